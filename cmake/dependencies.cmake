@@ -1,0 +1,35 @@
+# Libraries without torch. Each failure names the package to install.
+find_package(Threads REQUIRED)
+
+# fmt: the header-only copy in torch's include folder. Linked alone, so that no torch header is in reach.
+file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/fmt_include)
+file(CREATE_LINK ${SEQFUSE_TORCH_DIR}/include/fmt ${CMAKE_BINARY_DIR}/fmt_include/fmt SYMBOLIC)
+add_library(seqfuse_fmt INTERFACE)
+target_include_directories(seqfuse_fmt SYSTEM INTERFACE ${CMAKE_BINARY_DIR}/fmt_include)
+target_compile_definitions(seqfuse_fmt INTERFACE FMT_HEADER_ONLY=1)
+
+# Arrow with Parquet, from the pyarrow wheel. Its libraries carry the version in their names.
+file(GLOB arrow_library ${SEQFUSE_PYARROW_DIR}/libarrow.so.*00)
+file(GLOB parquet_library ${SEQFUSE_PYARROW_DIR}/libparquet.so.*00)
+if(NOT arrow_library OR NOT parquet_library)
+  message(FATAL_ERROR "No libarrow/libparquet in ${SEQFUSE_PYARROW_DIR}: pip install pyarrow==25.0.1")
+endif()
+add_library(seqfuse_arrow INTERFACE)
+target_include_directories(seqfuse_arrow SYSTEM INTERFACE ${SEQFUSE_PYARROW_DIR}/include)
+target_link_libraries(seqfuse_arrow INTERFACE ${parquet_library} ${arrow_library})
+
+function(seqfuse_find_header header package)
+  string(MAKE_C_IDENTIFIER "SEQFUSE_${header}_DIR" variable)
+  find_path(${variable} ${header})
+  if(NOT ${variable})
+    message(FATAL_ERROR "${header} not found: apt-get install ${package} (or `make setup`)")
+  endif()
+  add_library(seqfuse_${package} INTERFACE)
+  target_include_directories(seqfuse_${package} SYSTEM INTERFACE ${${variable}})
+endfunction()
+seqfuse_find_header(CLI/CLI.hpp libcli11-dev)
+seqfuse_find_header(nlohmann/json.hpp nlohmann-json3-dev)
+seqfuse_find_header(xxhash.h libxxhash-dev)
+seqfuse_find_header(archive.h libarchive-dev)
+find_library(SEQFUSE_ARCHIVE_LIBRARY archive REQUIRED)
+target_link_libraries(seqfuse_libarchive-dev INTERFACE ${SEQFUSE_ARCHIVE_LIBRARY})

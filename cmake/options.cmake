@@ -1,0 +1,37 @@
+# Compiler settings of our own code, kept on one interface target.
+add_library(seqfuse_options INTERFACE)
+target_include_directories(seqfuse_options INTERFACE ${PROJECT_SOURCE_DIR}/src)
+target_compile_options(seqfuse_options INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wshadow=local;-Wno-unknown-pragmas;-Wno-missing-field-initializers>)
+
+find_program(CCACHE ccache)
+if(CCACHE)
+  # The precompiled header is cached too, which ccache only does when told not to mind its times.
+  set(launcher ${CMAKE_COMMAND} -E env
+      "CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime"
+      CCACHE_MAXSIZE=10G ${CCACHE})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${launcher})
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${launcher})
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fpch-preprocess>)
+  endif()
+endif()
+
+# Vector code of the CPU operators: built for SEQFUSE_CPU_ARCH; 512-bit registers where it has them.
+# Contraction into FMA is allowed, any other re-association is not.
+add_library(seqfuse_simd INTERFACE)
+target_compile_options(seqfuse_simd INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-O3;-march=${SEQFUSE_CPU_ARCH};-ffp-contract=fast;-fno-math-errno;-fno-trapping-math>)
+include(CheckCXXCompilerFlag)
+check_cxx_compiler_flag(-mprefer-vector-width=512 SEQFUSE_HAS_VECTOR_WIDTH)
+if(SEQFUSE_HAS_VECTOR_WIDTH)
+  target_compile_options(seqfuse_simd INTERFACE
+    $<$<COMPILE_LANGUAGE:CXX>:-mprefer-vector-width=512>)
+endif()
+
+# seqfuse_layer(name [libraries...]): the static library of one directory, from all its sources.
+function(seqfuse_layer name)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
+  add_library(${name} STATIC ${sources})
+  target_link_libraries(${name} PUBLIC seqfuse_options ${ARGN})
+endfunction()

@@ -1,0 +1,35 @@
+# libtorch from SEQFUSE_PYTHON's torch. We link its libraries ourselves rather than through its CMake
+# package, which appends compiler flags of its own to every CUDA target and needs a CUDA toolkit even
+# for a CPU-only build.
+execute_process(COMMAND ${SEQFUSE_PYTHON} -c "import torch.version as v; print(v.__version__)"
+                OUTPUT_VARIABLE SEQFUSE_TORCH_VERSION OUTPUT_STRIP_TRAILING_WHITESPACE
+                COMMAND_ERROR_IS_FATAL ANY)
+if(SEQFUSE_TORCH_VERSION VERSION_LESS 2.9 OR SEQFUSE_TORCH_VERSION VERSION_GREATER_EQUAL 2.13)
+  message(WARNING "torch ${SEQFUSE_TORCH_VERSION} is outside the range 2.9 to 2.12; tested with 2.11")
+endif()
+message(STATUS "torch ${SEQFUSE_TORCH_VERSION} in ${SEQFUSE_TORCH_DIR}")
+
+add_library(seqfuse_torch INTERFACE)
+target_include_directories(seqfuse_torch SYSTEM INTERFACE
+  ${SEQFUSE_TORCH_DIR}/include ${SEQFUSE_TORCH_DIR}/include/torch/csrc/api/include)
+target_link_directories(seqfuse_torch INTERFACE ${SEQFUSE_TORCH_DIR}/lib)
+target_link_options(seqfuse_torch INTERFACE
+  LINKER:-rpath,${SEQFUSE_TORCH_DIR}/lib LINKER:--no-as-needed)
+set(SEQFUSE_TORCH_HAS_CUDA OFF)
+target_link_libraries(seqfuse_torch INTERFACE torch torch_cpu c10)
+if(EXISTS ${SEQFUSE_TORCH_DIR}/lib/libtorch_cuda.so)
+  set(SEQFUSE_TORCH_HAS_CUDA ON)
+  target_link_libraries(seqfuse_torch INTERFACE torch_cuda c10_cuda)
+endif()
+
+# One precompiled header of <torch/torch.h>, shared by every target that uses torch.
+file(WRITE ${CMAKE_BINARY_DIR}/torch_pch.cpp "// Carries the shared precompiled header.\n")
+add_library(seqfuse_torch_pch OBJECT ${CMAKE_BINARY_DIR}/torch_pch.cpp)
+target_link_libraries(seqfuse_torch_pch PUBLIC seqfuse_options seqfuse_fmt seqfuse_torch)
+target_precompile_headers(seqfuse_torch_pch PRIVATE <torch/torch.h>)
+
+# seqfuse_torch_layer(name [libraries...]): like seqfuse_layer, with torch and the precompiled header.
+function(seqfuse_torch_layer name)
+  seqfuse_layer(${name} seqfuse_torch ${ARGN})
+  target_precompile_headers(${name} REUSE_FROM seqfuse_torch_pch)
+endfunction()

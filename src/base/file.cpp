@@ -1,0 +1,116 @@
+#include "base/file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+#include "base/error.h"
+
+namespace seqfuse {
+namespace fs = std::filesystem;
+namespace {
+
+class Descriptor {
+ public:
+  Descriptor(const fs::path& path, int flags, mode_t mode = 0) : fd_(open(path.c_str(), flags, mode)) {
+    if (fd_ < 0) throw_errno(fmt::format("cannot open {}", path.string()));
+  }
+  ~Descriptor() { close(fd_); }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+void sync(const fs::path& path) {
+  const Descriptor file(path, O_RDONLY | O_CLOEXEC);
+  if (fsync(file.get()) != 0 && errno != EINVAL) {
+    throw_errno(fmt::format("cannot flush {}", path.string()));
+  }
+}
+
+fs::path parent_of(const fs::path& path) {
+  return path.has_parent_path() ? path.parent_path() : fs::path(".");
+}
+
+void rename_or_throw(const fs::path& from, const fs::path& to) {
+  std::error_code error;
+  fs::rename(from, to, error);
+  if (error) {
+    throw_error<IoError>("cannot rename {} to {}: {}", from.string(), to.string(), error.message());
+  }
+}
+
+}  // namespace
+
+std::string read_file(const fs::path& file) {
+  const Descriptor in(file, O_RDONLY | O_CLOEXEC);
+  std::string content;
+  char buffer[1 << 16];
+  for (;;) {
+    const ssize_t n = read(in.get(), buffer, sizeof buffer);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) throw_errno(fmt::format("cannot read {}", file.string()));
+    if (n == 0) return content;
+    content.append(buffer, static_cast<size_t>(n));
+  }
+}
+
+void write_file_atomically(const fs::path& file, std::string_view content) {
+  const fs::path temporary = fmt::format("{}.tmp-{}", file.string(), getpid());
+  try {
+    const Descriptor out(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    while (!content.empty()) {
+      const ssize_t n = write(out.get(), content.data(), content.size());
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0) throw_errno(fmt::format("cannot write {}", temporary.string()));
+      content.remove_prefix(static_cast<size_t>(n));
+    }
+    if (fsync(out.get()) != 0) throw_errno(fmt::format("cannot flush {}", temporary.string()));
+    rename_or_throw(temporary, file);
+  } catch (...) {
+    unlink(temporary.c_str());
+    throw;
+  }
+  sync(parent_of(file));
+}
+
+PendingDirectory::PendingDirectory(fs::path target)
+    : target_(std::move(target)), temporary_(fmt::format("{}.tmp-{}", target_.string(), getpid())) {
+  std::error_code error;
+  fs::remove_all(temporary_, error);
+  fs::create_directories(temporary_, error);
+  if (error) {
+    throw_error<IoError>("cannot create {}: {}", temporary_.string(), error.message());
+  }
+}
+
+PendingDirectory::~PendingDirectory() {
+  std::error_code ignored;
+  if (!committed_) fs::remove_all(temporary_, ignored);
+}
+
+void PendingDirectory::commit() {
+  for (const auto& entry : fs::recursive_directory_iterator(temporary_)) sync(entry.path());
+  sync(temporary_);
+  std::error_code error;
+  if (fs::exists(target_, error)) {
+    const fs::path aside = fmt::format("{}.old-{}", target_.string(), getpid());
+    fs::remove_all(aside, error);
+    rename_or_throw(target_, aside);
+    rename_or_throw(temporary_, target_);
+    committed_ = true;
+    fs::remove_all(aside, error);
+  } else {
+    rename_or_throw(temporary_, target_);
+    committed_ = true;
+  }
+  sync(parent_of(target_));
+}
+
+}  // namespace seqfuse

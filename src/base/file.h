@@ -1,0 +1,36 @@
+// Files and directories that are either wholly there or not there: written to a temporary name beside
+// the target, flushed to disk, then renamed.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+namespace seqfuse {
+
+// The whole file as bytes. Throws IoError naming the file.
+std::string read_file(const std::filesystem::path& file);
+
+// Replaces or creates the file. Throws IoError (disk full, read-only, ...); the old file stays intact.
+void write_file_atomically(const std::filesystem::path& file, std::string_view content);
+
+// A directory under construction. The final name appears only in commit().
+class PendingDirectory {
+ public:
+  // Creates "TARGET.tmp-PID" beside the target. Throws IoError if it cannot.
+  explicit PendingDirectory(std::filesystem::path target);
+  ~PendingDirectory();  // removes what was not committed
+  PendingDirectory(const PendingDirectory&) = delete;
+  PendingDirectory& operator=(const PendingDirectory&) = delete;
+
+  const std::filesystem::path& path() const { return temporary_; }  // write here
+  // Flushes every file, then renames. An existing target is replaced (moved aside, renamed over,
+  // then removed). Throws IoError.
+  void commit();
+
+ private:
+  std::filesystem::path target_, temporary_;
+  bool committed_ = false;
+};
+
+}  // namespace seqfuse

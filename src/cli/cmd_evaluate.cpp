@@ -1,0 +1,8 @@
+#include "base/error.h"
+#include "cli/verbs.h"
+
+namespace seqfuse::cli {
+int cmd_evaluate(int, char**) { throw Error("under construction"); }
+}  // namespace seqfuse::cli
+
+extern "C" int seqfuse_cmd_evaluate(int argc, char** argv) { return seqfuse::cli::cmd_evaluate(argc, argv); }

@@ -1,0 +1,27 @@
+// Parsing of one verb's arguments with CLI11, the same way for every verb.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include <optional>
+#include <string>
+
+#include "base/error.h"
+
+namespace seqfuse::cli {
+
+// Parses argv[1..]. Returns an exit code if the verb is done (--help was printed), nothing to go on.
+// Throws UsageError, with CLI11's message and a pointer to --help.
+inline std::optional<int> parse_arguments(CLI::App& app, int argc, char** argv) {
+  try {
+    app.parse(argc, argv);
+    return std::nullopt;
+  } catch (const CLI::CallForHelp& help) {
+    return app.exit(help);
+  } catch (const CLI::ParseError& error) {
+    throw_error<UsageError>("{}: {}\n  `seqfuse {} --help` lists the options", app.get_name(),
+                            error.what(), app.get_name());
+  }
+}
+
+}  // namespace seqfuse::cli

@@ -1,0 +1,19 @@
+// The verbs of the command line. Each takes its own arguments (argv[0] is the verb), returns the exit
+// code, and throws seqfuse::Error; main() prints errors and maps them to exit codes.
+#pragma once
+
+namespace seqfuse::cli {
+
+using Verb = int (*)(int argc, char** argv);
+
+// In the seqfuse executable: start without loading libtorch (0.5 s).
+int cmd_doctor(int argc, char** argv);
+int cmd_preprocess(int argc, char** argv);
+int cmd_synthesize(int argc, char** argv);
+
+// In libseqfuse_engine.so, which main() loads when one of them is asked for.
+int cmd_train(int argc, char** argv);  // train ranking | train retrieval
+int cmd_evaluate(int argc, char** argv);
+int cmd_recommend(int argc, char** argv);
+
+}  // namespace seqfuse::cli

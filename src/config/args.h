@@ -1,0 +1,350 @@
+// Every configurable parameter, once. From visit() come gin binding, --help, printing, checkpoint
+// metadata and docs/config.md. Class and parameter names are the field's own; ours follow their style.
+//
+// visit(v) calls v(member, "name", "help") for each parameter, or v.required(member, "name", "help").
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace seqfuse::config {
+
+struct TrainerArgs {
+  static constexpr const char* kName = "TrainerArgs";
+  int64_t train_batch_size = 128;
+  int64_t eval_batch_size = 128;
+  int64_t eval_interval = 100;
+  int64_t log_interval = 100;
+  std::optional<int64_t> max_train_iters;
+  std::optional<int64_t> max_eval_iters;
+  int64_t seed = 1234;
+  bool profile = false;
+  int64_t profile_step_start = 100;
+  int64_t profile_step_end = 200;
+  int64_t ckpt_save_interval = -1;
+  std::string ckpt_save_dir = "./checkpoints";
+  std::string ckpt_load_dir;
+  std::string pipeline_type = "native";
+  bool enable_balanced_shuffler = false;
+  // Ours.
+  std::optional<int64_t> num_epochs;
+  std::optional<int64_t> eval_interval_epochs;
+  int64_t ckpt_keep = 3;
+  int64_t early_stopping_patience = 0;
+  std::string early_stopping_metric;
+  int64_t gradient_accumulation_steps = 1;
+  bool deterministic = true;
+  int64_t num_loader_threads = 1;
+  bool drop_last = false;
+
+  template <class V>
+  void visit(V& v) {
+    v.required(train_batch_size, "train_batch_size", "users (sequences) in a training step");
+    v.required(eval_batch_size, "eval_batch_size", "users in an evaluation batch");
+    v(eval_interval, "eval_interval", "steps between evaluations; 0: only at the end");
+    v(log_interval, "log_interval", "steps between lines of metrics.jsonl");
+    v(max_train_iters, "max_train_iters", "stop after so many steps; None: by num_epochs");
+    v(max_eval_iters, "max_eval_iters", "batches in an evaluation; None: all");
+    v(seed, "seed", "of initial weights, shuffling, dropout and negatives");
+    v(profile, "profile", "mark steps for a profiler");
+    v(profile_step_start, "profile_step_start", "first step that is marked");
+    v(profile_step_end, "profile_step_end", "step after the last that is marked");
+    v(ckpt_save_interval, "ckpt_save_interval", "steps between checkpoints; -1: at evaluations and the end");
+    v(ckpt_save_dir, "ckpt_save_dir", "checkpoints go here unless --output is given");
+    v(ckpt_load_dir, "ckpt_load_dir", "start from the weights of this checkpoint");
+    v(pipeline_type, "pipeline_type", "none, native or prefetch: batches prepared in step, ahead, or further ahead");
+    v(enable_balanced_shuffler, "enable_balanced_shuffler", "give ranks equal predicted work (one process: no effect)");
+    v(num_epochs, "num_epochs", "passes over the training users; None: by max_train_iters");
+    v(eval_interval_epochs, "eval_interval_epochs", "epochs between evaluations; replaces eval_interval");
+    v(ckpt_keep, "ckpt_keep", "newest checkpoints that are kept");
+    v(early_stopping_patience, "early_stopping_patience", "evaluations without improvement before stopping; 0: never");
+    v(early_stopping_metric, "early_stopping_metric", "metric that is watched; empty: the first one reported");
+    v(gradient_accumulation_steps, "gradient_accumulation_steps", "batches whose gradients make one step");
+    v(deterministic, "deterministic", "same seed, same losses, bit for bit");
+    v(num_loader_threads, "num_loader_threads", "background threads that prepare batches");
+    v(drop_last, "drop_last", "skip an epoch's last batch when it is not full");
+  }
+};
+
+struct DatasetArgs {
+  static constexpr const char* kName = "DatasetArgs";
+  std::string dataset_name;
+  int64_t max_history_seqlen = 0;
+  std::string dataset_path;
+  int64_t max_num_candidates = 0;
+  bool shuffle = false;
+  // Ours.
+  std::string split = "user";
+  double train_fraction = 0.7;
+  std::string truncate = "newest";
+  bool hold_out_validation = false;
+  std::string evaluate_on = "test";
+
+  template <class V>
+  void visit(V& v) {
+    v.required(dataset_name, "dataset_name", "ml-1m, kuairand-1k, ...: must match the dataset's manifest");
+    v.required(max_history_seqlen, "max_history_seqlen", "events of history in a window");
+    v(dataset_path, "dataset_path", "directory made by `seqfuse preprocess`; --data overrides it");
+    v(max_num_candidates, "max_num_candidates", "ranking: last events of a window that are predicted; 0: every event");
+    v(shuffle, "shuffle", "new order of users in every epoch");
+    v(split, "split", "leave_one_out, user or temporal");
+    v(train_fraction, "train_fraction", "split user: share of users; temporal: share of events that train");
+    v(truncate, "truncate", "which events a long history keeps: newest or oldest");
+    v(hold_out_validation, "hold_out_validation", "keep validation events out of training");
+    v(evaluate_on, "evaluate_on", "test or validation: what evaluations during training use");
+  }
+};
+
+struct NetworkArgs {
+  static constexpr const char* kName = "NetworkArgs";
+  int64_t num_layers = 0;
+  int64_t hidden_size = 0;
+  int64_t num_attention_heads = 0;
+  int64_t kv_channels = 0;
+  double hidden_dropout = 0.2;
+  double norm_epsilon = 1e-5;
+  bool is_causal = true;
+  std::string dtype_str = "bfloat16";
+  std::string kernel_backend = "cutlass";
+  int64_t target_group_size = 1;
+  int64_t num_position_buckets = 8192;
+  bool recompute_input_layernorm = false;
+  bool recompute_input_silu = false;
+  int64_t item_embedding_dim = -1;
+  int64_t contextual_embedding_dim = -1;
+  int64_t scaling_seqlen = -1;
+  std::optional<std::string> embedding_backend;
+  bool disable_contextual_mask = false;
+  // Ours.
+  std::string architecture = "hstu";
+  int64_t max_attn_len = 0;
+  int64_t min_full_attn_seq_len = 0;
+  int64_t num_time_buckets = 128;
+
+  template <class V>
+  void visit(V& v) {
+    v.required(num_layers, "num_layers", "HSTU layers");
+    v.required(hidden_size, "hidden_size", "width D of a token");
+    v.required(num_attention_heads, "num_attention_heads", "heads H");
+    v.required(kv_channels, "kv_channels", "head_dim d, of q, k, u and v alike");
+    v(hidden_dropout, "hidden_dropout", "dropout on the input and before the output projection");
+    v(norm_epsilon, "norm_epsilon", "added to the variance in layer norms");
+    v(is_causal, "is_causal", "a token sees itself and what came before; False: everything");
+    v(dtype_str, "dtype_str", "bfloat16, float16 or float32 on a GPU; the CPU computes in float32");
+    v(kernel_backend, "kernel_backend", "cutlass: the fused kernels, or the CPU operators without a GPU");
+    v(target_group_size, "target_group_size", "candidates in a group see each other causally, other groups never");
+    v(num_position_buckets, "num_position_buckets", "rows of the position table (hstu)");
+    v(recompute_input_layernorm, "recompute_input_layernorm", "recompute it in backward instead of keeping it");
+    v(recompute_input_silu, "recompute_input_silu", "recompute it in backward instead of keeping it");
+    v(item_embedding_dim, "item_embedding_dim", "width of item and action rows before an MLP to D; -1: D, no MLP");
+    v(contextual_embedding_dim, "contextual_embedding_dim", "width of context rows before an MLP to D; -1: D, no MLP");
+    v(scaling_seqlen, "scaling_seqlen", "S that divides attention; -1: the longest window the config allows");
+    v(embedding_backend, "embedding_backend", "accepted for compatibility, has no effect");
+    v(disable_contextual_mask, "disable_contextual_mask", "context rows are plain causal; forced when the loss covers history");
+    v(architecture, "architecture", "hstu or hstu_research");
+    v(max_attn_len, "max_attn_len", "window: a token sees so many before it; 0: all");
+    v(min_full_attn_seq_len, "min_full_attn_seq_len", "the newest so many tokens ignore the window");
+    v(num_time_buckets, "num_time_buckets", "hstu_research: buckets of the bias by time, less one");
+  }
+};
+
+struct EmbeddingArgs {
+  static constexpr const char* kName = "EmbeddingArgs";
+  std::vector<std::string> feature_names;
+  std::string table_name;
+  int64_t item_vocab_size_or_capacity = 0;
+  std::string sharding_type = "data_parallel";
+
+  template <class V>
+  void visit(V& v) {
+    v.required(feature_names, "feature_names", "features that share the table");
+    v.required(table_name, "table_name", "name in checkpoints");
+    v.required(item_vocab_size_or_capacity, "item_vocab_size_or_capacity", "rows");
+    v(sharding_type, "sharding_type", "data_parallel or model_parallel");
+  }
+};
+
+struct DynamicEmbeddingArgs {
+  static constexpr const char* kName = "DynamicEmbeddingArgs";
+  std::vector<std::string> feature_names;
+  std::string table_name;
+  int64_t item_vocab_size_or_capacity = 0;
+  std::string sharding_type = "model_parallel";
+  std::optional<int64_t> global_hbm_for_values;
+  std::optional<int64_t> item_vocab_gpu_capacity;
+  std::optional<double> item_vocab_gpu_capacity_ratio;
+  std::string evict_strategy = "lru";
+  bool caching = false;
+  std::string dist_type = "roundrobin";
+
+  template <class V>
+  void visit(V& v) {
+    v.required(feature_names, "feature_names", "features that share the table");
+    v.required(table_name, "table_name", "name in checkpoints");
+    v.required(item_vocab_size_or_capacity, "item_vocab_size_or_capacity", "rows at most");
+    v(sharding_type, "sharding_type", "model_parallel");
+    v(global_hbm_for_values, "global_hbm_for_values", "bytes of GPU memory for rows, over all GPUs");
+    v(item_vocab_gpu_capacity, "item_vocab_gpu_capacity", "rows in GPU memory; used if the above is None");
+    v(item_vocab_gpu_capacity_ratio, "item_vocab_gpu_capacity_ratio", "share of rows in GPU memory; used if both above are None");
+    v(evict_strategy, "evict_strategy", "lru or lfu");
+    v(caching, "caching", "GPU memory caches rows that live in host memory");
+    v(dist_type, "dist_type", "continuous, roundrobin or hash_roundrobin: how ids go to ranks");
+  }
+};
+
+struct OptimizerArgs {
+  static constexpr const char* kName = "OptimizerArgs";
+  std::string optimizer_str = "adam";
+  double learning_rate = 0;
+  double adam_beta1 = 0.9;
+  double adam_beta2 = 0.999;
+  double adam_eps = 1e-8;
+  // Ours.
+  double weight_decay = 0.01;
+  std::string embedding_optimizer_str;
+  std::string lr_schedule = "constant";
+  int64_t warmup_steps = 0;
+  double min_learning_rate = 0;
+  double max_grad_norm = 0;
+
+  template <class V>
+  void visit(V& v) {
+    v.required(optimizer_str, "optimizer_str", "adamw, adam, sgd or row_wise_adagrad");
+    v.required(learning_rate, "learning_rate", "highest of the schedule");
+    v(adam_beta1, "adam_beta1", "decay of the first moment");
+    v(adam_beta2, "adam_beta2", "decay of the second moment");
+    v(adam_eps, "adam_eps", "added to the root of the second moment");
+    v(weight_decay, "weight_decay", "adamw: decoupled; adam, sgd: L2; never on embedding tables");
+    v(embedding_optimizer_str, "embedding_optimizer_str", "for embedding tables; empty: as optimizer_str");
+    v(lr_schedule, "lr_schedule", "constant or cosine, both after warmup_steps");
+    v(warmup_steps, "warmup_steps", "steps of linear warm-up");
+    v(min_learning_rate, "min_learning_rate", "end of the cosine");
+    v(max_grad_norm, "max_grad_norm", "gradients are scaled down to this norm; 0: never");
+  }
+};
+
+struct TensorModelParallelArgs {
+  static constexpr const char* kName = "TensorModelParallelArgs";
+  int64_t tensor_model_parallel_size = 1;
+
+  template <class V>
+  void visit(V& v) {
+    v(tensor_model_parallel_size, "tensor_model_parallel_size", "only 1 is supported");
+  }
+};
+
+struct RankingArgs {
+  static constexpr const char* kName = "RankingArgs";
+  std::vector<int64_t> prediction_head_arch;
+  std::string prediction_head_act_type = "relu";
+  bool prediction_head_bias = true;
+  int64_t num_tasks = 1;
+  std::vector<std::string> eval_metrics = {"AUC"};
+  // Ours.
+  std::optional<int64_t> label_threshold;
+
+  template <class V>
+  void visit(V& v) {
+    v.required(prediction_head_arch, "prediction_head_arch", "widths of the head's layers; the last is the number of tasks or of classes");
+    v(prediction_head_act_type, "prediction_head_act_type", "relu or gelu");
+    v(prediction_head_bias, "prediction_head_bias", "biases in the head");
+    v(num_tasks, "num_tasks", "task t predicts bit t of the action; 1 with a wider head: classes");
+    v(eval_metrics, "eval_metrics", "AUC, NE, ACC, GAUC");
+    v(label_threshold, "label_threshold", "one task: label is 1 where action >= this");
+  }
+};
+
+struct RetrievalArgs {
+  static constexpr const char* kName = "RetrievalArgs";
+  int64_t num_negatives = -1;
+  double temperature = 0.05;
+  double l2_norm_eps = 1e-6;
+  std::vector<std::string> eval_metrics = {"HR@10", "NDCG@10"};
+  // Ours.
+  std::string negatives = "in_batch";
+  bool filter_seen = true;
+
+  template <class V>
+  void visit(V& v) {
+    v(num_negatives, "num_negatives", "per position; -1 with in_batch: as many as positions");
+    v(temperature, "temperature", "logits are divided by it");
+    v(l2_norm_eps, "l2_norm_eps", "smallest norm in L2 normalisation");
+    v(eval_metrics, "eval_metrics", "HR@K, NDCG@K for any K, MRR");
+    v(negatives, "negatives", "in_batch, uniform, or full (softmax over the catalogue)");
+    v(filter_seen, "filter_seen", "rank among items the user has not had");
+  }
+};
+
+struct RandomDistribution {
+  static constexpr const char* kName = "RandomDistribution";
+  std::string dist_type = "uniform";
+  double low = 0, high = 0, mean = 0, std = 0, alpha = 1.5;
+
+  template <class V>
+  void visit(V& v) {
+    v(dist_type, "dist_type", "uniform, normal, zipf or lognormal");
+    v(low, "low", "smallest value");
+    v.required(high, "high", "largest value");
+    v(mean, "mean", "normal, lognormal");
+    v(std, "std", "normal, lognormal");
+    v(alpha, "alpha", "zipf: exponent");
+  }
+};
+
+struct FeatureArgs {
+  static constexpr const char* kName = "FeatureArgs";
+  std::vector<std::string> feature_names;
+  int64_t max_sequence_length = 0;
+  bool is_jagged = false;
+  std::optional<RandomDistribution> seqlen_dist;
+  std::vector<RandomDistribution> value_dists;
+
+  template <class V>
+  void visit(V& v) {
+    v.required(feature_names, "feature_names", "features with these lengths");
+    v.required(max_sequence_length, "max_sequence_length", "longest");
+    v(is_jagged, "is_jagged", "lengths vary");
+    v(seqlen_dist, "seqlen_dist", "of lengths; None: uniform");
+    v(value_dists, "value_dists", "of values, per feature; None: uniform");
+  }
+};
+
+struct BenchmarkDatasetArgs {
+  static constexpr const char* kName = "BenchmarkDatasetArgs";
+  std::vector<FeatureArgs> feature_args;
+  std::vector<EmbeddingArgs> embedding_args;
+  std::string item_feature_name;
+  std::vector<std::string> contextual_feature_names;
+  std::optional<std::string> action_feature_name;
+  int64_t max_num_candidates = 0;
+  int64_t num_generated_batches = 100;
+
+  template <class V>
+  void visit(V& v) {
+    v.required(feature_args, "feature_args", "features that are generated");
+    v.required(embedding_args, "embedding_args", "their tables");
+    v.required(item_feature_name, "item_feature_name", "which of them is the item");
+    v.required(contextual_feature_names, "contextual_feature_names", "which are context");
+    v(action_feature_name, "action_feature_name", "which is the action");
+    v(max_num_candidates, "max_num_candidates", "last events of a window that are predicted");
+    v(num_generated_batches, "num_generated_batches", "generated once, then repeated");
+  }
+};
+
+// A whole gin file. Which classes were bound tells the tasks apart.
+struct Config {
+  TrainerArgs trainer;
+  DatasetArgs dataset;
+  NetworkArgs network;
+  OptimizerArgs optimizer;
+  TensorModelParallelArgs tensor_model_parallel;
+  RankingArgs ranking;
+  RetrievalArgs retrieval;
+  std::vector<EmbeddingArgs> embeddings;                  // empty: sizes from the dataset's manifest
+  std::vector<DynamicEmbeddingArgs> dynamic_embeddings;
+  std::optional<BenchmarkDatasetArgs> benchmark_dataset;  // instead of DatasetArgs
+};
+
+}  // namespace seqfuse::config

@@ -1,0 +1,46 @@
+// Which events of which user train, and which are predicted in evaluation.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "data/dataset.h"
+
+namespace seqfuse::data {
+
+enum class SplitKind {
+  leave_one_out,  // test: each user's last event(s); validation: those before them; train: the rest
+  user,           // the first train_fraction of users train, the others are tested
+  temporal,       // events before a cut in time train; what comes after is tested
+};
+enum class Truncate { newest, oldest };  // which events a window that is too long keeps
+
+// A window of one user's events: [begin, end). The last num_candidates events are candidates (their
+// actions are what ranking predicts, and their labels are never visible to the model); for retrieval
+// evaluation the last one is the item to be found.
+struct Sample {
+  int64_t user = 0;
+  int64_t begin = 0, end = 0;
+  int64_t num_candidates = 0;
+};
+
+struct SplitOptions {
+  SplitKind kind = SplitKind::leave_one_out;
+  bool retrieval = true;           // candidates of evaluation: 1; training windows hold one event more
+  int64_t max_history = 200;       // events of history in a window
+  int64_t max_candidates = 0;      // ranking: candidates in a window (0: every event is predicted)
+  Truncate truncate = Truncate::newest;
+  double train_fraction = 0.7;     // user: of the users; temporal: of all events, by time
+  bool hold_out_validation = false;  // validation is not trained on (to choose settings on it)
+};
+
+struct Split {
+  std::vector<Sample> train, validation, test;
+  int64_t skipped_users = 0;  // too few events for a window
+  std::string rule;           // one sentence for logs and for the run directory
+};
+
+Split make_split(const Dataset& dataset, const SplitOptions& options);
+
+}  // namespace seqfuse::data

@@ -1,0 +1,77 @@
+// The two tasks over the two HSTU architectures, as modules that take jagged batches.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "config/args.h"
+#include "data/batch.h"
+#include "data/dataset.h"
+
+namespace seqfuse::models {
+
+enum class Task { ranking, retrieval };
+
+// Everything that determines shapes and maths. Goes into the checkpoint; a model is rebuilt from it.
+struct ModelSpec {
+  Task task = Task::retrieval;
+  config::NetworkArgs network;
+  config::RankingArgs ranking;
+  config::RetrievalArgs retrieval;
+  int64_t max_history = 0, max_candidates = 0;
+  int64_t scaling_seqlen = 0;  // S, resolved
+  int64_t num_items = 0;       // item ids are 1..num_items; tables have num_items + 1 rows
+  int64_t num_actions = 0;     // 0: no actions
+  std::vector<data::ContextFeature> context;
+  std::string dataset_hash;    // of the vocabularies
+
+  // Throws UsageError where config and dataset disagree (more classes in the data than in the head...).
+  static ModelSpec make(Task task, const config::Config& config, const data::Manifest& manifest);
+};
+
+// Where a step's random numbers come from: the same (seed, step) gives the same dropout and negatives.
+struct StepSeed {
+  uint64_t seed = 0;
+  int64_t step = 0;
+};
+
+class RetrievalModel : public torch::nn::Module {
+ public:
+  virtual const ModelSpec& spec() const = 0;
+  // Loss per predicted position [P] over all windows of the batch: the state after event i predicts
+  // event i + 1. negatives: int32 [P, K] item ids, or undefined to sample as the spec says.
+  virtual torch::Tensor loss(const data::Batch& batch, const StepSeed& seed,
+                             const torch::Tensor& negatives = {}) = 0;
+  // [B, D], L2-normalised: the state after each window's history (its events less num_candidates). The
+  // time of the first candidate, if there is one, is the time of the request.
+  virtual torch::Tensor query(const data::Batch& batch) = 0;
+  // [num_items + 1, D], L2-normalised; row 0 is the unknown item.
+  virtual torch::Tensor item_rows() = 0;
+};
+
+class RankingModel : public torch::nn::Module {
+ public:
+  virtual const ModelSpec& spec() const = 0;
+  struct Output {
+    torch::Tensor logits;   // [P, width of the head]
+    torch::Tensor labels;   // tasks: float [P, num_tasks] of 0 and 1; classes: int64 [P]
+    torch::Tensor items;    // int64 [P]
+    torch::Tensor windows;  // int64 [P]: which window of the batch
+  };
+  // P: the candidates of all windows, or all events where windows have no candidates.
+  virtual Output forward(const data::Batch& batch, const StepSeed& seed) = 0;
+  // Loss per position and task [P, num_tasks] (classes: [P, 1]).
+  virtual torch::Tensor loss(const Output& output) = 0;
+};
+
+// Weights are initialised from seed. dtype: float32 or float64.
+std::shared_ptr<RetrievalModel> make_retrieval_model(const ModelSpec& spec, uint64_t seed,
+                                                     torch::ScalarType dtype = torch::kFloat);
+std::shared_ptr<RankingModel> make_ranking_model(const ModelSpec& spec, uint64_t seed,
+                                                 torch::ScalarType dtype = torch::kFloat);
+
+}  // namespace seqfuse::models

@@ -1,0 +1,47 @@
+// Metrics of a model over the samples of a split, beside simple baselines. docs/metrics.md defines them.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "data/dataset.h"
+#include "data/split.h"
+#include "models/hstu/model.h"
+
+namespace seqfuse::training {
+
+// In the order they are reported: {"HR@10", .30}, or {"AUC is_click", .71}.
+using Metrics = std::vector<std::pair<std::string, double>>;
+
+struct EvaluationOptions {
+  int64_t batch_size = 128;
+  int64_t max_batches = -1;  // -1: all
+  bool show_progress = false;
+};
+
+// HR@K, NDCG@K, MRR of each sample's target (its last event) over the whole catalogue; rank 1 is best,
+// ties count against the model. Items of the user's earlier events are left out if the spec says so.
+Metrics evaluate_retrieval(models::RetrievalModel& model, const data::Dataset& dataset,
+                           const std::vector<data::Sample>& samples, const EvaluationOptions& options);
+// AUC, NE, ACC, GAUC (per-user AUC) per task.
+Metrics evaluate_ranking(models::RankingModel& model, const data::Dataset& dataset,
+                         const std::vector<data::Sample>& samples, const EvaluationOptions& options);
+
+// Popularity and first-order Markov counts over the training windows.
+std::vector<std::pair<std::string, Metrics>> retrieval_baselines(
+    const data::Dataset& dataset, const data::Split& split, const std::vector<data::Sample>& samples,
+    const config::RetrievalArgs& args);
+// Per-item mean label over the training windows.
+std::vector<std::pair<std::string, Metrics>> ranking_baselines(
+    const data::Dataset& dataset, const data::Split& split, const std::vector<data::Sample>& samples,
+    const models::ModelSpec& spec);
+
+// A text table: one row a model, one column a metric; the best of each column is marked.
+std::string format_metrics_table(const std::vector<std::pair<std::string, Metrics>>& rows);
+
+}  // namespace seqfuse::training
