@@ -1,0 +1,50 @@
+// A run directory: RUN/{operative_config.gin, run.json, metrics.jsonl, checkpoints/step_N/}.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace seqfuse::training {
+
+// What a run was started on; run.json.
+struct RunInfo {
+  std::string task;          // "ranking" or "retrieval"
+  std::string dataset_path;  // absolute
+  std::string dataset_hash;  // Manifest::hash
+  uint64_t seed = 0;
+  std::string version;  // of seqfuse
+};
+
+class RunDirectory {
+ public:
+  // Creates the directory with run.json, operative_config.gin and an empty metrics.jsonl. A path
+  // that exists and is not an empty directory is a UsageError; force removes an earlier run first
+  // (only something that has a run.json: other directories are refused even then). Throws IoError.
+  static RunDirectory create(const std::filesystem::path& path, const RunInfo& info,
+                             const std::string& operative_gin, bool force);
+
+  // Opens an existing run. Throws DataError naming the file that is missing or malformed.
+  static RunDirectory open(const std::filesystem::path& path);
+
+  // Appends one line and hands it to the operating system. line["step"] is the step it belongs to.
+  void append_metrics(const nlohmann::json& line);
+
+  // Drops the lines of steps after this one, and a last line that was cut off: before resuming from
+  // the checkpoint of this step, so that the file equals that of a run that never stopped.
+  void truncate_metrics_after(int64_t step);
+
+  const std::filesystem::path& path() const { return path_; }
+  const RunInfo& info() const { return info_; }
+  std::filesystem::path operative_config() const { return path_ / "operative_config.gin"; }
+  std::filesystem::path metrics_file() const { return path_ / "metrics.jsonl"; }
+
+ private:
+  RunDirectory(std::filesystem::path path, RunInfo info);
+
+  std::filesystem::path path_;
+  RunInfo info_;
+};
+
+}  // namespace seqfuse::training

@@ -1,0 +1,13 @@
+// From the gin classes to the options of the split, the same for training and for evaluation.
+#pragma once
+
+#include "config/args.h"
+#include "data/split.h"
+#include "models/hstu/model.h"
+
+namespace seqfuse::training {
+
+// Throws UsageError on an unknown split or truncation.
+data::SplitOptions split_options(const config::DatasetArgs& args, models::Task task);
+
+}  // namespace seqfuse::training
