@@ -40,9 +40,10 @@ template <class E = Error, class... Args>
 }  // namespace seqfuse
 
 // Checks a condition that depends on input. The message is formatted only on failure.
-#define SEQFUSE_CHECK_AS(ErrorType, condition, ...)                           \
-  do {                                                                        \
-    if (!(condition)) [[unlikely]] ::seqfuse::throw_error<ErrorType>(__VA_ARGS__); \
+#define SEQFUSE_CHECK_AS(ErrorType, condition, ...)   \
+  do {                                                \
+    if (!(condition)) [[unlikely]]                    \
+      ::seqfuse::throw_error<ErrorType>(__VA_ARGS__); \
   } while (false)
 
 #define SEQFUSE_CHECK(condition, ...) SEQFUSE_CHECK_AS(::seqfuse::Error, condition, __VA_ARGS__)

@@ -15,7 +15,8 @@ namespace {
 
 class Descriptor {
  public:
-  Descriptor(const fs::path& path, int flags, mode_t mode = 0) : fd_(open(path.c_str(), flags, mode)) {
+  Descriptor(const fs::path& path, int flags, mode_t mode = 0)
+      : fd_(open(path.c_str(), flags, mode)) {
     if (fd_ < 0) throw_errno(fmt::format("cannot open {}", path.string()));
   }
   ~Descriptor() { close(fd_); }

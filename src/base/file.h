@@ -1,5 +1,5 @@
-// Files and directories that are either wholly there or not there: written to a temporary name beside
-// the target, flushed to disk, then renamed.
+// Files and directories that are either wholly there or not there: written to a temporary name
+// beside the target, flushed to disk, then renamed.
 #pragma once
 
 #include <filesystem>
@@ -11,7 +11,8 @@ namespace seqfuse {
 // The whole file as bytes. Throws IoError naming the file.
 std::string read_file(const std::filesystem::path& file);
 
-// Replaces or creates the file. Throws IoError (disk full, read-only, ...); the old file stays intact.
+// Replaces or creates the file. Throws IoError (disk full, read-only, ...); the old file stays
+// intact.
 void write_file_atomically(const std::filesystem::path& file, std::string_view content);
 
 // A directory under construction. The final name appears only in commit().

@@ -14,7 +14,9 @@
 namespace seqfuse {
 namespace {
 
-std::string show(uint64_t value) { return fmt::format("xxh3:{:016x}", value); }
+std::string show(uint64_t value) {
+  return fmt::format("xxh3:{:016x}", value);
+}
 
 }  // namespace
 
@@ -26,7 +28,9 @@ uint64_t hash64(std::string_view bytes, uint64_t seed) {
   return XXH3_64bits_withSeed(bytes.data(), bytes.size(), seed);
 }
 
-std::string hash_text(std::string_view bytes) { return show(hash64(bytes)); }
+std::string hash_text(std::string_view bytes) {
+  return show(hash64(bytes));
+}
 
 std::string hash_file(const std::filesystem::path& file) {
   const std::unique_ptr<FILE, int (*)(FILE*)> in(std::fopen(file.c_str(), "rb"), std::fclose);

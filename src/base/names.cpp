@@ -11,7 +11,8 @@ namespace {
 
 std::string fold(std::string_view name) {
   std::string folded(name);
-  for (char& c : folded) c = c == '-' ? '_' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  for (char& c : folded)
+    c = c == '-' ? '_' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   return folded;
 }
 

@@ -56,7 +56,9 @@ int num_threads() {
   return cpus;
 }
 
-void set_num_threads(int threads) { thread_limit.store(std::max(1, threads)); }
+void set_num_threads(int threads) {
+  thread_limit.store(std::max(1, threads));
+}
 
 void detail::run_tasks(int64_t tasks, void (*call)(void*, int64_t), void* context) {
   const int threads = static_cast<int>(std::min<int64_t>(num_threads(), tasks));
@@ -64,7 +66,8 @@ void detail::run_tasks(int64_t tasks, void (*call)(void*, int64_t), void* contex
     for (int64_t t = 0; t < tasks; ++t) call(context, t);
     return;
   }
-  TaskQueue queue{.tasks = tasks, .call = call, .context = context, .failure = {}, .failure_mutex = {}};
+  TaskQueue queue{
+      .tasks = tasks, .call = call, .context = context, .failure = {}, .failure_mutex = {}};
 #ifdef _OPENMP
 #pragma omp parallel num_threads(threads)
   queue.drain();

@@ -1,5 +1,6 @@
-// Data-parallel loops on the machine's cores. One pool for the whole process: OpenMP, which libtorch
-// also uses, so that their threads never compete; std::thread in builds without OpenMP (tsan).
+// Data-parallel loops on the machine's cores. One pool for the whole process: OpenMP, which
+// libtorch also uses, so that their threads never compete; std::thread in builds without OpenMP
+// (tsan).
 #pragma once
 
 #include <algorithm>
@@ -36,9 +37,8 @@ void parallel_for(int64_t n, int64_t grain, Body&& body) {
   if (n <= 0) return;
   constexpr int64_t kMaxRanges = 256;
   const int64_t length = std::max({grain, (n + kMaxRanges - 1) / kMaxRanges, int64_t{1}});
-  parallel_tasks((n + length - 1) / length, [&](int64_t range) {
-    body(range * length, std::min(n, (range + 1) * length));
-  });
+  parallel_tasks((n + length - 1) / length,
+                 [&](int64_t range) { body(range * length, std::min(n, (range + 1) * length)); });
 }
 
 }  // namespace seqfuse

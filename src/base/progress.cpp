@@ -35,7 +35,10 @@ std::string format_count(double value) {
 }
 
 Progress::Progress(std::string tag, std::string unit, int64_t total)
-    : tag_(std::move(tag)), unit_(std::move(unit)), total_(total), start_(Clock::now()),
+    : tag_(std::move(tag)),
+      unit_(std::move(unit)),
+      total_(total),
+      start_(Clock::now()),
       last_(start_) {}
 
 Progress::~Progress() {
@@ -51,9 +54,10 @@ void Progress::update(int64_t done, std::string_view detail) {
   last_ = now;
   const double seconds = std::chrono::duration<double>(now - start_).count();
   const double rate = static_cast<double>(done) / seconds;
-  std::string text = total_ > 0 ? fmt::format("{} of {} {}", format_count(static_cast<double>(done)),
-                                              format_count(static_cast<double>(total_)), unit_)
-                                : fmt::format("{} {}", format_count(static_cast<double>(done)), unit_);
+  std::string text = total_ > 0
+                         ? fmt::format("{} of {} {}", format_count(static_cast<double>(done)),
+                                       format_count(static_cast<double>(total_)), unit_)
+                         : fmt::format("{} {}", format_count(static_cast<double>(done)), unit_);
   text += fmt::format(", {} {}/s", format_count(rate), unit_);
   if (!detail.empty()) text += fmt::format(", {}", detail);
   if (total_ > 0 && rate > 0) {

@@ -10,8 +10,8 @@
 
 namespace seqfuse::cli {
 
-// Parses argv[1..]. Returns an exit code if the verb is done (--help was printed), nothing to go on.
-// Throws UsageError, with CLI11's message and a pointer to --help.
+// Parses argv[1..]. Returns an exit code if the verb is done (--help was printed), nothing to go
+// on. Throws UsageError, with CLI11's message and a pointer to --help.
 inline std::optional<int> parse_arguments(CLI::App& app, int argc, char** argv) {
   try {
     app.parse(argc, argv);

@@ -1,4 +1,5 @@
-// The verb table: finds the verb, loads the engine library if it needs tensors, maps errors to exit codes.
+// The verb table: finds the verb, loads the engine library if it needs tensors, maps errors to exit
+// codes.
 #include <dlfcn.h>
 #include <fmt/format.h>
 
@@ -19,7 +20,7 @@ namespace {
 
 struct Entry {
   const char* name;
-  Verb verb;           // null: in the engine library, as the C symbol below
+  Verb verb;  // null: in the engine library, as the C symbol below
   const char* symbol;
   const char* summary;
 };
@@ -27,17 +28,21 @@ struct Entry {
 constexpr Entry kVerbs[] = {
     {"doctor", cmd_doctor, nullptr, "what this build has, what this machine has, what is missing"},
     {"preprocess", cmd_preprocess, nullptr, "raw interaction logs to a dataset directory"},
-    {"synthesize", cmd_synthesize, nullptr, "raw logs in a known data set's format, any size, with planted preferences"},
+    {"synthesize", cmd_synthesize, nullptr,
+     "raw logs in a known data set's format, any size, with planted preferences"},
     {"train", nullptr, "seqfuse_cmd_train", "train ranking | train retrieval"},
     {"evaluate", nullptr, "seqfuse_cmd_evaluate", "metrics of a run beside simple baselines"},
     {"recommend", nullptr, "seqfuse_cmd_recommend", "top-K items for a user or a history"},
 };
 
 void print_help() {
-  fmt::print("seqfuse {}: trains HSTU generative recommenders from raw interaction logs\n\n"
-             "usage: seqfuse VERB [options]     seqfuse VERB --help\n\n", kVersion);
+  fmt::print(
+      "seqfuse {}: trains HSTU generative recommenders from raw interaction logs\n\n"
+      "usage: seqfuse VERB [options]     seqfuse VERB --help\n\n",
+      kVersion);
   for (const Entry& entry : kVerbs) fmt::print("  {:<11} {}\n", entry.name, entry.summary);
-  fmt::print("\nStart here: make demo, or docs/quickstart.md. Exit codes: 0 done, 1 failed, 2 usage.\n");
+  fmt::print(
+      "\nStart here: make demo, or docs/quickstart.md. Exit codes: 0 done, 1 failed, 2 usage.\n");
 }
 
 Verb load_from_engine(const char* symbol) {
@@ -45,10 +50,12 @@ Verb load_from_engine(const char* symbol) {
   const auto library = binary.parent_path().parent_path() / "lib" / "libseqfuse_engine.so";
   void* handle = dlopen(library.c_str(), RTLD_NOW | RTLD_GLOBAL);
   if (handle == nullptr) {
-    throw_error("cannot load the engine library: {}\n  `seqfuse doctor` tells what is missing", dlerror());
+    throw_error("cannot load the engine library: {}\n  `seqfuse doctor` tells what is missing",
+                dlerror());
   }
   void* address = dlsym(handle, symbol);
-  if (address == nullptr) throw_error("{} has no {}: rebuild with `make build`", library.string(), symbol);
+  if (address == nullptr)
+    throw_error("{} has no {}: rebuild with `make build`", library.string(), symbol);
   return reinterpret_cast<Verb>(address);
 }
 
@@ -98,7 +105,8 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "seqfuse: {}\n", error.what());
     return 2;
   } catch (const std::bad_alloc&) {
-    fmt::print(stderr, "seqfuse: out of memory: make the batch, the windows or --memory-limit smaller\n");
+    fmt::print(stderr,
+               "seqfuse: out of memory: make the batch, the windows or --memory-limit smaller\n");
     return 1;
   } catch (const std::exception& error) {
     fmt::print(stderr, "seqfuse: {}\n", error.what());

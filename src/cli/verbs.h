@@ -1,5 +1,5 @@
-// The verbs of the command line. Each takes its own arguments (argv[0] is the verb), returns the exit
-// code, and throws seqfuse::Error; main() prints errors and maps them to exit codes.
+// The verbs of the command line. Each takes its own arguments (argv[0] is the verb), returns the
+// exit code, and throws seqfuse::Error; main() prints errors and maps them to exit codes.
 #pragma once
 
 namespace seqfuse::cli {

@@ -1,0 +1,37 @@
+# Thin: each target is a script in tools/ or a CMake preset. PRESET=debug make build picks another preset.
+PRESET ?= release
+BUILD := $(if $(filter release,$(PRESET)),build,build-$(PRESET))
+SHELL := /bin/bash
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
+
+.PHONY: help setup build demo test bench lint format fuzz clean
+
+help: ## this list
+	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:.*##/\t/' | column -t -s "$$(printf '\t')"
+
+setup: ## install what is missing (Debian packages, a .venv); changes nothing that is there
+	@tools/setup
+
+build: setup ## build/bin/seqfuse
+	@cmake --preset $(PRESET) && cmake --build --preset $(PRESET)
+
+demo: build ## train on the bundled MovieLens data and compare with baselines, about two minutes
+	@tools/demo
+
+test: build ## every test that needs no GPU and no data beyond the repository
+	@tools/run_tests $(BUILD)
+
+bench: build ## operator benchmarks and the comparison with plain PyTorch, on this machine
+	@tools/bench $(BUILD)
+
+lint: build ## clang-format, clang-tidy on changed code, layer order, links, ruff
+	@tools/lint $(BUILD)
+
+format: ## rewrite sources with clang-format and ruff
+	@tools/lint --fix
+
+fuzz: setup ## each parser for a minute under libFuzzer; FUZZ_SECONDS=600 for longer
+	@tools/fuzz $(or $(FUZZ_SECONDS),60)
+
+clean: ## remove build folders
+	rm -rf build build-*

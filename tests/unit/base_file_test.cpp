@@ -1,0 +1,93 @@
+#include "base/file.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <string>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "tests/temporary_directory.h"
+
+namespace seqfuse {
+namespace {
+namespace fs = std::filesystem;
+
+int entries(const fs::path& directory) {
+  return static_cast<int>(
+      std::distance(fs::directory_iterator(directory), fs::directory_iterator()));
+}
+
+TEST(File, WritesAndReplacesWhole) {
+  const TemporaryDirectory directory;
+  const fs::path file = directory.path() / "x";
+  write_file_atomically(file, "first");
+  write_file_atomically(file, std::string("sec\0nd", 6));
+  EXPECT_EQ(read_file(file), std::string("sec\0nd", 6));
+  EXPECT_EQ(entries(directory.path()), 1) << "a temporary file was left behind";
+}
+
+TEST(File, FailedWriteLeavesTheOldFile) {
+  const TemporaryDirectory directory;
+  const fs::path file = directory.path() / "x";
+  write_file_atomically(file, "kept");
+  EXPECT_THROW(write_file_atomically(directory.path() / "no" / "such" / "x", "y"), IoError);
+  fs::create_directory(directory.path() / "is_a_directory");
+  EXPECT_THROW(write_file_atomically(directory.path() / "is_a_directory", "y"), IoError);
+  EXPECT_EQ(read_file(file), "kept");
+  EXPECT_EQ(entries(directory.path()), 2);
+}
+
+TEST(File, ReadErrorsNameTheFile) {
+  try {
+    read_file("/no/such/file");
+    FAIL() << "did not throw";
+  } catch (const IoError& error) {
+    EXPECT_STREQ(error.what(), "cannot open /no/such/file: No such file or directory");
+  }
+}
+
+TEST(PendingDirectory, AppearsOnlyOnCommit) {
+  const TemporaryDirectory directory;
+  const fs::path target = directory.path() / "run";
+  {
+    const PendingDirectory pending(target);
+    write_file_atomically(pending.path() / "a", "1");
+    EXPECT_FALSE(fs::exists(target));
+  }
+  EXPECT_EQ(entries(directory.path()), 0) << "what was not committed is removed";
+  PendingDirectory pending(target);
+  fs::create_directory(pending.path() / "sub");
+  write_file_atomically(pending.path() / "sub" / "a", "2");
+  pending.commit();
+  EXPECT_EQ(read_file(target / "sub" / "a"), "2");
+  EXPECT_EQ(entries(directory.path()), 1);
+}
+
+TEST(PendingDirectory, ReplacesAnExistingOne) {
+  const TemporaryDirectory directory;
+  const fs::path target = directory.path() / "run";
+  fs::create_directory(target);
+  write_file_atomically(target / "old", "1");
+  PendingDirectory pending(target);
+  write_file_atomically(pending.path() / "new", "2");
+  pending.commit();
+  EXPECT_FALSE(fs::exists(target / "old"));
+  EXPECT_EQ(read_file(target / "new"), "2");
+  EXPECT_EQ(entries(directory.path()), 1);
+}
+
+TEST(Hash, SeesEveryByte) {
+  const TemporaryDirectory directory;
+  std::string content(3'000'000, 'a');  // more than one read
+  write_file_atomically(directory.path() / "a", content);
+  EXPECT_EQ(hash_file(directory.path() / "a"), hash_text(content));
+  content[2'500'000] ^= 1;
+  EXPECT_NE(hash_file(directory.path() / "a"), hash_text(content));
+  EXPECT_EQ(hash_text("").size(), std::string("xxh3:0123456789abcdef").size());
+  EXPECT_NE(hash64("x", 1), hash64("x", 2));
+}
+
+}  // namespace
+}  // namespace seqfuse
