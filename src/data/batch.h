@@ -13,13 +13,13 @@ namespace seqfuse::data {
 
 // B windows with T events in all. Nothing is padded.
 struct Batch {
-  int64_t index = 0;                  // within the epoch
-  std::vector<int64_t> users;         // [B] rows of the dataset
-  std::vector<int64_t> offsets;       // [B + 1], from 0 to T
-  std::vector<int64_t> items;         // [T]
-  std::vector<int64_t> actions;       // [T], or empty
-  std::vector<int64_t> timestamps;    // [T], or empty
-  std::vector<int64_t> num_candidates;  // [B]
+  int64_t index = 0;                          // within the epoch
+  std::vector<int64_t> users;                 // [B] rows of the dataset
+  std::vector<int64_t> offsets;               // [B + 1], from 0 to T
+  std::vector<int64_t> items;                 // [T]
+  std::vector<int64_t> actions;               // [T], or empty
+  std::vector<int64_t> timestamps;            // [T], or empty
+  std::vector<int64_t> num_candidates;        // [B]
   std::vector<std::vector<int64_t>> context;  // per feature of the manifest: [B]
 
   int64_t batch_size() const { return static_cast<int64_t>(users.size()); }
@@ -31,20 +31,20 @@ Batch make_batch(const Dataset& dataset, const Sample* samples, int64_t count, i
 
 struct LoaderOptions {
   int64_t batch_size = 128;
-  bool shuffle = true;      // by (seed, epoch): the same order in every run and after every resume
-  bool drop_last = false;   // drop a last batch that is not full
+  bool shuffle = true;     // by (seed, epoch): the same order in every run and after every resume
+  bool drop_last = false;  // drop a last batch that is not full
   uint64_t seed = 1;
   int threads = 1;
-  int64_t prefetch = 4;     // batches prepared ahead
+  int64_t prefetch = 4;  // batches prepared ahead
 };
 
-// Iterates over one epoch. Batches arrive in order whatever the number of threads. An exception on a
-// background thread is rethrown by next().
+// Iterates over one epoch. Batches arrive in order whatever the number of threads. An exception on
+// a background thread is rethrown by next().
 class BatchLoader {
  public:
   // dataset and samples must outlive the loader. first_batch: skip so many (resuming mid-epoch).
-  BatchLoader(const Dataset& dataset, const std::vector<Sample>& samples, const LoaderOptions& options,
-              int64_t epoch, int64_t first_batch = 0);
+  BatchLoader(const Dataset& dataset, const std::vector<Sample>& samples,
+              const LoaderOptions& options, int64_t epoch, int64_t first_batch = 0);
   ~BatchLoader();
 
   static int64_t batches_per_epoch(int64_t samples, const LoaderOptions& options);

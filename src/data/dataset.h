@@ -1,5 +1,5 @@
-// A preprocessed dataset directory, memory-mapped. Made by `seqfuse preprocess`; docs/data.md has the
-// format. One row is one user; items are vocabulary indices 1..num_items (0 = unknown).
+// A preprocessed dataset directory, memory-mapped. Made by `seqfuse preprocess`; docs/data.md has
+// the format. One row is one user; items are vocabulary indices 1..num_items (0 = unknown).
 #pragma once
 
 #include <cstdint>
@@ -43,7 +43,8 @@ struct UserSequence {
 // Immutable; every method may be called from any thread.
 class Dataset {
  public:
-  // Throws DataError naming the file and field when something is missing, truncated or inconsistent.
+  // Throws DataError naming the file and field when something is missing, truncated or
+  // inconsistent.
   static std::shared_ptr<const Dataset> open(const std::filesystem::path& directory);
   virtual ~Dataset() = default;
 

@@ -17,8 +17,8 @@ enum class SplitKind {
 enum class Truncate { newest, oldest };  // which events a window that is too long keeps
 
 // A window of one user's events: [begin, end). The last num_candidates events are candidates (their
-// actions are what ranking predicts, and their labels are never visible to the model); for retrieval
-// evaluation the last one is the item to be found.
+// actions are what ranking predicts, and their labels are never visible to the model); for
+// retrieval evaluation the last one is the item to be found.
 struct Sample {
   int64_t user = 0;
   int64_t begin = 0, end = 0;
@@ -27,11 +27,11 @@ struct Sample {
 
 struct SplitOptions {
   SplitKind kind = SplitKind::leave_one_out;
-  bool retrieval = true;           // candidates of evaluation: 1; training windows hold one event more
-  int64_t max_history = 200;       // events of history in a window
-  int64_t max_candidates = 0;      // ranking: candidates in a window (0: every event is predicted)
+  bool retrieval = true;       // candidates of evaluation: 1; training windows hold one event more
+  int64_t max_history = 200;   // events of history in a window
+  int64_t max_candidates = 0;  // ranking: candidates in a window (0: every event is predicted)
   Truncate truncate = Truncate::newest;
-  double train_fraction = 0.7;     // user: of the users; temporal: of all events, by time
+  double train_fraction = 0.7;       // user: of the users; temporal: of all events, by time
   bool hold_out_validation = false;  // validation is not trained on (to choose settings on it)
 };
 

@@ -1,5 +1,6 @@
-// Checkpoints: RUN/checkpoints/step_N/{dense.safetensors, tables/NAME.safetensors, optimizer.safetensors,
-// state.json}. Written to a temporary name, flushed, renamed; every file's hash is in state.json.
+// Checkpoints: RUN/checkpoints/step_N/{dense.safetensors, tables/NAME.safetensors,
+// optimizer.safetensors, state.json}. Written to a temporary name, flushed, renamed; every file's
+// hash is in state.json.
 #pragma once
 
 #include <torch/torch.h>
@@ -15,22 +16,24 @@ namespace seqfuse::training {
 
 using TensorMap = std::map<std::string, torch::Tensor>;
 
-// safetensors files. load checks the header against the file's size. Throws DataError naming the file.
+// safetensors files. load checks the header against the file's size. Throws DataError naming the
+// file.
 void save_safetensors(const std::filesystem::path& file, const TensorMap& tensors,
                       const std::map<std::string, std::string>& metadata = {});
 TensorMap load_safetensors(const std::filesystem::path& file);
 
 struct Checkpoint {
   int64_t step = 0;
-  TensorMap dense;      // weights that are not embedding tables
-  TensorMap tables;     // one file each: "item", "action", "user_id", ...
-  TensorMap optimizer;  // "NAME.exp_avg", ...
+  TensorMap dense;       // weights that are not embedding tables
+  TensorMap tables;      // one file each: "item", "action", "user_id", ...
+  TensorMap optimizer;   // "NAME.exp_avg", ...
   nlohmann::json state;  // model spec, epoch, position in it, seed, best metric, schedule, ...
 };
 
-// Keeps the newest `keep`; older ones are removed only after the new one is in place. A failure leaves
-// every older checkpoint intact and throws IoError.
-void save_checkpoint(const std::filesystem::path& run_directory, const Checkpoint& checkpoint, int64_t keep);
+// Keeps the newest `keep`; older ones are removed only after the new one is in place. A failure
+// leaves every older checkpoint intact and throws IoError.
+void save_checkpoint(const std::filesystem::path& run_directory, const Checkpoint& checkpoint,
+                     int64_t keep);
 
 // Checks hashes; a flipped byte is a DataError that names the file.
 Checkpoint load_checkpoint(const std::filesystem::path& checkpoint_directory);

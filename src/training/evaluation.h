@@ -1,4 +1,5 @@
-// Metrics of a model over the samples of a split, beside simple baselines. docs/metrics.md defines them.
+// Metrics of a model over the samples of a split, beside simple baselines. docs/metrics.md defines
+// them.
 #pragma once
 
 #include <cstdint>
@@ -24,22 +25,25 @@ struct EvaluationOptions {
   bool show_progress = false;
 };
 
-// HR@K, NDCG@K, MRR of each sample's target (its last event) over the whole catalogue; rank 1 is best,
-// ties count against the model. Items of the user's earlier events are left out if the spec says so.
+// HR@K, NDCG@K, MRR of each sample's target (its last event) over the whole catalogue; rank 1 is
+// best, ties count against the model. Items of the user's earlier events are left out if the spec
+// says so.
 Metrics evaluate_retrieval(models::RetrievalModel& model, const data::Dataset& dataset,
-                           const std::vector<data::Sample>& samples, const EvaluationOptions& options);
+                           const std::vector<data::Sample>& samples,
+                           const EvaluationOptions& options);
 // AUC, NE, ACC, GAUC (per-user AUC) per task.
 Metrics evaluate_ranking(models::RankingModel& model, const data::Dataset& dataset,
-                         const std::vector<data::Sample>& samples, const EvaluationOptions& options);
+                         const std::vector<data::Sample>& samples,
+                         const EvaluationOptions& options);
 
 // Popularity and first-order Markov counts over the training windows.
 std::vector<std::pair<std::string, Metrics>> retrieval_baselines(
-    const data::Dataset& dataset, const data::Split& split, const std::vector<data::Sample>& samples,
-    const config::RetrievalArgs& args);
+    const data::Dataset& dataset, const data::Split& split,
+    const std::vector<data::Sample>& samples, const config::RetrievalArgs& args);
 // Per-item mean label over the training windows.
 std::vector<std::pair<std::string, Metrics>> ranking_baselines(
-    const data::Dataset& dataset, const data::Split& split, const std::vector<data::Sample>& samples,
-    const models::ModelSpec& spec);
+    const data::Dataset& dataset, const data::Split& split,
+    const std::vector<data::Sample>& samples, const models::ModelSpec& spec);
 
 // A text table: one row a model, one column a metric; the best of each column is marked.
 std::string format_metrics_table(const std::vector<std::pair<std::string, Metrics>>& rows);

@@ -16,7 +16,8 @@ namespace seqfuse::models {
 
 enum class Task { ranking, retrieval };
 
-// Everything that determines shapes and maths. Goes into the checkpoint; a model is rebuilt from it.
+// Everything that determines shapes and maths. Goes into the checkpoint; a model is rebuilt from
+// it.
 struct ModelSpec {
   Task task = Task::retrieval;
   config::NetworkArgs network;
@@ -27,13 +28,15 @@ struct ModelSpec {
   int64_t num_items = 0;       // item ids are 1..num_items; tables have num_items + 1 rows
   int64_t num_actions = 0;     // 0: no actions
   std::vector<data::ContextFeature> context;
-  std::string dataset_hash;    // of the vocabularies
+  std::string dataset_hash;  // of the vocabularies
 
-  // Throws UsageError where config and dataset disagree (more classes in the data than in the head...).
+  // Throws UsageError where config and dataset disagree (more classes in the data than in the
+  // head...).
   static ModelSpec make(Task task, const config::Config& config, const data::Manifest& manifest);
 };
 
-// Where a step's random numbers come from: the same (seed, step) gives the same dropout and negatives.
+// Where a step's random numbers come from: the same (seed, step) gives the same dropout and
+// negatives.
 struct StepSeed {
   uint64_t seed = 0;
   int64_t step = 0;
@@ -46,8 +49,8 @@ class RetrievalModel : public torch::nn::Module {
   // event i + 1. negatives: int32 [P, K] item ids, or undefined to sample as the spec says.
   virtual torch::Tensor loss(const data::Batch& batch, const StepSeed& seed,
                              const torch::Tensor& negatives = {}) = 0;
-  // [B, D], L2-normalised: the state after each window's history (its events less num_candidates). The
-  // time of the first candidate, if there is one, is the time of the request.
+  // [B, D], L2-normalised: the state after each window's history (its events less num_candidates).
+  // The time of the first candidate, if there is one, is the time of the request.
   virtual torch::Tensor query(const data::Batch& batch) = 0;
   // [num_items + 1, D], L2-normalised; row 0 is the unknown item.
   virtual torch::Tensor item_rows() = 0;

@@ -1,8 +1,9 @@
 // The operators as differentiable functions of tensors; also registered as torch.ops.seqfuse.*
 //
-// Common rules. T: rows of a jagged tensor, B: sequences; offsets is int64 (or int32) [B + 1] on the
-// tensors' device, from 0, non-decreasing, to T. dtypes float32 and float64 on the CPU. Arguments are
-// checked; errors (c10::Error) say what was given and what was expected. None synchronises a device.
+// Common rules. T: rows of a jagged tensor, B: sequences; offsets is int64 (or int32) [B + 1] on
+// the tensors' device, from 0, non-decreasing, to T. dtypes float32 and float64 on the CPU.
+// Arguments are checked; errors (c10::Error) say what was given and what was expected. None
+// synchronises a device.
 #pragma once
 
 #include <torch/torch.h>
@@ -16,13 +17,14 @@ namespace seqfuse::ops {
 using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
 
-// ---- normalisation (layer_norm.cpp) ------------------------------------------------------------------
-// y = (x - mean) * rsqrt(var + eps) * weight + bias over the last dimension D of x [T, D].
-// weight, bias: [D] or none.
-Tensor layer_norm(const Tensor& x, const OptionalTensor& weight, const OptionalTensor& bias, double eps);
+// ---- normalisation (layer_norm.cpp)
+// ------------------------------------------------------------------ y = (x - mean) * rsqrt(var +
+// eps) * weight + bias over the last dimension D of x [T, D]. weight, bias: [D] or none.
+Tensor layer_norm(const Tensor& x, const OptionalTensor& weight, const OptionalTensor& bias,
+                  double eps);
 
-// dropout(u * layer_norm(o)): o, u [T, D]; u may be a strided view (last stride 1). p = 0: no dropout.
-// The mask is Philox(seed) by element index, so it is the same for any number of threads.
+// dropout(u * layer_norm(o)): o, u [T, D]; u may be a strided view (last stride 1). p = 0: no
+// dropout. The mask is Philox(seed) by element index, so it is the same for any number of threads.
 Tensor layer_norm_gate(const Tensor& o, const Tensor& u, const OptionalTensor& weight,
                        const OptionalTensor& bias, double eps, double dropout, int64_t seed);
 
@@ -32,62 +34,71 @@ Tensor l2_normalize(const Tensor& x, double eps);
 // x * mask / (1 - p), mask by Philox(seed); p = 0 returns x.
 Tensor dropout(const Tensor& x, double p, int64_t seed);
 
-// ---- attention (hstu_attention.cpp) ------------------------------------------------------------------
+// ---- attention (hstu_attention.cpp)
+// ------------------------------------------------------------------
 struct HstuAttentionOptions {
-  double alpha = 1.0;            // scale of q k^T
-  int64_t scaling_seqlen = 1;    // S: the sum is divided by it
+  double alpha = 1.0;          // scale of q k^T
+  int64_t scaling_seqlen = 1;  // S: the sum is divided by it
   bool causal = true;
-  int64_t target_group_size = 1;       // g
-  int64_t max_attn_len = 0;            // w: window, 0 = off
-  int64_t min_full_attn_seq_len = 0;   // F: last F history tokens and all targets ignore the window
-  OptionalTensor num_contexts;   // int64 [B] or none (0)
-  OptionalTensor num_targets;    // int64 [B] or none (0)
+  int64_t target_group_size = 1;      // g
+  int64_t max_attn_len = 0;           // w: window, 0 = off
+  int64_t min_full_attn_seq_len = 0;  // F: last F history tokens and all targets ignore the window
+  OptionalTensor num_contexts;        // int64 [B] or none (0)
+  OptionalTensor num_targets;         // int64 [B] or none (0)
   // Relative bias added to alpha * q k^T (facts: position_bias[(N-1) + j - i], N = (size + 1) / 2;
-  // time_bias[bucket(t[i+1] - t[j])], bucket = clamp(floor(ln(max(|dt|, 1)) / 0.301), 0, size - 1)).
+  // time_bias[bucket(t[i+1] - t[j])], bucket = clamp(floor(ln(max(|dt|, 1)) / 0.301), 0, size -
+  // 1)).
   OptionalTensor position_bias;  // [2N - 1]
   OptionalTensor time_bias;      // [buckets]
   OptionalTensor timestamps;     // int64 [Tk]; needed with time_bias
   OptionalTensor request_times;  // int64 [B]: t[n], the time after the last event; none: t[n-1]
 };
 
-// out_i = sum_j silu(alpha q_i.k_j + bias_ij) / S * M_ij * v_j. q [Tq, H, d], k, v [Tk, H, d] with any
-// row and head stride (last stride 1); returns [Tq, H, d]. Row i of a shorter q stands at n_k - n_q + i.
+// out_i = sum_j silu(alpha q_i.k_j + bias_ij) / S * M_ij * v_j. q [Tq, H, d], k, v [Tk, H, d] with
+// any row and head stride (last stride 1); returns [Tq, H, d]. Row i of a shorter q stands at n_k -
+// n_q + i.
 Tensor hstu_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& q_offsets,
                       const Tensor& k_offsets, const HstuAttentionOptions& options);
 
-// ---- jagged tensors (jagged.cpp) ---------------------------------------------------------------------
+// ---- jagged tensors (jagged.cpp)
+// ---------------------------------------------------------------------
 Tensor lengths_to_offsets(const Tensor& lengths);  // [B] -> [B + 1], exclusive cumulative sum
 // Concatenates sequence by sequence: parts[p] [T_p, D] with offsets[p] [B + 1].
 Tensor jagged_concat(const std::vector<Tensor>& parts, const std::vector<Tensor>& offsets);
 // The inverse: cuts each sequence at the lengths given by part_offsets.
 std::vector<Tensor> jagged_split(const Tensor& values, const std::vector<Tensor>& part_offsets);
-Tensor jagged_to_dense(const Tensor& values, const Tensor& offsets, int64_t max_len, double padding);
-Tensor dense_to_jagged(const Tensor& dense, const Tensor& offsets);         // [B, N, D] -> [T, D]
-Tensor jagged_repeat(const Tensor& rows, const Tensor& offsets);            // [B, D] -> [T, D]
+Tensor jagged_to_dense(const Tensor& values, const Tensor& offsets, int64_t max_len,
+                       double padding);
+Tensor dense_to_jagged(const Tensor& dense, const Tensor& offsets);  // [B, N, D] -> [T, D]
+Tensor jagged_repeat(const Tensor& rows, const Tensor& offsets);     // [B, D] -> [T, D]
 // [a0, b0, a1, b1, ...]: a, b [T, D] -> [2T, D].
 Tensor interleave(const Tensor& a, const Tensor& b);
 
-// ---- encodings (encoding.cpp) ------------------------------------------------------------------------
-// scale * x + table[min(pos, high)], pos counted from each sequence's start; high = min(length -
-// num_targets, rows - 1): all targets share one position. num_targets: int64 [B] or none.
+// ---- encodings (encoding.cpp)
+// ------------------------------------------------------------------------ scale * x +
+// table[min(pos, high)], pos counted from each sequence's start; high = min(length - num_targets,
+// rows - 1): all targets share one position. num_targets: int64 [B] or none.
 Tensor position_encoding(const Tensor& x, const Tensor& table, const Tensor& offsets,
                          const OptionalTensor& num_targets, double scale);
 // x + table[bucket(request_time - t)], bucket = clamp(floor(sqrt(max(dt, 0) / unit)), 0, rows - 1).
 Tensor time_encoding(const Tensor& x, const Tensor& table, const Tensor& offsets,
                      const Tensor& timestamps, double unit);
 
-// ---- embeddings (embedding.cpp) ----------------------------------------------------------------------
-// table [V, D] rows of ids int64 [T]. Gradient: rows of equal ids summed in order of position. sparse:
-// as a coalesced sparse tensor of the touched rows, else dense.
+// ---- embeddings (embedding.cpp)
+// ---------------------------------------------------------------------- table [V, D] rows of ids
+// int64 [T]. Gradient: rows of equal ids summed in order of position. sparse: as a coalesced sparse
+// tensor of the touched rows, else dense.
 Tensor embedding_lookup(const Tensor& table, const Tensor& ids, bool sparse);
 
-// ---- losses (sampled_softmax.cpp, full_softmax.cpp) --------------------------------------------------
-// Loss per position [T]: -log softmax of the positive among itself and K negatives, logits =
-// <hidden, row> / temperature; negatives equal to the target get -5e4. hidden [T, D], table [V, D]
-// (normalise both before if wanted), targets int64 [T], negatives int32 [T, K]. No [T, K, D] is made.
+// ---- losses (sampled_softmax.cpp, full_softmax.cpp)
+// -------------------------------------------------- Loss per position [T]: -log softmax of the
+// positive among itself and K negatives, logits = <hidden, row> / temperature; negatives equal to
+// the target get -5e4. hidden [T, D], table [V, D] (normalise both before if wanted), targets int64
+// [T], negatives int32 [T, K]. No [T, K, D] is made.
 Tensor sampled_softmax_loss(const Tensor& hidden, const Tensor& table, const Tensor& targets,
                             const Tensor& negatives, double temperature);
-// The same over all rows listed in catalogue (int64 [C]); computed in row blocks, [T, C] is never held.
+// The same over all rows listed in catalogue (int64 [C]); computed in row blocks, [T, C] is never
+// held.
 Tensor full_softmax_loss(const Tensor& hidden, const Tensor& table, const Tensor& targets,
                          const Tensor& catalogue, double temperature);
 
