@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <numeric>
 #include <stdexcept>
+#include <thread>
 #include <vector>
 
 namespace seqfuse {
@@ -53,6 +55,7 @@ TEST(Parallel, FirstExceptionIsRethrown) {
                               [&](int64_t task) {
                                 ++ran;
                                 if (task == 3) throw std::runtime_error("task 3");
+                                std::this_thread::sleep_for(std::chrono::microseconds(100));
                               }),
                std::runtime_error);
   EXPECT_LT(ran, 1000) << "tasks are no longer handed out after a failure";
