@@ -1,0 +1,116 @@
+// Argument checks shared by the torch bindings. A failed check throws c10::ValueError (a
+// c10::Error; ValueError in Python) that names the operator and the argument, what was given and
+// what was expected:
+//   layer_norm: weight is [5]; expected [7] (the last dimension of x)
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <string>
+
+#include "base/dtype.h"
+
+namespace seqfuse::ops {
+
+using at::Tensor;
+
+// A tensor argument as messages name it: Arg{"hstu_attention", "q", q}.
+struct Arg {
+  const char* op;
+  const char* name;
+  const Tensor& tensor;
+};
+
+// "layer_norm: weight", the beginning of every message.
+inline std::string label(const Arg& arg) {
+  return c10::str(arg.op, ": ", arg.name);
+}
+
+// layout: the dimensions by name, "[T, D]".
+inline void check_rank(const Arg& arg, int64_t rank, const char* layout) {
+  TORCH_CHECK_VALUE(arg.tensor.dim() == rank, label(arg), " is ", arg.tensor.sizes(), " (",
+                    arg.tensor.dim(), "-D); expected ", layout, " (", rank, "-D)");
+}
+
+// why: where the expected sizes come from, "the last dimension of x".
+inline void check_sizes(const Arg& arg, at::IntArrayRef sizes, const char* why) {
+  TORCH_CHECK_VALUE(arg.tensor.sizes() == sizes, label(arg), " is ", arg.tensor.sizes(),
+                    "; expected ", sizes, " (", why, ")");
+}
+
+inline void check_cpu(const Arg& arg) {
+  TORCH_CHECK_VALUE(arg.tensor.is_cpu(), label(arg), " is on ", arg.tensor.device(),
+                    "; this operator runs on the CPU only: move its arguments with .cpu()");
+}
+
+inline void check_int64(const Arg& arg) {
+  TORCH_CHECK_VALUE(arg.tensor.scalar_type() == at::kLong, label(arg), " is ",
+                    arg.tensor.scalar_type(), "; expected Long (int64)");
+}
+
+// float32 or float64 on the CPU: what every CPU operator computes in.
+inline void check_cpu_float(const Arg& arg) {
+  check_cpu(arg);
+  const auto type = arg.tensor.scalar_type();
+  TORCH_CHECK_VALUE(type == at::kFloat || type == at::kDouble, label(arg), " is ", type,
+                    "; expected Float or Double on the CPU: convert it with .float()");
+}
+
+// The same dtype and device as another argument.
+inline void check_like(const Arg& arg, const Arg& other) {
+  TORCH_CHECK_VALUE(arg.tensor.scalar_type() == other.tensor.scalar_type() &&
+                        arg.tensor.device() == other.tensor.device(),
+                    label(arg), " is ", arg.tensor.scalar_type(), " on ", arg.tensor.device(),
+                    "; expected ", other.tensor.scalar_type(), " on ", other.tensor.device(),
+                    ", like ", other.name);
+}
+
+// Offsets [B + 1] on the CPU, int64 or int32: from 0, non-decreasing, to total (rows of `of`).
+// Returned as contiguous int64, which is the argument itself if it is so already.
+inline Tensor checked_offsets(const Arg& arg, int64_t total, const char* of) {
+  check_cpu(arg);
+  const auto type = arg.tensor.scalar_type();
+  TORCH_CHECK_VALUE(type == at::kLong || type == at::kInt, label(arg), " is ", type,
+                    "; expected Long or Int (int64, int32)");
+  TORCH_CHECK_VALUE(arg.tensor.dim() == 1 && arg.tensor.numel() > 0, label(arg), " is ",
+                    arg.tensor.sizes(), "; expected [B + 1], starting with 0");
+  const Tensor offsets = arg.tensor.to(at::kLong).contiguous();
+  const int64_t* values = offsets.const_data_ptr<int64_t>();
+  const int64_t batch = offsets.numel() - 1;
+  TORCH_CHECK_VALUE(values[0] == 0, label(arg), " starts with ", values[0], "; expected 0");
+  for (int64_t b = 0; b < batch; ++b) {
+    TORCH_CHECK_VALUE(values[b] <= values[b + 1], label(arg), " decreases from ", values[b], " to ",
+                      values[b + 1], " at [", b + 1, "]; expected non-decreasing offsets");
+  }
+  TORCH_CHECK_VALUE(values[batch] == total, label(arg), " ends with ", values[batch], " but ", of,
+                    " has ", total, " rows; they must be equal");
+  return offsets;
+}
+
+// The tensor itself if its last stride is 1, as the kernels want it, else a contiguous copy.
+inline Tensor with_unit_last_stride(const Tensor& tensor) {
+  return tensor.stride(-1) == 1 || tensor.size(-1) <= 1 ? tensor : tensor.contiguous();
+}
+
+inline DType dtype_of(const Tensor& tensor) {
+  switch (tensor.scalar_type()) {
+    case at::kFloat:
+      return DType::f32;
+    case at::kDouble:
+      return DType::f64;
+    case at::kHalf:
+      return DType::f16;
+    case at::kBFloat16:
+      return DType::bf16;
+    default:
+      TORCH_CHECK_VALUE(false, tensor.scalar_type(), " is not a dtype of the operators");
+  }
+}
+
+// The data of an optional argument; null where it is absent.
+inline const void* data_or_null(const Tensor& tensor) {
+  return tensor.defined() ? tensor.const_data_ptr() : nullptr;
+}
+
+}  // namespace seqfuse::ops
