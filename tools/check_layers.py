@@ -10,7 +10,7 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-ORDER = "base config data ops distributed embeddings models training serving cli".split()
+ORDER = ["base", "config", "data", "ops", "distributed", "embeddings", "models", "training", "serving", "cli"]
 TORCH_FREE = ("base", "config", "data", "ops/kernels", "ops/cpu")
 INCLUDE = re.compile(r'^\s*#\s*include\s+(["<])([^">]+)[">]', re.MULTILINE)
 TORCH = re.compile(r"^(torch|ATen|c10|caffe2)/")

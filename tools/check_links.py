@@ -11,7 +11,12 @@ LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
 
 def main() -> int:
     broken = []
-    documents = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").rglob("*.md"), *(ROOT / "data").rglob("*.md")]
+    documents = [
+        *ROOT.glob("*.md"),
+        *(ROOT / "docs").rglob("*.md"),
+        *(ROOT / "benchmarks").rglob("*.md"),
+        *(ROOT / "data").rglob("*.md"),
+    ]
     for document in documents:
         for target in LINK.findall(document.read_text()):
             if "://" not in target and not (document.parent / target).exists():
