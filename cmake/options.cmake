@@ -18,10 +18,10 @@ if(CCACHE)
 endif()
 
 # Vector code of the CPU operators: built for SEQFUSE_CPU_ARCH; 512-bit registers where it has them.
-# Contraction into FMA is allowed, any other re-association is not.
+# Contraction into FMA is allowed; re-association only where a loop says so (#pragma omp simd reduction).
 add_library(seqfuse_simd INTERFACE)
 target_compile_options(seqfuse_simd INTERFACE
-  $<$<COMPILE_LANGUAGE:CXX>:-O3;-march=${SEQFUSE_CPU_ARCH};-ffp-contract=fast;-fno-math-errno;-fno-trapping-math>)
+  $<$<COMPILE_LANGUAGE:CXX>:-O3;-march=${SEQFUSE_CPU_ARCH};-ffp-contract=fast;-fopenmp-simd;-fno-math-errno;-fno-trapping-math>)
 include(CheckCXXCompilerFlag)
 check_cxx_compiler_flag(-mprefer-vector-width=512 SEQFUSE_HAS_VECTOR_WIDTH)
 if(SEQFUSE_HAS_VECTOR_WIDTH)
