@@ -1,12 +1,13 @@
 // Argument checks shared by the torch bindings. A failed check throws c10::ValueError (a
 // c10::Error; ValueError in Python) that names the operator and the argument, what was given and
 // what was expected:
-//   layer_norm: weight is [5]; expected [7] (the last dimension of x)
+//   layer_norm: weight is [5]; expected [7] (the columns of its input)
 #pragma once
 
 #include <torch/torch.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "base/dtype.h"
@@ -57,6 +58,11 @@ inline void check_cpu_float(const Arg& arg) {
                     "; expected Float or Double on the CPU: convert it with .float()");
 }
 
+inline void check_dropout_probability(const char* op, double p) {
+  TORCH_CHECK_VALUE(p >= 0 && p < 1, op, ": the dropout probability is ", p,
+                    "; expected 0 <= p < 1");
+}
+
 // The same dtype and device as another argument.
 inline void check_like(const Arg& arg, const Arg& other) {
   TORCH_CHECK_VALUE(arg.tensor.scalar_type() == other.tensor.scalar_type() &&
@@ -64,6 +70,18 @@ inline void check_like(const Arg& arg, const Arg& other) {
                     label(arg), " is ", arg.tensor.scalar_type(), " on ", arg.tensor.device(),
                     "; expected ", other.tensor.scalar_type(), " on ", other.tensor.device(),
                     ", like ", other.name);
+}
+
+// weight and bias [D] of a norm over the last dimension of x [T, D]; each may be absent.
+inline void check_affine(const Arg& x, const std::optional<Tensor>& weight,
+                         const std::optional<Tensor>& bias) {
+  const auto check = [&](const char* name, const std::optional<Tensor>& values) {
+    if (!values || !values->defined()) return;
+    check_sizes({x.op, name, *values}, {x.tensor.size(1)}, "the columns of its input");
+    check_like({x.op, name, *values}, x);
+  };
+  check("weight", weight);
+  check("bias", bias);
 }
 
 // Offsets [B + 1] on the CPU, int64 or int32: from 0, non-decreasing, to total (rows of `of`).
@@ -108,7 +126,12 @@ inline DType dtype_of(const Tensor& tensor) {
   }
 }
 
-// The data of an optional argument; null where it is absent.
+// An optional argument, contiguous; undefined where it is absent.
+inline Tensor contiguous_or_undefined(const std::optional<Tensor>& tensor) {
+  return tensor && tensor->defined() ? tensor->contiguous() : Tensor();
+}
+
+// The data of such a tensor; null where it is absent.
 inline const void* data_or_null(const Tensor& tensor) {
   return tensor.defined() ? tensor.const_data_ptr() : nullptr;
 }

@@ -1,0 +1,87 @@
+#include "ops/kernels/encoding.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/parallel.h"
+#include "ops/cpu/dispatch.h"
+#include "ops/cpu/row_loop.h"
+#include "ops/cpu/row_sums.h"
+
+namespace seqfuse::ops {
+namespace {
+
+template <class T>
+void forward(const EncodingParams& params) {
+  const T scale = static_cast<T>(params.scale);
+  cpu::for_each_row(params.tokens, params.dim, [&](int64_t i) {
+    const T* x = static_cast<const T*>(params.x) + i * params.x_stride;
+    const T* row = static_cast<const T*>(params.table) + params.index[i] * params.table_stride;
+    T* y = static_cast<T*>(params.y) + i * params.y_stride;
+#pragma omp simd
+    for (int64_t j = 0; j < params.dim; ++j) y[j] = scale * x[j] + row[j];
+  });
+}
+
+template <class T>
+void backward(const EncodingBackwardParams& params) {
+  const T* dy = static_cast<const T*>(params.dy);
+  if (T* dx = static_cast<T*>(params.dx)) {
+    const T scale = static_cast<T>(params.scale);
+    parallel_for(params.tokens * params.dim, 16384, [&](int64_t begin, int64_t end) {
+#pragma omp simd
+      for (int64_t e = begin; e < end; ++e) dx[e] = scale * dy[e];
+    });
+  }
+  if (params.dtable) {
+    const cpu::RowSums<T> sums({.rows = dy,
+                                .ids = params.index,
+                                .more_ids = nullptr,
+                                .weights = nullptr,
+                                .positions = params.tokens,
+                                .columns = 1,
+                                .dim = params.dim,
+                                .num_rows = params.table_rows});
+    sums.write_dense(static_cast<T*>(params.dtable));
+  }
+}
+
+}  // namespace
+
+void position_index_cpu(const PositionIndexParams& params) {
+  parallel_for(params.batch, 64, [&](int64_t begin, int64_t end) {
+    for (int64_t b = begin; b < end; ++b) {
+      const int64_t first = params.offsets[b], length = params.offsets[b + 1] - first;
+      const int64_t targets = params.num_targets ? params.num_targets[b] : 0;
+      const int64_t high = std::min(length - targets, params.table_rows - 1);
+      for (int64_t pos = 0; pos < length; ++pos) params.index[first + pos] = std::min(pos, high);
+    }
+  });
+}
+
+void time_index_cpu(const TimeIndexParams& params) {
+  const double last_row = static_cast<double>(params.table_rows - 1);
+  parallel_for(params.batch, 64, [&](int64_t begin, int64_t end) {
+    for (int64_t b = begin; b < end; ++b) {
+      const int64_t first = params.offsets[b], last = params.offsets[b + 1];
+      for (int64_t i = first; i < last; ++i) {
+        // Unsigned: the difference of two int64 may not fit an int64.
+        const int64_t request = params.timestamps[last - 1], t = params.timestamps[i];
+        const uint64_t age =
+            t < request ? static_cast<uint64_t>(request) - static_cast<uint64_t>(t) : 0;
+        const double bucket = std::floor(std::sqrt(static_cast<double>(age) / params.unit));
+        params.index[i] = static_cast<int64_t>(std::min(bucket, last_row));
+      }
+    }
+  });
+}
+
+void encoding_forward_cpu(const EncodingParams& params, DType dtype) {
+  cpu::dispatch(dtype, [&](auto zero) { forward<decltype(zero)>(params); });
+}
+
+void encoding_backward_cpu(const EncodingBackwardParams& params, DType dtype) {
+  cpu::dispatch(dtype, [&](auto zero) { backward<decltype(zero)>(params); });
+}
+
+}  // namespace seqfuse::ops

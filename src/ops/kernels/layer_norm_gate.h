@@ -1,0 +1,58 @@
+// The gate of an HSTU layer: dropout(u * layer_norm(o)), in one pass over its inputs.
+//
+//   l = (o - mean) rstd w + b      y = u l m      m: dropout factors, 0 or 1 / (1 - p)
+//
+// Backward: du = dy m l, then that of layer norm with dl = dy m u. m is drawn again, not stored.
+//
+// T: float32 or float64, CPU. rows = 0 is allowed; dim is at least 1. m is that of dropout.h over
+// the [rows, dim] elements in order, whatever the strides.
+//
+// Aliasing: y may be o or u; d_o may be dy; no other outputs may overlap anything.
+// Determinism: the same bits for any number of threads.
+// Exactness: T2, sums over a row and over rows are re-associated.
+// Errors: the binding checks shapes, dtypes and 0 <= p < 1.
+#pragma once
+
+#include <cstdint>
+
+#include "base/dtype.h"
+
+namespace seqfuse::ops {
+
+struct LayerNormGateParams {
+  const void* o;       // T [rows, dim]
+  const void* u;       // T [rows, dim]
+  const void* weight;  // T [dim]; null: ones
+  const void* bias;    // T [dim]; null: zeros
+  void* y;             // T [rows, dim]
+  void* mean;          // T [rows]
+  void* rstd;          // T [rows]
+  int64_t rows, dim;
+  int64_t o_stride, u_stride, y_stride;  // elements from row to row
+  double eps;
+  double dropout;  // p; 0: no dropout
+  uint64_t seed;
+};
+
+struct LayerNormGateBackwardParams {
+  const void* o;       // T [rows, dim]
+  const void* u;       // T [rows, dim]
+  const void* weight;  // T [dim]; null: ones
+  const void* bias;    // T [dim]; null: zeros
+  const void* mean;    // T [rows], of the forward pass
+  const void* rstd;    // T [rows], of the forward pass
+  const void* dy;      // T [rows, dim]
+  void* d_o;           // T [rows, dim]
+  void* du;            // T [rows, dim]
+  void* dweight;       // T [dim]; null with dbias: neither is computed
+  void* dbias;         // T [dim]
+  int64_t rows, dim;
+  int64_t o_stride, u_stride, dy_stride, d_o_stride, du_stride;
+  double dropout;
+  uint64_t seed;
+};
+
+void layer_norm_gate_forward_cpu(const LayerNormGateParams& params, DType dtype);
+void layer_norm_gate_backward_cpu(const LayerNormGateBackwardParams& params, DType dtype);
+
+}  // namespace seqfuse::ops
