@@ -35,11 +35,17 @@ struct ModelSpec {
   static ModelSpec make(Task task, const config::Config& config, const data::Manifest& manifest);
 };
 
+// Positions of the model's input in a training batch: what a rate in tokens/s counts.
+int64_t num_tokens(const ModelSpec& spec, const data::Batch& batch);
+
 // Where a step's random numbers come from: the same (seed, step) gives the same dropout and
 // negatives.
 struct StepSeed {
   uint64_t seed = 0;
-  int64_t step = 0;
+  int64_t step = 0;  // with gradient accumulation: counts batches
+
+  // The seed of one place in a step where random numbers are drawn.
+  int64_t derive(uint64_t site) const;
 };
 
 class RetrievalModel : public torch::nn::Module {
@@ -65,7 +71,8 @@ class RankingModel : public torch::nn::Module {
     torch::Tensor items;    // int64 [P]
     torch::Tensor windows;  // int64 [P]: which window of the batch
   };
-  // P: the candidates of all windows, or all events where windows have no candidates.
+  // P: the candidates of all windows; or all events, if the spec's max_candidates is 0 and no
+  // window of the batch has candidates.
   virtual Output forward(const data::Batch& batch, const StepSeed& seed) = 0;
   // Loss per position and task [P, num_tasks] (classes: [P, 1]).
   virtual torch::Tensor loss(const Output& output) = 0;

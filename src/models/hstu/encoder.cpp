@@ -1,0 +1,178 @@
+#include "models/hstu/encoder.h"
+
+#include <cmath>
+#include <utility>
+
+#include "models/hstu/mlp.h"
+
+namespace seqfuse::models {
+namespace {
+
+// Sites of random numbers in a step; the layers follow.
+enum Site : uint64_t { kInputDropout = 1, kFirstLayer = 16 };
+
+// Context, then item and action of each event in turn, then the candidates' items.
+//
+// The published pipeline also has an action token after each candidate. In a group of its own size
+// 1 no token that is read sees it, so leaving it out changes no result, and no label of a candidate
+// can reach a prediction; target_group_size counts candidates. All candidates share one position.
+class HstuEncoder : public Encoder {
+ public:
+  HstuEncoder(const ModelSpec& spec, std::shared_ptr<Tables> tables, Initializer& init)
+      : Encoder(spec, std::move(tables)) {
+    const config::NetworkArgs& network = spec.network;
+    const int64_t rows = network.num_position_buckets, width = network.hidden_size;
+    position_ = register_parameter(
+        "position", init.uniform({rows, width}, std::sqrt(1.0 / static_cast<double>(rows))));
+    if (network.item_embedding_dim > 0) {
+      item_mlp_ = register_module(
+          "item_mlp", make_mlp(network.item_embedding_dim, {width, width}, "relu", true, init));
+    }
+    if (network.contextual_embedding_dim > 0 && !spec.context.empty()) {
+      context_mlp_ = register_module("context_mlp", make_mlp(network.contextual_embedding_dim,
+                                                             {width, width}, "relu", true, init));
+    }
+    add_layers(init);
+  }
+
+ private:
+  bool has_actions() const { return tables_->action.defined(); }
+
+  at::Tensor event_rows(const at::Tensor& table, const at::Tensor& ids) {
+    const at::Tensor rows = lookup(table, ids);
+    return item_mlp_.is_empty() ? rows : item_mlp_->forward(rows);
+  }
+
+  // [B * features, D], each window's features side by side.
+  at::Tensor context_rows(const Windows& windows) {
+    std::vector<at::Tensor> rows;
+    for (size_t feature = 0; feature < tables_->context.size(); ++feature) {
+      rows.push_back(lookup(tables_->context[feature], windows.context[feature]));
+    }
+    const at::Tensor stacked = at::stack(rows, 1).flatten(0, 1);
+    return context_mlp_.is_empty() ? stacked : context_mlp_->forward(stacked);
+  }
+
+  Tokens embed(const Windows& windows) override {
+    const int64_t num_windows = windows.batch_size();
+    const auto num_contexts = static_cast<int64_t>(tables_->context.size());
+    Tokens tokens;
+    std::vector<at::Tensor> parts;
+    if (num_contexts > 0) {
+      parts.push_back(context_rows(windows));
+      tokens.part_offsets.push_back(torch::arange(num_windows + 1) * num_contexts);
+    }
+    const int64_t num_history = windows.num_history(), num_candidates = windows.num_candidates();
+    const std::vector<at::Tensor> items =
+        event_rows(tables_->item, windows.items).split_with_sizes({num_history, num_candidates});
+    if (has_actions()) {
+      parts.push_back(ops::interleave(items[0], event_rows(tables_->action, windows.actions)));
+      tokens.part_offsets.push_back(windows.history_offsets * 2);
+    } else {
+      parts.push_back(items[0]);
+      tokens.part_offsets.push_back(windows.history_offsets);
+    }
+    if (num_candidates > 0) {
+      parts.push_back(items[1]);
+      tokens.part_offsets.push_back(windows.candidate_offsets);
+      tokens.sequences.num_targets = windows.candidate_offsets.diff();
+    }
+    // Context that reads all of the history would carry later events into earlier states. That is
+    // harmless only if no earlier state is read.
+    if (num_contexts > 0 && spec_.max_candidates > 0 && spec_.task == Task::ranking &&
+        !spec_.network.disable_contextual_mask) {
+      tokens.sequences.num_contexts = torch::full({num_windows}, num_contexts, torch::kLong);
+    }
+    at::Tensor offsets = tokens.part_offsets[0];
+    for (size_t part = 1; part < parts.size(); ++part)
+      offsets = offsets + tokens.part_offsets[part];
+    tokens.sequences.offsets = offsets;
+    const at::Tensor x =
+        parts.size() == 1 ? parts[0] : ops::jagged_concat(parts, tokens.part_offsets);
+    tokens.x = ops::position_encoding(x, position_, offsets, tokens.sequences.num_targets,
+                                      std::sqrt(static_cast<double>(spec_.network.hidden_size)));
+    return tokens;
+  }
+
+  States pick(const at::Tensor& x, const Tokens& tokens, const Windows& windows) override {
+    std::vector<at::Tensor> parts{x};
+    if (tokens.part_offsets.size() > 1) parts = ops::jagged_split(x, tokens.part_offsets);
+    const size_t history = tables_->context.empty() ? 0 : 1;
+    States states{.history = parts[history], .candidates = {}};
+    if (has_actions()) {
+      states.history = states.history.view({windows.num_history(), 2, x.size(1)}).select(1, 0);
+    }
+    states.candidates = history + 1 < parts.size() ? parts[history + 1] : x.narrow(0, 0, 0);
+    return states;
+  }
+
+  at::Tensor position_;  // [num_position_buckets, D]
+  torch::nn::Sequential item_mlp_{nullptr}, context_mlp_{nullptr};
+};
+
+// Items alone, with learned positions at the input and a relative bias in every layer.
+class HstuResearchEncoder : public Encoder {
+ public:
+  HstuResearchEncoder(const ModelSpec& spec, std::shared_ptr<Tables> tables, Initializer& init)
+      : Encoder(spec, std::move(tables)) {
+    const int64_t width = spec.network.hidden_size;
+    position_ = register_parameter(
+        "position", init.truncated_normal({spec.scaling_seqlen, width},
+                                          std::sqrt(1.0 / static_cast<double>(width))));
+    add_layers(init);
+  }
+
+ private:
+  Tokens embed(const Windows& windows) override {
+    Tokens tokens;
+    tokens.sequences.offsets = windows.history_offsets;
+    tokens.sequences.timestamps = windows.timestamps;
+    tokens.sequences.request_times = windows.request_times;
+    tokens.x = ops::position_encoding(lookup(tables_->item, windows.items), position_,
+                                      windows.history_offsets, std::nullopt,
+                                      std::sqrt(static_cast<double>(spec_.network.hidden_size)));
+    return tokens;
+  }
+
+  States pick(const at::Tensor& x, const Tokens&, const Windows&) override {
+    return {.history = x, .candidates = x.narrow(0, 0, 0)};
+  }
+
+  at::Tensor position_;  // [N, D]
+};
+
+}  // namespace
+
+Encoder::Encoder(const ModelSpec& spec, std::shared_ptr<Tables> tables)
+    : spec_(spec),
+      tables_(std::move(tables)),
+      layers_(register_module("layers", torch::nn::ModuleList())) {}
+
+void Encoder::add_layers(Initializer& init) {
+  const LayerOptions options = LayerOptions::of(spec_);
+  for (int64_t i = 0; i < spec_.network.num_layers; ++i) {
+    layers_->push_back(std::make_shared<HstuLayer>(options, init));
+  }
+}
+
+States Encoder::forward(const Windows& windows, const StepSeed& seed) {
+  const Tokens tokens = embed(windows);
+  at::Tensor x = tokens.x;
+  if (is_training()) {
+    x = ops::dropout(x, spec_.network.hidden_dropout, seed.derive(kInputDropout));
+  }
+  for (size_t i = 0; i < layers_->size(); ++i) {
+    x = layers_->at<HstuLayer>(i).forward(x, tokens.sequences, seed.derive(kFirstLayer + i));
+  }
+  return pick(x, tokens, windows);
+}
+
+std::shared_ptr<Encoder> Encoder::make(const ModelSpec& spec, std::shared_ptr<Tables> tables,
+                                       Initializer& init) {
+  if (spec.network.architecture == "hstu_research") {
+    return std::make_shared<HstuResearchEncoder>(spec, std::move(tables), init);
+  }
+  return std::make_shared<HstuEncoder>(spec, std::move(tables), init);
+}
+
+}  // namespace seqfuse::models

@@ -1,0 +1,53 @@
+// From windows of events to the states of their item tokens: embeddings, positions, HSTU layers.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <memory>
+#include <vector>
+
+#include "models/hstu/init.h"
+#include "models/hstu/layer.h"
+#include "models/hstu/model.h"
+#include "models/hstu/tables.h"
+#include "models/hstu/windows.h"
+
+namespace seqfuse::models {
+
+// States after item tokens [n, D], not normalised, in the order of Windows::items.
+struct States {
+  at::Tensor history;     // [H, D]
+  at::Tensor candidates;  // [C, D]
+};
+
+class Encoder : public torch::nn::Module {
+ public:
+  // The encoder of spec's architecture. The tables belong to the model.
+  static std::shared_ptr<Encoder> make(const ModelSpec& spec, std::shared_ptr<Tables> tables,
+                                       Initializer& init);
+
+  // Dropout in training mode only.
+  States forward(const Windows& windows, const StepSeed& seed);
+
+ protected:
+  Encoder(const ModelSpec& spec, std::shared_ptr<Tables> tables);
+  void add_layers(Initializer& init);  // after the subclass's own parameters
+
+  // Tokens x [T, D] of all windows, each window's in order, and where its parts lie.
+  struct Tokens {
+    at::Tensor x;
+    Sequences sequences;
+    std::vector<at::Tensor>
+        part_offsets;  // [B + 1] each: context, history, candidates, those in use
+  };
+  virtual Tokens embed(const Windows& windows) = 0;
+  virtual States pick(const at::Tensor& x, const Tokens& tokens, const Windows& windows) = 0;
+
+  ModelSpec spec_;
+  std::shared_ptr<Tables> tables_;
+
+ private:
+  torch::nn::ModuleList layers_;
+};
+
+}  // namespace seqfuse::models

@@ -1,1 +1,0 @@
-#include "ops/torch/ops.h"

@@ -1,0 +1,153 @@
+#include <string>
+
+#include "base/error.h"
+#include "base/random.h"
+#include "models/hstu/model.h"
+
+namespace seqfuse::models {
+namespace {
+
+void check_network(const config::NetworkArgs& network, Task task) {
+  SEQFUSE_CHECK_AS(
+      UsageError, network.is_causal,
+      "NetworkArgs.is_causal = False lets an event see the ones it is to predict: set it "
+      "to True");
+  SEQFUSE_CHECK_AS(UsageError, network.num_position_buckets > 0,
+                   "NetworkArgs.num_position_buckets is {}: expected at least 1",
+                   network.num_position_buckets);
+  if (network.architecture == "hstu_research") {
+    SEQFUSE_CHECK_AS(
+        UsageError, task == Task::retrieval,
+        "NetworkArgs.architecture 'hstu_research' reads no actions and cannot rank: use "
+        "'hstu'");
+    SEQFUSE_CHECK_AS(
+        UsageError, network.item_embedding_dim <= 0 && network.contextual_embedding_dim <= 0,
+        "NetworkArgs.architecture 'hstu_research' has item rows of width hidden_size and "
+        "no context: leave item_embedding_dim and contextual_embedding_dim at -1");
+  } else {
+    SEQFUSE_CHECK_AS(UsageError, network.architecture == "hstu",
+                     "NetworkArgs.architecture is '{}': expected hstu or hstu_research",
+                     network.architecture);
+  }
+}
+
+void check_ranking(const config::RankingArgs& ranking, const data::Manifest& manifest) {
+  SEQFUSE_CHECK_AS(
+      UsageError, !ranking.prediction_head_arch.empty(),
+      "RankingArgs.prediction_head_arch is missing: ranking needs the widths of its head, "
+      "such as [512, 8]");
+  SEQFUSE_CHECK_AS(UsageError, manifest.action_kind != data::ActionKind::none,
+                   "dataset {} has no actions, and ranking predicts actions: preprocess it with "
+                   "--action-column, or train retrieval",
+                   manifest.dataset_name);
+  const int64_t width = ranking.prediction_head_arch.back(), tasks = ranking.num_tasks;
+  if (ranking.label_threshold) {
+    SEQFUSE_CHECK_AS(
+        UsageError, tasks == 1 && width == 1,
+        "RankingArgs.label_threshold makes one task of two outcomes: num_tasks and the "
+        "last of prediction_head_arch must be 1, not {} and {}",
+        tasks, width);
+    return;
+  }
+  if (width == tasks) {
+    int64_t bits = 0;
+    while ((int64_t{1} << bits) < manifest.num_actions) ++bits;
+    SEQFUSE_CHECK_AS(
+        UsageError, manifest.action_kind == data::ActionKind::bits,
+        "the actions of {} are {} classes, but RankingArgs describe tasks: make the last "
+        "of prediction_head_arch {} (classes), or set label_threshold",
+        manifest.dataset_name, manifest.num_actions, manifest.num_actions);
+    SEQFUSE_CHECK_AS(UsageError, tasks <= bits,
+                     "RankingArgs.num_tasks is {}, but the actions of {} have {} bits", tasks,
+                     manifest.dataset_name, bits);
+    return;
+  }
+  SEQFUSE_CHECK_AS(
+      UsageError, tasks == 1,
+      "RankingArgs.num_tasks is {} and the last of prediction_head_arch {}: they must be "
+      "equal (tasks), or num_tasks 1 (classes)",
+      tasks, width);
+  SEQFUSE_CHECK_AS(
+      UsageError, width >= manifest.num_actions,
+      "{} has {} classes of actions, but RankingArgs.prediction_head_arch ends in {}: make "
+      "it {}",
+      manifest.dataset_name, manifest.num_actions, width, manifest.num_actions);
+}
+
+void check_retrieval(const ModelSpec& spec) {
+  const config::RetrievalArgs& retrieval = spec.retrieval;
+  SEQFUSE_CHECK_AS(
+      UsageError, spec.max_candidates == 0,
+      "DatasetArgs.max_num_candidates is {}: retrieval predicts every next item, set it "
+      "to 0",
+      spec.max_candidates);
+  SEQFUSE_CHECK_AS(
+      UsageError,
+      spec.network.item_embedding_dim <= 0 ||
+          spec.network.item_embedding_dim == spec.network.hidden_size,
+      "NetworkArgs.item_embedding_dim is {} and hidden_size {}: retrieval compares states "
+      "with item rows, so they must be equal",
+      spec.network.item_embedding_dim, spec.network.hidden_size);
+  SEQFUSE_CHECK_AS(UsageError, retrieval.temperature > 0,
+                   "RetrievalArgs.temperature is {}: expected more than 0", retrieval.temperature);
+  const std::string& kind = retrieval.negatives;
+  SEQFUSE_CHECK_AS(UsageError, kind == "in_batch" || kind == "uniform" || kind == "full",
+                   "RetrievalArgs.negatives is '{}': expected in_batch, uniform or full", kind);
+  SEQFUSE_CHECK_AS(UsageError, kind != "uniform" || retrieval.num_negatives > 0,
+                   "RetrievalArgs.num_negatives is {}: expected more than 0 with uniform negatives",
+                   retrieval.num_negatives);
+}
+
+}  // namespace
+
+ModelSpec ModelSpec::make(Task task, const config::Config& config, const data::Manifest& manifest) {
+  check_network(config.network, task);
+  ModelSpec spec;
+  spec.task = task;
+  spec.network = config.network;
+  spec.ranking = config.ranking;
+  spec.retrieval = config.retrieval;
+  spec.max_history = config.dataset.max_history_seqlen;
+  spec.max_candidates = config.dataset.max_num_candidates;
+  spec.num_items = manifest.num_items;
+  spec.num_actions = manifest.action_kind == data::ActionKind::none ? 0 : manifest.num_actions;
+  spec.context = manifest.context;
+  spec.dataset_hash = manifest.hash;
+  SEQFUSE_CHECK_AS(DataError, spec.num_items > 0, "dataset {} has no items", manifest.dataset_name);
+  if (task == Task::ranking) {
+    check_ranking(config.ranking, manifest);
+  } else {
+    check_retrieval(spec);
+  }
+
+  const bool research = spec.network.architecture == "hstu_research";
+  if (spec.network.scaling_seqlen > 0) {
+    spec.scaling_seqlen = spec.network.scaling_seqlen;
+  } else if (research) {
+    spec.scaling_seqlen = spec.max_history + 11;  // as published: 10 to spare, and one
+  } else {
+    const int64_t tokens_per_event = spec.num_actions > 0 ? 2 : 1;
+    spec.scaling_seqlen = static_cast<int64_t>(spec.context.size()) +
+                          tokens_per_event * (spec.max_history + spec.max_candidates);
+  }
+  if (research) {
+    SEQFUSE_CHECK_AS(UsageError, manifest.has_timestamps,
+                     "dataset {} has no timestamps, which NetworkArgs.architecture 'hstu_research' "
+                     "needs: preprocess it with --time-column, or use 'hstu'",
+                     manifest.dataset_name);
+    SEQFUSE_CHECK_AS(UsageError, spec.scaling_seqlen >= spec.max_history,
+                     "NetworkArgs.scaling_seqlen is {}, but windows hold {} events: with "
+                     "'hstu_research' it is also the number of positions",
+                     spec.scaling_seqlen, spec.max_history);
+  }
+  return spec;
+}
+
+int64_t StepSeed::derive(uint64_t site) const {
+  // The upper half of the stream keeps clear of the streams that the data loader draws from.
+  const Philox philox{seed, (uint64_t{0x6d6f64656c} << 24) + site};
+  const auto words = philox(static_cast<uint64_t>(step));
+  return static_cast<int64_t>((uint64_t{words[0]} << 32) | words[1]);
+}
+
+}  // namespace seqfuse::models

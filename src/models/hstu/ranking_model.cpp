@@ -1,0 +1,98 @@
+#include <utility>
+#include <vector>
+
+#include "models/hstu/encoder.h"
+#include "models/hstu/mlp.h"
+#include "models/hstu/model.h"
+#include "models/hstu/tables.h"
+#include "models/hstu/windows.h"
+#include "ops/torch/ops.h"
+
+namespace seqfuse::models {
+namespace {
+
+constexpr double kStateNormEpsilon = 1e-6;
+
+// The events whose actions are predicted, window by window.
+struct Predicted {
+  std::vector<int64_t> items, actions, windows;
+};
+
+Predicted predicted_events(const data::Batch& batch, bool candidates_only) {
+  Predicted predicted;
+  for (int64_t b = 0; b < batch.batch_size(); ++b) {
+    const int64_t begin = batch.offsets[b], end = batch.offsets[b + 1];
+    const int64_t first = candidates_only ? std::max(begin, end - batch.num_candidates[b]) : begin;
+    for (int64_t event = first; event < end; ++event) {
+      predicted.items.push_back(batch.items[event]);
+      predicted.actions.push_back(batch.actions[event]);
+      predicted.windows.push_back(b);
+    }
+  }
+  return predicted;
+}
+
+class HstuRankingModel : public RankingModel {
+ public:
+  HstuRankingModel(const ModelSpec& spec, Initializer init)
+      : spec_(spec),
+        tables_(register_module("tables", std::make_shared<Tables>(spec, init))),
+        encoder_(register_module("encoder", Encoder::make(spec, tables_, init))),
+        head_(register_module("head",
+                              make_mlp(spec.network.hidden_size, spec.ranking.prediction_head_arch,
+                                       spec.ranking.prediction_head_act_type,
+                                       spec.ranking.prediction_head_bias, init))) {}
+
+  const ModelSpec& spec() const override { return spec_; }
+
+  Output forward(const data::Batch& batch, const StepSeed& seed) override {
+    const Windows windows = make_windows(batch, Reading::candidates);
+    const States states = encoder_->forward(windows, seed);
+    const bool candidates_only = spec_.max_candidates > 0 || windows.num_candidates() > 0;
+    const Predicted predicted = predicted_events(batch, candidates_only);
+    Output output;
+    output.logits = head_->forward(
+        ops::l2_normalize(candidates_only ? states.candidates : states.history, kStateNormEpsilon));
+    output.labels = labels(to_tensor(predicted.actions), output.logits.scalar_type());
+    output.items = to_tensor(predicted.items);
+    output.windows = to_tensor(predicted.windows);
+    return output;
+  }
+
+  at::Tensor loss(const Output& output) override {
+    if (is_classes()) {
+      return at::cross_entropy_loss(output.logits, output.labels, {}, at::Reduction::None)
+          .unsqueeze(1);
+    }
+    return at::binary_cross_entropy_with_logits(output.logits, output.labels, {}, {},
+                                                at::Reduction::None);
+  }
+
+ private:
+  bool is_classes() const {
+    return spec_.ranking.prediction_head_arch.back() != spec_.ranking.num_tasks;
+  }
+
+  at::Tensor labels(const at::Tensor& actions, torch::ScalarType dtype) const {
+    if (is_classes()) return actions;
+    if (spec_.ranking.label_threshold) {
+      return (actions >= *spec_.ranking.label_threshold).to(dtype).unsqueeze(1);
+    }
+    const at::Tensor bits = torch::arange(spec_.ranking.num_tasks);
+    return actions.unsqueeze(1).__rshift__(bits).bitwise_and(1).to(dtype);
+  }
+
+  ModelSpec spec_;
+  std::shared_ptr<Tables> tables_;
+  std::shared_ptr<Encoder> encoder_;
+  torch::nn::Sequential head_;
+};
+
+}  // namespace
+
+std::shared_ptr<RankingModel> make_ranking_model(const ModelSpec& spec, uint64_t seed,
+                                                 torch::ScalarType dtype) {
+  return std::make_shared<HstuRankingModel>(spec, Initializer(seed, dtype));
+}
+
+}  // namespace seqfuse::models

@@ -1,0 +1,126 @@
+#include <algorithm>
+#include <vector>
+
+#include "models/hstu/encoder.h"
+#include "models/hstu/model.h"
+#include "models/hstu/tables.h"
+#include "models/hstu/windows.h"
+#include "ops/torch/ops.h"
+
+namespace seqfuse::models {
+namespace {
+
+constexpr uint64_t kNegativesSite = 0;
+
+// The items that a window's events predict: all but its first.
+std::vector<int64_t> next_items(const data::Batch& batch) {
+  std::vector<int64_t> items;
+  items.reserve(batch.items.size());
+  for (int64_t b = 0; b < batch.batch_size(); ++b) {
+    const int64_t begin = batch.offsets[b], end = batch.offsets[b + 1];
+    if (begin < end) {
+      items.insert(items.end(), batch.items.begin() + begin + 1, batch.items.begin() + end);
+    }
+  }
+  return items;
+}
+
+// The rows of a large table that a step needs, and ids as positions among them.
+struct TouchedRows {
+  at::Tensor rows;       // int64 [R], ascending
+  at::Tensor targets;    // int64 [P]
+  at::Tensor negatives;  // int32 [P, K]
+};
+
+TouchedRows touched_rows(const at::Tensor& targets, const at::Tensor& negatives, int64_t num_rows) {
+  std::vector<int32_t> position(num_rows, -1);
+  const at::Tensor dense_negatives = negatives.contiguous();
+  const int64_t* target = targets.const_data_ptr<int64_t>();
+  const int32_t* negative = dense_negatives.const_data_ptr<int32_t>();
+  for (int64_t i = 0; i < targets.numel(); ++i) position.at(target[i]) = 0;
+  for (int64_t i = 0; i < negatives.numel(); ++i) position.at(negative[i]) = 0;
+  std::vector<int64_t> rows;
+  for (int64_t row = 0; row < num_rows; ++row) {
+    if (position[row] < 0) continue;
+    position[row] = static_cast<int32_t>(rows.size());
+    rows.push_back(row);
+  }
+  TouchedRows touched{to_tensor(rows), at::empty_like(targets), at::empty_like(dense_negatives)};
+  std::transform(target, target + targets.numel(), touched.targets.mutable_data_ptr<int64_t>(),
+                 [&](int64_t id) { return position[id]; });
+  std::transform(negative, negative + negatives.numel(),
+                 touched.negatives.mutable_data_ptr<int32_t>(),
+                 [&](int32_t id) { return position[id]; });
+  return touched;
+}
+
+class HstuRetrievalModel : public RetrievalModel {
+ public:
+  HstuRetrievalModel(const ModelSpec& spec, Initializer init)
+      : spec_(spec),
+        tables_(register_module("tables", std::make_shared<Tables>(spec, init))),
+        encoder_(register_module("encoder", Encoder::make(spec, tables_, init))),
+        catalogue_(torch::arange(1, spec.num_items + 1)) {}
+
+  const ModelSpec& spec() const override { return spec_; }
+
+  at::Tensor loss(const data::Batch& batch, const StepSeed& seed,
+                  const at::Tensor& negatives) override {
+    const at::Tensor targets = to_tensor(next_items(batch));
+    const States states = encoder_->forward(make_windows(batch, Reading::next_item), seed);
+    const at::Tensor hidden = normalize(states.history);
+    const double temperature = spec_.retrieval.temperature;
+    if (!negatives.defined() && spec_.retrieval.negatives == "full") {
+      return ops::full_softmax_loss(hidden, item_rows(), targets, catalogue_, temperature);
+    }
+    const at::Tensor drawn = negatives.defined() ? negatives : draw_negatives(targets, seed);
+    const int64_t num_rows = tables_->item.size(0);
+    if (num_rows < kSparseTableRows) {
+      return ops::sampled_softmax_loss(hidden, item_rows(), targets, drawn, temperature);
+    }
+    const TouchedRows touched = touched_rows(targets, drawn, num_rows);
+    return ops::sampled_softmax_loss(hidden, normalize(lookup(tables_->item, touched.rows)),
+                                     touched.targets, touched.negatives, temperature);
+  }
+
+  at::Tensor query(const data::Batch& batch) override {
+    const Windows windows = make_windows(batch, Reading::query);
+    const at::Tensor states = encoder_->forward(windows, {}).history;
+    const at::Tensor lengths = windows.history_offsets.diff();
+    if (states.size(0) == 0) return states.new_zeros({windows.batch_size(), states.size(1)});
+    const at::Tensor last = (windows.history_offsets.slice(0, 1) - 1).clamp_min(0);
+    // Without history there is no state: 0, which scores every item alike.
+    const at::Tensor known = (lengths > 0).unsqueeze(1).to(states.scalar_type());
+    return normalize(states.index_select(0, last)) * known;
+  }
+
+  at::Tensor item_rows() override { return normalize(tables_->item); }
+
+ private:
+  at::Tensor normalize(const at::Tensor& rows) const {
+    return ops::l2_normalize(rows, spec_.retrieval.l2_norm_eps);
+  }
+
+  at::Tensor draw_negatives(const at::Tensor& targets, const StepSeed& seed) const {
+    const int64_t positions = targets.size(0);
+    const bool in_batch = spec_.retrieval.negatives == "in_batch";
+    const int64_t per_position =
+        spec_.retrieval.num_negatives > 0 ? spec_.retrieval.num_negatives : positions;
+    const at::Tensor pool = in_batch ? std::get<0>(at::_unique(targets)) : catalogue_;
+    return ops::sample_uniform(pool, positions, per_position, seed.derive(kNegativesSite));
+  }
+
+  ModelSpec spec_;
+  std::shared_ptr<Tables> tables_;
+  std::shared_ptr<Encoder> encoder_;
+  at::Tensor catalogue_;  // int64 [num_items]
+};
+
+}  // namespace
+
+std::shared_ptr<RetrievalModel> make_retrieval_model(const ModelSpec& spec, uint64_t seed,
+                                                     torch::ScalarType dtype) {
+  return std::make_shared<HstuRetrievalModel>(spec, Initializer(seed, dtype));
+}
+
+}  // namespace seqfuse::models
