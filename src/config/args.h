@@ -1,18 +1,24 @@
 // Every configurable parameter, once. From visit() come gin binding, --help, printing, checkpoint
-// metadata and docs/config.md. Class and parameter names are the field's own; ours follow their style.
+// metadata and docs/config.md. Class and parameter names are the field's own; ours follow their
+// style.
 //
-// visit(v) calls v(member, "name", "help") for each parameter, or v.required(member, "name", "help").
+// visit(v) calls v(member, "name", "help") for each parameter, or v.required(member, "name",
+// "help"). What is allowed beyond the types (ranges, sets of names) is in validate.cpp.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
 namespace seqfuse::config {
 
 struct TrainerArgs {
   static constexpr const char* kName = "TrainerArgs";
+  static constexpr const char* kSummary =
+      "The training loop: batches, evaluations, checkpoints, when to stop.";
   int64_t train_batch_size = 128;
   int64_t eval_batch_size = 128;
   int64_t eval_interval = 100;
@@ -51,25 +57,37 @@ struct TrainerArgs {
     v(profile, "profile", "mark steps for a profiler");
     v(profile_step_start, "profile_step_start", "first step that is marked");
     v(profile_step_end, "profile_step_end", "step after the last that is marked");
-    v(ckpt_save_interval, "ckpt_save_interval", "steps between checkpoints; -1: at evaluations and the end");
+    v(ckpt_save_interval, "ckpt_save_interval",
+      "steps between checkpoints; -1: at evaluations and the end");
     v(ckpt_save_dir, "ckpt_save_dir", "checkpoints go here unless --output is given");
     v(ckpt_load_dir, "ckpt_load_dir", "start from the weights of this checkpoint");
-    v(pipeline_type, "pipeline_type", "none, native or prefetch: batches prepared in step, ahead, or further ahead");
-    v(enable_balanced_shuffler, "enable_balanced_shuffler", "give ranks equal predicted work (one process: no effect)");
-    v(num_epochs, "num_epochs", "passes over the training users; None: by max_train_iters");
-    v(eval_interval_epochs, "eval_interval_epochs", "epochs between evaluations; replaces eval_interval");
+    v(pipeline_type, "pipeline_type",
+      "none, native or prefetch: batches prepared in step, ahead, or further ahead");
+    v(enable_balanced_shuffler, "enable_balanced_shuffler",
+      "give ranks equal predicted work (one process: no effect)");
+    v(num_epochs, "num_epochs",
+      "passes over the training users; None: by max_train_iters, or 1 if that is None too");
+    v(eval_interval_epochs, "eval_interval_epochs",
+      "epochs between evaluations; replaces eval_interval");
     v(ckpt_keep, "ckpt_keep", "newest checkpoints that are kept");
-    v(early_stopping_patience, "early_stopping_patience", "evaluations without improvement before stopping; 0: never");
-    v(early_stopping_metric, "early_stopping_metric", "metric that is watched; empty: the first one reported");
-    v(gradient_accumulation_steps, "gradient_accumulation_steps", "batches whose gradients make one step");
+    v(early_stopping_patience, "early_stopping_patience",
+      "evaluations without improvement before stopping; 0: never");
+    v(early_stopping_metric, "early_stopping_metric",
+      "metric that is watched; empty: the first one reported");
+    v(gradient_accumulation_steps, "gradient_accumulation_steps",
+      "batches whose gradients make one step");
     v(deterministic, "deterministic", "same seed, same losses, bit for bit");
     v(num_loader_threads, "num_loader_threads", "background threads that prepare batches");
     v(drop_last, "drop_last", "skip an epoch's last batch when it is not full");
   }
+
+  bool operator==(const TrainerArgs&) const = default;
 };
 
 struct DatasetArgs {
   static constexpr const char* kName = "DatasetArgs";
+  static constexpr const char* kSummary =
+      "Which dataset directory is read, how it is split and cut into windows.";
   std::string dataset_name;
   int64_t max_history_seqlen = 0;
   std::string dataset_path;
@@ -84,21 +102,27 @@ struct DatasetArgs {
 
   template <class V>
   void visit(V& v) {
-    v.required(dataset_name, "dataset_name", "ml-1m, kuairand-1k, ...: must match the dataset's manifest");
+    v.required(dataset_name, "dataset_name",
+               "ml-1m, kuairand-1k, ...: must match the dataset's manifest");
     v.required(max_history_seqlen, "max_history_seqlen", "events of history in a window");
     v(dataset_path, "dataset_path", "directory made by `seqfuse preprocess`; --data overrides it");
-    v(max_num_candidates, "max_num_candidates", "ranking: last events of a window that are predicted; 0: every event");
+    v(max_num_candidates, "max_num_candidates",
+      "ranking: last events of a window that are predicted; 0: every event");
     v(shuffle, "shuffle", "new order of users in every epoch");
     v(split, "split", "leave_one_out, user or temporal");
-    v(train_fraction, "train_fraction", "split user: share of users; temporal: share of events that train");
+    v(train_fraction, "train_fraction",
+      "split user: share of users; temporal: share of events that train");
     v(truncate, "truncate", "which events a long history keeps: newest or oldest");
     v(hold_out_validation, "hold_out_validation", "keep validation events out of training");
     v(evaluate_on, "evaluate_on", "test or validation: what evaluations during training use");
   }
+
+  bool operator==(const DatasetArgs&) const = default;
 };
 
 struct NetworkArgs {
   static constexpr const char* kName = "NetworkArgs";
+  static constexpr const char* kSummary = "The HSTU network.";
   int64_t num_layers = 0;
   int64_t hidden_size = 0;
   int64_t num_attention_heads = 0;
@@ -133,25 +157,38 @@ struct NetworkArgs {
     v(norm_epsilon, "norm_epsilon", "added to the variance in layer norms");
     v(is_causal, "is_causal", "a token sees itself and what came before; False: everything");
     v(dtype_str, "dtype_str", "bfloat16, float16 or float32 on a GPU; the CPU computes in float32");
-    v(kernel_backend, "kernel_backend", "cutlass: the fused kernels, or the CPU operators without a GPU");
-    v(target_group_size, "target_group_size", "candidates in a group see each other causally, other groups never");
+    v(kernel_backend, "kernel_backend",
+      "cutlass: the fused kernels, or the CPU operators without a GPU");
+    v(target_group_size, "target_group_size",
+      "candidates in a group see each other causally, other groups never");
     v(num_position_buckets, "num_position_buckets", "rows of the position table (hstu)");
-    v(recompute_input_layernorm, "recompute_input_layernorm", "recompute it in backward instead of keeping it");
-    v(recompute_input_silu, "recompute_input_silu", "recompute it in backward instead of keeping it");
-    v(item_embedding_dim, "item_embedding_dim", "width of item and action rows before an MLP to D; -1: D, no MLP");
-    v(contextual_embedding_dim, "contextual_embedding_dim", "width of context rows before an MLP to D; -1: D, no MLP");
-    v(scaling_seqlen, "scaling_seqlen", "S that divides attention; -1: the longest window the config allows");
+    v(recompute_input_layernorm, "recompute_input_layernorm",
+      "recompute it in backward instead of keeping it");
+    v(recompute_input_silu, "recompute_input_silu",
+      "recompute it in backward instead of keeping it");
+    v(item_embedding_dim, "item_embedding_dim",
+      "width of item and action rows before an MLP to D; -1: D, no MLP");
+    v(contextual_embedding_dim, "contextual_embedding_dim",
+      "width of context rows before an MLP to D; -1: D, no MLP");
+    v(scaling_seqlen, "scaling_seqlen",
+      "S that divides attention; -1: the longest window the config allows");
     v(embedding_backend, "embedding_backend", "accepted for compatibility, has no effect");
-    v(disable_contextual_mask, "disable_contextual_mask", "context rows are plain causal; forced when the loss covers history");
+    v(disable_contextual_mask, "disable_contextual_mask",
+      "context rows are plain causal; forced when the loss covers history");
     v(architecture, "architecture", "hstu or hstu_research");
     v(max_attn_len, "max_attn_len", "window: a token sees so many before it; 0: all");
-    v(min_full_attn_seq_len, "min_full_attn_seq_len", "the newest so many tokens ignore the window");
+    v(min_full_attn_seq_len, "min_full_attn_seq_len",
+      "the newest so many tokens ignore the window");
     v(num_time_buckets, "num_time_buckets", "hstu_research: buckets of the bias by time, less one");
   }
+
+  bool operator==(const NetworkArgs&) const = default;
 };
 
 struct EmbeddingArgs {
   static constexpr const char* kName = "EmbeddingArgs";
+  static constexpr const char* kSummary =
+      "An embedding table with a fixed number of rows; one scope a table.";
   std::vector<std::string> feature_names;
   std::string table_name;
   int64_t item_vocab_size_or_capacity = 0;
@@ -164,10 +201,14 @@ struct EmbeddingArgs {
     v.required(item_vocab_size_or_capacity, "item_vocab_size_or_capacity", "rows");
     v(sharding_type, "sharding_type", "data_parallel or model_parallel");
   }
+
+  bool operator==(const EmbeddingArgs&) const = default;
 };
 
 struct DynamicEmbeddingArgs {
   static constexpr const char* kName = "DynamicEmbeddingArgs";
+  static constexpr const char* kSummary =
+      "An embedding table that grows with the ids it meets; one scope a table.";
   std::vector<std::string> feature_names;
   std::string table_name;
   int64_t item_vocab_size_or_capacity = 0;
@@ -185,17 +226,23 @@ struct DynamicEmbeddingArgs {
     v.required(table_name, "table_name", "name in checkpoints");
     v.required(item_vocab_size_or_capacity, "item_vocab_size_or_capacity", "rows at most");
     v(sharding_type, "sharding_type", "model_parallel");
-    v(global_hbm_for_values, "global_hbm_for_values", "bytes of GPU memory for rows, over all GPUs");
-    v(item_vocab_gpu_capacity, "item_vocab_gpu_capacity", "rows in GPU memory; used if the above is None");
-    v(item_vocab_gpu_capacity_ratio, "item_vocab_gpu_capacity_ratio", "share of rows in GPU memory; used if both above are None");
+    v(global_hbm_for_values, "global_hbm_for_values",
+      "bytes of GPU memory for rows, over all GPUs");
+    v(item_vocab_gpu_capacity, "item_vocab_gpu_capacity",
+      "rows in GPU memory; used if the above is None");
+    v(item_vocab_gpu_capacity_ratio, "item_vocab_gpu_capacity_ratio",
+      "share of rows in GPU memory; used if both above are None");
     v(evict_strategy, "evict_strategy", "lru or lfu");
     v(caching, "caching", "GPU memory caches rows that live in host memory");
     v(dist_type, "dist_type", "continuous, roundrobin or hash_roundrobin: how ids go to ranks");
   }
+
+  bool operator==(const DynamicEmbeddingArgs&) const = default;
 };
 
 struct OptimizerArgs {
   static constexpr const char* kName = "OptimizerArgs";
+  static constexpr const char* kSummary = "The optimiser and its learning rate.";
   std::string optimizer_str = "adam";
   double learning_rate = 0;
   double adam_beta1 = 0.9;
@@ -217,26 +264,34 @@ struct OptimizerArgs {
     v(adam_beta2, "adam_beta2", "decay of the second moment");
     v(adam_eps, "adam_eps", "added to the root of the second moment");
     v(weight_decay, "weight_decay", "adamw: decoupled; adam, sgd: L2; never on embedding tables");
-    v(embedding_optimizer_str, "embedding_optimizer_str", "for embedding tables; empty: as optimizer_str");
+    v(embedding_optimizer_str, "embedding_optimizer_str",
+      "for embedding tables; empty: as optimizer_str");
     v(lr_schedule, "lr_schedule", "constant or cosine, both after warmup_steps");
     v(warmup_steps, "warmup_steps", "steps of linear warm-up");
     v(min_learning_rate, "min_learning_rate", "end of the cosine");
     v(max_grad_norm, "max_grad_norm", "gradients are scaled down to this norm; 0: never");
   }
+
+  bool operator==(const OptimizerArgs&) const = default;
 };
 
 struct TensorModelParallelArgs {
   static constexpr const char* kName = "TensorModelParallelArgs";
+  static constexpr const char* kSummary = "Splitting layers over GPUs.";
   int64_t tensor_model_parallel_size = 1;
 
   template <class V>
   void visit(V& v) {
     v(tensor_model_parallel_size, "tensor_model_parallel_size", "only 1 is supported");
   }
+
+  bool operator==(const TensorModelParallelArgs&) const = default;
 };
 
 struct RankingArgs {
   static constexpr const char* kName = "RankingArgs";
+  static constexpr const char* kSummary =
+      "`seqfuse train ranking`: predicts the action on each candidate.";
   std::vector<int64_t> prediction_head_arch;
   std::string prediction_head_act_type = "relu";
   bool prediction_head_bias = true;
@@ -247,17 +302,21 @@ struct RankingArgs {
 
   template <class V>
   void visit(V& v) {
-    v.required(prediction_head_arch, "prediction_head_arch", "widths of the head's layers; the last is the number of tasks or of classes");
+    v.required(prediction_head_arch, "prediction_head_arch",
+               "widths of the head's layers; the last is the number of tasks or of classes");
     v(prediction_head_act_type, "prediction_head_act_type", "relu or gelu");
     v(prediction_head_bias, "prediction_head_bias", "biases in the head");
     v(num_tasks, "num_tasks", "task t predicts bit t of the action; 1 with a wider head: classes");
     v(eval_metrics, "eval_metrics", "AUC, NE, ACC, GAUC");
     v(label_threshold, "label_threshold", "one task: label is 1 where action >= this");
   }
+
+  bool operator==(const RankingArgs&) const = default;
 };
 
 struct RetrievalArgs {
   static constexpr const char* kName = "RetrievalArgs";
+  static constexpr const char* kSummary = "`seqfuse train retrieval`: predicts the next item.";
   int64_t num_negatives = -1;
   double temperature = 0.05;
   double l2_norm_eps = 1e-6;
@@ -275,31 +334,41 @@ struct RetrievalArgs {
     v(negatives, "negatives", "in_batch, uniform, or full (softmax over the catalogue)");
     v(filter_seen, "filter_seen", "rank among items the user has not had");
   }
+
+  bool operator==(const RetrievalArgs&) const = default;
 };
 
 struct RandomDistribution {
   static constexpr const char* kName = "RandomDistribution";
+  static constexpr const char* kSummary =
+      "How random lengths and values are drawn; one scope a distribution.";
   std::string dist_type = "uniform";
-  double low = 0, high = 0, mean = 0, std = 0, alpha = 1.5;
+  double low = 0;
+  std::optional<double> high;
+  double mean = 0, std = 0, alpha = 1.5;
 
   template <class V>
   void visit(V& v) {
     v(dist_type, "dist_type", "uniform, normal, zipf or lognormal");
     v(low, "low", "smallest value");
-    v.required(high, "high", "largest value");
+    v(high, "high", "values are below it; None: as long or as many as the feature allows");
     v(mean, "mean", "normal, lognormal");
     v(std, "std", "normal, lognormal");
     v(alpha, "alpha", "zipf: exponent");
   }
+
+  bool operator==(const RandomDistribution&) const = default;
 };
 
 struct FeatureArgs {
   static constexpr const char* kName = "FeatureArgs";
+  static constexpr const char* kSummary =
+      "Features of random data that have the same lengths; one scope a group.";
   std::vector<std::string> feature_names;
   int64_t max_sequence_length = 0;
   bool is_jagged = false;
   std::optional<RandomDistribution> seqlen_dist;
-  std::vector<RandomDistribution> value_dists;
+  std::map<std::string, RandomDistribution> value_dists;
 
   template <class V>
   void visit(V& v) {
@@ -307,14 +376,19 @@ struct FeatureArgs {
     v.required(max_sequence_length, "max_sequence_length", "longest");
     v(is_jagged, "is_jagged", "lengths vary");
     v(seqlen_dist, "seqlen_dist", "of lengths; None: uniform");
-    v(value_dists, "value_dists", "of values, per feature; None: uniform");
+    v(value_dists, "value_dists", "of values, by feature name; features not named: uniform");
   }
+
+  bool operator==(const FeatureArgs&) const = default;
 };
+
+using TableArgs = std::variant<EmbeddingArgs, DynamicEmbeddingArgs>;
 
 struct BenchmarkDatasetArgs {
   static constexpr const char* kName = "BenchmarkDatasetArgs";
+  static constexpr const char* kSummary = "Random data instead of a dataset directory, for timing.";
   std::vector<FeatureArgs> feature_args;
-  std::vector<EmbeddingArgs> embedding_args;
+  std::vector<TableArgs> embedding_args;
   std::string item_feature_name;
   std::vector<std::string> contextual_feature_names;
   std::optional<std::string> action_feature_name;
@@ -331,6 +405,8 @@ struct BenchmarkDatasetArgs {
     v(max_num_candidates, "max_num_candidates", "last events of a window that are predicted");
     v(num_generated_batches, "num_generated_batches", "generated once, then repeated");
   }
+
+  bool operator==(const BenchmarkDatasetArgs&) const = default;
 };
 
 // A whole gin file. Which classes were bound tells the tasks apart.
@@ -342,9 +418,11 @@ struct Config {
   TensorModelParallelArgs tensor_model_parallel;
   RankingArgs ranking;
   RetrievalArgs retrieval;
-  std::vector<EmbeddingArgs> embeddings;                  // empty: sizes from the dataset's manifest
+  std::vector<EmbeddingArgs> embeddings;  // empty: sizes from the dataset's manifest
   std::vector<DynamicEmbeddingArgs> dynamic_embeddings;
   std::optional<BenchmarkDatasetArgs> benchmark_dataset;  // instead of DatasetArgs
+
+  bool operator==(const Config&) const = default;
 };
 
 }  // namespace seqfuse::config

@@ -10,13 +10,21 @@ namespace seqfuse::config {
 
 struct LoadedConfig {
   Config config;
-  std::string operative;  // a gin file of every parameter with the value in force; loads back to this
+  // A gin file of every parameter with the value in force; loads back to an equal LoadedConfig.
+  std::string operative;
+  // RankingArgs is bound. `train ranking` needs that; its required parameters are checked if so.
+  bool ranking_bound = false;
 };
 
-// file: path of a gin file ("" for none). overrides: "Class.parameter=value" each, applied last.
-// Throws UsageError with "file:line:column: ..." and the nearest known name; checks cross-field rules
-// (allowed strings, positive sizes, kernel_backend, tensor parallel size).
+// file: path of a gin file ("" for none). overrides: "Class.parameter=value" each, applied last, in
+// order. Throws IoError if the file cannot be read, else UsageError with "file:line:column: ..."
+// and the nearest known name; checks types, required parameters and the rules of validate.h.
 LoadedConfig load_config(const std::string& file, const std::vector<std::string>& overrides);
+
+// The same for a text. source: what messages call it. Includes are relative to the working
+// directory.
+LoadedConfig load_config_text(const std::string& source, const std::string& text,
+                              const std::vector<std::string>& overrides = {});
 
 // docs/config.md: a table per class.
 std::string config_reference();

@@ -1,0 +1,117 @@
+// Fills the structs of args.h from bindings: types are checked here, ranges and names in
+// validate.h.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "config/args.h"
+#include "config/bindings.h"
+#include "config/validate.h"
+#include "config/value.h"
+
+namespace seqfuse::config {
+
+class Binder {
+ public:
+  explicit Binder(const Bindings& bindings) : bindings_(bindings) {}
+
+  // The instance that @scope/Args() stands for. Validated if it has all its required parameters;
+  // those it lacks are added to missing(). Throws UsageError.
+  template <class Args>
+  Args build(const std::string& scope = "") {
+    Args args;
+    Fill fill{*this, Args::kName, scope, true};
+    args.visit(fill);
+    if (fill.complete) validate(args, Instance(bindings_, Args::kName, scope));
+    return args;
+  }
+
+  // "scope/Class.parameter  (what it is)" of each required parameter that is not bound.
+  const std::vector<std::string>& missing() const { return missing_; }
+  // Scopes of the class in references that were followed, in order, each once.
+  std::vector<std::string> referenced_scopes(const std::string& class_name) const;
+
+ private:
+  struct Fill {
+    Binder& binder;
+    const char* class_name;
+    const std::string& scope;
+    bool complete;
+
+    template <class T>
+    bool operator()(T& member, const char* name, const char* /*help*/) {
+      const Binding* binding = binder.bindings_.find(class_name, scope, name);
+      if (binding == nullptr) return false;
+      binder.convert(binder.bindings_.resolve(binding->value), member,
+                     scoped_name(scope, class_name) + "." + name);
+      return true;
+    }
+    template <class T>
+    void required(T& member, const char* name, const char* help) {
+      if ((*this)(member, name, help)) return;
+      binder.add_missing(scoped_name(scope, class_name), name, help);
+      complete = false;
+    }
+  };
+
+  // parameter: its name in messages.
+  void convert(const Value& value, bool& out, const std::string& parameter);
+  void convert(const Value& value, int64_t& out, const std::string& parameter);
+  void convert(const Value& value, double& out, const std::string& parameter);
+  void convert(const Value& value, std::string& out, const std::string& parameter);
+  void convert(const Value& value, TableArgs& out, const std::string& parameter);
+
+  template <class T>
+  void convert(const Value& value, std::optional<T>& out, const std::string& parameter) {
+    if (std::holds_alternative<std::monostate>(value.data)) {
+      out.reset();
+    } else {
+      convert(value, out.emplace(), parameter);
+    }
+  }
+  template <class T>
+  void convert(const Value& value, std::vector<T>& out, const std::string& parameter) {
+    out.clear();
+    for (const Value& item : list_items(value, parameter)) {
+      convert(item, out.emplace_back(), parameter);
+    }
+  }
+  template <class T>
+  void convert(const Value& value, std::map<std::string, T>& out, const std::string& parameter) {
+    out.clear();
+    if (std::holds_alternative<std::monostate>(value.data)) return;
+    const Dict& dict = dict_entries(value, parameter);
+    for (size_t i = 0; i < dict.keys.size(); ++i) {
+      std::string key;
+      convert(dict.keys[i], key, parameter);
+      convert(dict.values[i], out[key], parameter);
+    }
+  }
+  template <class Args>
+  requires requires { Args::kName; }
+  void convert(const Value& value, Args& out, const std::string& parameter) {
+    const Reference& reference =
+        follow(value, parameter, std::string("@scope/") + Args::kName + "()", {Args::kName});
+    out = build<Args>(reference.scope);
+  }
+
+  static const std::vector<Value>& list_items(const Value& value, const std::string& parameter);
+  static const Dict& dict_entries(const Value& value, const std::string& parameter);
+  // The reference, checked to be to an instance of one of the classes in a scope that exists.
+  const Reference& follow(const Value& value, const std::string& parameter,
+                          const std::string& expected, std::initializer_list<std::string> classes);
+  void add_missing(const std::string& instance, const char* name, const char* help);
+
+  const Bindings& bindings_;
+  std::vector<std::string> missing_;
+  std::vector<std::pair<std::string, std::string>> references_;  // class, scope
+};
+
+}  // namespace seqfuse::config

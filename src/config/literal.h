@@ -1,0 +1,36 @@
+// Values of parameters as gin literals, which parse back to the same value.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace seqfuse::config {
+
+std::string literal(bool value);                // True, False
+std::string literal(int64_t value);             // 42
+std::string literal(double value);              // 0.001, 1.0: the shortest that is exact
+std::string literal(const std::string& value);  // 'it\'s'
+
+template <class T>
+concept HasLiteral = requires(const T& value) {
+  literal(value);
+};
+
+template <HasLiteral T>
+std::string literal(const std::optional<T>& value) {
+  return value ? literal(*value) : "None";
+}
+
+template <HasLiteral T>
+std::string literal(const std::vector<T>& values) {
+  std::string text = "[";
+  for (const T& value : values) {
+    if (text.size() > 1) text += ", ";
+    text += literal(value);
+  }
+  return text + "]";
+}
+
+}  // namespace seqfuse::config

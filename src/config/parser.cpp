@@ -1,0 +1,242 @@
+#include "config/parser.h"
+
+#include <cstdint>
+#include <optional>
+#include <utility>
+
+#include "base/error.h"
+#include "config/lexer.h"
+
+namespace seqfuse::config {
+namespace {
+
+std::string_view last_component(std::string_view dotted) {
+  return dotted.substr(dotted.rfind('.') + 1);  // npos + 1 is 0
+}
+
+class Parser {
+ public:
+  Parser(const std::string& source, std::string_view text) : lexer_(source, text) {
+    token_ = lexer_.next();
+  }
+
+  std::vector<Statement> parse() {
+    std::vector<Statement> statements;
+    for (;;) {
+      while (token_.kind == TokenKind::newline) take();
+      if (token_.kind == TokenKind::end) return statements;
+      statements.push_back(parse_statement());
+      if (token_.kind != TokenKind::newline && token_.kind != TokenKind::end) {
+        fail("expected the end of the line");
+      }
+    }
+  }
+
+ private:
+  Token take() { return std::exchange(token_, lexer_.next()); }
+
+  [[noreturn]] void fail(std::string_view expected) const {
+    throw_error<UsageError>("{}: {}, got {}", token_.location.text(), expected, token_.describe());
+  }
+
+  Token expect(TokenKind kind, std::string_view expected) {
+    if (token_.kind != kind) fail(expected);
+    return take();
+  }
+
+  Statement parse_statement() {
+    const Token name =
+        expect(TokenKind::selector, "expected Class.parameter = value, NAME = value or include");
+    if (name.text == "include" && token_.kind == TokenKind::string) {
+      return Include{.file = take().text, .location = name.location};
+    }
+    if ((name.text == "import" || name.text == "from") && token_.kind == TokenKind::selector) {
+      Import import{.module = token_.text, .location = name.location};
+      while (token_.kind == TokenKind::selector) take();  // import a.b as c; from a import b
+      return import;
+    }
+    if (!token_.is('=')) fail("expected '=' after " + name.text);
+    take();
+    return make_assignment(name, parse_value(0));
+  }
+
+  static Statement make_assignment(const Token& name, Value value) {
+    const size_t slash = name.text.rfind('/');
+    const size_t start = slash == std::string::npos ? 0 : slash + 1;
+    const std::string scope = name.text.substr(0, slash == std::string::npos ? 0 : slash);
+    const size_t dot = name.text.rfind('.');
+    if (dot == std::string::npos || dot < start) {
+      SEQFUSE_CHECK_AS(UsageError, scope.empty(),
+                       "{}: expected Class.parameter after '{}/', got {}", name.location.text(),
+                       scope, name.text.substr(start));
+      return Macro{.name = name.text, .value = std::move(value)};
+    }
+    SEQFUSE_CHECK_AS(UsageError, scope.find('.') == std::string::npos,
+                     "{}: a scope has no dots, got '{}'", name.location.text(), scope);
+    const std::string_view path = std::string_view(name.text).substr(start, dot - start);
+    const std::string_view class_name = last_component(path);
+    Location class_location = name.location, parameter_location = name.location;
+    class_location.column += static_cast<int>(dot - class_name.size());
+    parameter_location.column += static_cast<int>(dot + 1);
+    return Binding{.scope = scope,
+                   .class_name = std::string(class_name),
+                   .parameter = name.text.substr(dot + 1),
+                   .class_location = class_location,
+                   .parameter_location = parameter_location,
+                   .value = std::move(value)};
+  }
+
+  Value parse_value(int depth) {
+    SEQFUSE_CHECK_AS(UsageError, depth <= kMaxNesting, "{}: brackets are nested deeper than {}",
+                     token_.location.text(), kMaxNesting);
+    Value value{.location = token_.location, .data = {}};
+    switch (token_.kind) {
+      case TokenKind::selector:
+        value.data = parse_constant();
+        return value;
+      case TokenKind::integer:
+      case TokenKind::real:
+        value.data = parse_number(false);
+        return value;
+      case TokenKind::string: {
+        std::string text;
+        while (token_.kind == TokenKind::string) text += take().text;
+        value.data = std::move(text);
+        return value;
+      }
+      case TokenKind::punctuation:
+        parse_composite(value, depth);
+        return value;
+      case TokenKind::end:
+      case TokenKind::newline:
+        break;
+    }
+    fail("expected a value");
+  }
+
+  decltype(Value::data) parse_constant() {
+    if (token_.text == "True" || token_.text == "False") return take().text == "True";
+    if (token_.text != "None") fail("expected a value (a text needs quotes)");
+    take();
+    return std::monostate();
+  }
+
+  decltype(Value::data) parse_number(bool negative) {
+    const Token number = take();
+    if (number.kind == TokenKind::real) return negative ? -number.real : number.real;
+    const uint64_t limit = static_cast<uint64_t>(INT64_MAX) + (negative ? 1 : 0);
+    SEQFUSE_CHECK_AS(UsageError, number.integer <= limit,
+                     "{}: the integer {} does not fit in 64 bits", number.location.text(),
+                     number.text);
+    return static_cast<int64_t>(negative ? 0 - number.integer : number.integer);
+  }
+
+  void parse_composite(Value& value, int depth) {
+    const Token open = take();
+    switch (open.text[0]) {
+      case '-':
+      case '+':
+        if (token_.kind != TokenKind::integer && token_.kind != TokenKind::real) {
+          fail("expected a number after '" + open.text + "'");
+        }
+        value.data = parse_number(open.is('-'));
+        return;
+      case '[':
+        value.data = List{parse_items(open, ']', depth).items};
+        return;
+      case '(': {
+        Items items = parse_items(open, ')', depth);
+        if (items.items.size() == 1 && !items.trailing_comma) {
+          value = std::move(items.items[0]);  // (v) is v, (v,) is a list
+        } else {
+          value.data = List{std::move(items.items)};
+        }
+        return;
+      }
+      case '{':
+        value.data = parse_dict(open, depth);
+        return;
+      case '%':
+        value.data = MacroUse{adjacent_selector(open)};
+        return;
+      case '@':
+        value.data = parse_reference(open);
+        return;
+      default:
+        throw_error<UsageError>("{}: expected a value, got {}", open.location.text(),
+                                open.describe());
+    }
+  }
+
+  struct Items {
+    std::vector<Value> items;
+    bool trailing_comma = false;
+  };
+
+  Items parse_items(const Token& open, char close, int depth) {
+    Items list;
+    while (!token_.is(close)) {
+      list.items.push_back(parse_value(depth + 1));
+      list.trailing_comma = token_.is(',');
+      take_separator(open, close);
+    }
+    take();
+    return list;
+  }
+
+  Dict parse_dict(const Token& open, int depth) {
+    Dict dict;
+    while (!token_.is('}')) {
+      dict.keys.push_back(parse_value(depth + 1));
+      if (!token_.is(':')) fail("expected ':' between a key and its value");
+      take();
+      dict.values.push_back(parse_value(depth + 1));
+      take_separator(open, '}');
+    }
+    take();
+    return dict;
+  }
+
+  void take_separator(const Token& open, char close) {
+    if (token_.is(',')) {
+      take();
+    } else if (!token_.is(close)) {
+      fail(fmt::format("expected ',' or '{}' for the '{}' of line {}, column {}", close, open.text,
+                       open.location.line, open.location.column));
+    }
+  }
+
+  std::string adjacent_selector(const Token& sign) {
+    if (token_.kind != TokenKind::selector || !token_.adjacent) {
+      fail(fmt::format("expected a name right after '{}'", sign.text));
+    }
+    return take().text;
+  }
+
+  Reference parse_reference(const Token& sign) {
+    const std::string selector = adjacent_selector(sign);
+    Reference reference;
+    const size_t slash = selector.rfind('/');
+    if (slash != std::string::npos) reference.scope = selector.substr(0, slash);
+    reference.class_name = last_component(
+        std::string_view(selector).substr(slash == std::string::npos ? 0 : slash + 1));
+    if (token_.is('(') && token_.adjacent) {
+      take();
+      if (!token_.is(')')) fail("expected ')': parameters are bound, not given as arguments");
+      take();
+      reference.called = true;
+    }
+    return reference;
+  }
+
+  Lexer lexer_;
+  Token token_;
+};
+
+}  // namespace
+
+std::vector<Statement> parse_gin(const std::string& source, std::string_view text) {
+  return Parser(source, text).parse();
+}
+
+}  // namespace seqfuse::config
