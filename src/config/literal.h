@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 namespace seqfuse::config {
@@ -14,9 +15,7 @@ std::string literal(double value);              // 0.001, 1.0: the shortest that
 std::string literal(const std::string& value);  // 'it\'s'
 
 template <class T>
-concept HasLiteral = requires(const T& value) {
-  literal(value);
-};
+concept HasLiteral = requires(const T& value) { literal(value); };
 
 template <HasLiteral T>
 std::string literal(const std::optional<T>& value) {

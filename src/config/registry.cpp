@@ -63,7 +63,7 @@ struct Collect {
   template <class T>
   void operator()(const T& value, const char* name, const char* help) {
     std::string text;
-    if constexpr (requires { literal(value); }) {
+    if constexpr (HasLiteral<T>) {
       text = literal(value);
     } else if constexpr (requires { value.has_value(); }) {
       text = "None";
