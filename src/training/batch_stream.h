@@ -1,0 +1,34 @@
+// The batches of a training run, epoch after epoch, from any position on.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "config/args.h"
+#include "data/batch.h"
+
+namespace seqfuse::training {
+
+class BatchStream {
+ public:
+  // Throws DataError if an epoch would have no batch. dataset and samples must outlive the stream.
+  BatchStream(const data::Dataset& dataset, const std::vector<data::Sample>& samples,
+              const config::TrainerArgs& trainer, bool shuffle);
+
+  int64_t batches_per_epoch() const { return batches_per_epoch_; }
+
+  // The next batch is this one of all, from 0; its epoch is index / batches_per_epoch.
+  void seek(int64_t index);
+  int64_t position() const { return position_; }
+  data::Batch next();
+
+ private:
+  const data::Dataset& dataset_;
+  const std::vector<data::Sample>& samples_;
+  data::LoaderOptions options_;
+  int64_t batches_per_epoch_ = 0, position_ = 0;
+  std::unique_ptr<data::BatchLoader> loader_;  // of the current epoch
+};
+
+}  // namespace seqfuse::training

@@ -1,0 +1,25 @@
+// SIGINT and SIGTERM as a request to stop after the current step.
+#pragma once
+
+#include <csignal>
+
+namespace seqfuse::training {
+
+// While it lives, the first signal is remembered; a second one acts as if there were no guard, so
+// that a step that hangs can still be killed. One at a time.
+class InterruptGuard {
+ public:
+  InterruptGuard();
+  ~InterruptGuard();
+  InterruptGuard(const InterruptGuard&) = delete;
+  InterruptGuard& operator=(const InterruptGuard&) = delete;
+
+  // The signal that came, or 0.
+  int signal() const;
+
+ private:
+  struct sigaction old_interrupt_ {
+  }, old_terminate_{};
+};
+
+}  // namespace seqfuse::training

@@ -1,0 +1,57 @@
+// AdamW, Adam, SGD and row-wise Adagrad over a model's parameters; embedding tables may have their
+// own.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "config/args.h"
+#include "training/checkpoint.h"
+
+namespace seqfuse::training {
+
+// With g the gradient, t the number of steps, lr the learning rate:
+//   adamw, adam        m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g^2;
+//                      w -= lr * m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps)
+//   sgd                w -= lr * g
+//   row_wise_adagrad   a_row += mean of the row's g^2; w -= lr * g / (sqrt(a_row) + eps)
+// weight_decay: adamw first scales w by 1 - lr * decay; the others add decay * w to g. Never on
+// tables. Rows run along the last dimension; a parameter of one dimension is one row.
+//
+// A dense gradient updates every element, as published: Adam moves rows of a table by their
+// momentum even when the step had no such id. A sparse gradient (large tables) updates the rows it
+// holds and their state, nothing else; t counts all steps.
+//
+// Each update is one threaded pass over parameters and state. Every element is computed on its own,
+// so results do not depend on the number of threads.
+class Optimizer {
+ public:
+  // Parameters whose names begin with "tables." are tables. Throws UsageError on an unknown
+  // optimiser.
+  Optimizer(const torch::nn::Module& module, const config::OptimizerArgs& args);
+  ~Optimizer();
+
+  void zero_gradients();
+  // The 2-norm of all gradients together, times scale.
+  double gradient_norm(double scale) const;
+  // Updates with gradients times scale. Parameters without a gradient are left alone.
+  void step(double learning_rate, double scale);
+
+  int64_t steps() const { return steps_; }
+  // "NAME.exp_avg", ...: shared storage. steps is restored by the caller's own count.
+  TensorMap state() const;
+  // Throws DataError naming what is missing or has another shape.
+  void load_state(const TensorMap& state, int64_t steps);
+
+ private:
+  struct Entry;
+  config::OptimizerArgs args_;
+  std::vector<Entry> entries_;
+  int64_t steps_ = 0;
+};
+
+}  // namespace seqfuse::training

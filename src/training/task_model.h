@@ -1,0 +1,38 @@
+// A ranking or a retrieval model as the training loop sees it.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "data/batch.h"
+#include "data/dataset.h"
+#include "data/split.h"
+#include "models/hstu/model.h"
+#include "training/evaluation.h"
+
+namespace seqfuse::training {
+
+class TaskModel {
+ public:
+  // Builds the model of spec.task with weights from seed.
+  static std::unique_ptr<TaskModel> make(const models::ModelSpec& spec, uint64_t seed);
+  virtual ~TaskModel() = default;
+
+  virtual torch::nn::Module& module() = 0;
+  virtual const models::ModelSpec& spec() = 0;
+
+  struct Loss {
+    torch::Tensor sum;      // scalar: over positions and tasks
+    int64_t positions = 0;  // 0: nothing to learn from, sum is without gradient
+  };
+  virtual Loss loss(const data::Batch& batch, const models::StepSeed& seed) = 0;
+
+  // Leaves the module in training mode.
+  virtual Metrics evaluate(const data::Dataset& dataset, const std::vector<data::Sample>& samples,
+                           const EvaluationOptions& options) = 0;
+};
+
+}  // namespace seqfuse::training
