@@ -26,7 +26,7 @@ struct Batch {
   int64_t num_events() const { return offsets.empty() ? 0 : offsets.back(); }
 };
 
-// Copies the windows out of the dataset.
+// Copies the windows out of the dataset. Windows may be empty. Throws Error if one does not fit.
 Batch make_batch(const Dataset& dataset, const Sample* samples, int64_t count, int64_t index);
 
 struct LoaderOptions {
@@ -34,7 +34,7 @@ struct LoaderOptions {
   bool shuffle = true;     // by (seed, epoch): the same order in every run and after every resume
   bool drop_last = false;  // drop a last batch that is not full
   uint64_t seed = 1;
-  int threads = 1;
+  int threads = 1;       // 0: batches are made in next()
   int64_t prefetch = 4;  // batches prepared ahead
 };
 
@@ -43,6 +43,7 @@ struct LoaderOptions {
 class BatchLoader {
  public:
   // dataset and samples must outlive the loader. first_batch: skip so many (resuming mid-epoch).
+  // Throws UsageError if batch_size < 1.
   BatchLoader(const Dataset& dataset, const std::vector<Sample>& samples,
               const LoaderOptions& options, int64_t epoch, int64_t first_batch = 0);
   ~BatchLoader();

@@ -9,12 +9,18 @@
 
 namespace seqfuse::data {
 
+// k below: 1 for retrieval, max(1, max_candidates) for ranking.
 enum class SplitKind {
-  leave_one_out,  // test: each user's last event(s); validation: those before them; train: the rest
+  leave_one_out,  // test: each user's last k events; validation: the k before them; train: the rest
   user,           // the first train_fraction of users train, the others are tested
-  temporal,       // events before a cut in time train; what comes after is tested
+  temporal,  // events before a cut in time train; each user's first k events after it are tested
 };
-enum class Truncate { newest, oldest };  // which events a window that is too long keeps
+// Which events are kept of a user with more than fit a window.
+enum class Truncate {
+  newest,  // those nearest to what is predicted
+  oldest,  // leave_one_out, user: the user's later events are dropped, then the split is made;
+           // temporal: training windows keep a user's first events
+};
 
 // A window of one user's events: [begin, end). The last num_candidates events are candidates (their
 // actions are what ranking predicts, and their labels are never visible to the model); for
@@ -35,12 +41,15 @@ struct SplitOptions {
   bool hold_out_validation = false;  // validation is not trained on (to choose settings on it)
 };
 
+// Windows in order of the users. Every window has at least one event of history. In split `user`,
+// validation is the last tenth of the training users.
 struct Split {
   std::vector<Sample> train, validation, test;
-  int64_t skipped_users = 0;  // too few events for a window
+  int64_t skipped_users = 0;  // too few events for any window
   std::string rule;           // one sentence for logs and for the run directory
 };
 
+// Throws UsageError if an option is out of range, or if `temporal` is asked of data without times.
 Split make_split(const Dataset& dataset, const SplitOptions& options);
 
 }  // namespace seqfuse::data
