@@ -1,0 +1,91 @@
+// HSTU attention over jagged sequences: SiLU in place of softmax, several masks, relative bias.
+//
+//   s_ij  = alpha <q_i, k_j> + position_bias[(N - 1) + j - i] + time_bias[bucket(t_{i+1} - t_j)]
+//   out_i = 1/S sum_j M_ij silu(s_ij) v_j
+//
+// Row i of a sequence with n_q queries and n_k keys stands at position n_k - n_q + i of the keys
+// (n_q <= n_k); i and j above are positions among the keys. Masked pairs contribute nothing; a
+// query without a valid key gives a row of zeros.
+//
+// Mask (c contexts, t targets in groups of g, hend = n_k - t, window w, F):
+//   i < c            : j < hend (all context and history, never targets)
+//   else             : j <= i; if i and j are both targets, of the same group;
+//                      if w > 0: id(i) - id(j) <= w, id(p) = max(0, p - c + 1), except rows
+//                      i >= hend - F where F > 0, which see everything before them
+//   not causal       : |id(i) - id(j)| in the window's rule, no j <= i; contexts also see targets
+//
+// Time buckets: bucket(x) = min(floor(ln(max(|x|, 1)) / 0.301), num_time_buckets - 1), where the
+// logarithm and the quotient are evaluated in float64. (Trainers that take a float32 logarithm put
+// a few differences that lie on the edge of a bucket into its neighbour.) Timestamps are exact
+// while a sequence spans less than 2^53 units. t_{n} is request_times[b], or t_{n-1} where that is
+// null.
+//
+// | field             | shape         | dtype   | notes |
+// |-------------------|---------------|---------|----------------------------------------------------|
+// | q, out, dout, dq  | [Tq, H, d]    | f32/f64 | any row and head stride, in elements; last stride
+// 1 | | k, v, dk, dv      | [Tk, H, d]    | f32/f64 | likewise | | q_offsets, k_...  | [B + 1] |
+// int64   | from 0, non-decreasing                             | | num_contexts, ... | [B] | int64
+// | nullable (0 everywhere); c + t <= n_k              | | position_bias     | [2N - 1]      | as q
+// | nullable; N >= the longest n_k                     | | time_bias         | [buckets]     | as q
+// | nullable; needs timestamps                         | | timestamps        | [Tk]          |
+// int64   | nullable; any order                                | | request_times     | [B] | int64
+// | nullable                                           |
+//
+// Outputs may not overlap inputs. Every element of out, dq, dk, dv is written, none else. Results
+// do not depend on the number of threads. Nothing is checked here: the torch binding does that.
+#pragma once
+
+#include <cstdint>
+
+#include "base/dtype.h"
+
+namespace seqfuse::ops {
+
+// One [T, H, d] tensor; strides in elements.
+struct JaggedHeads {
+  void* data = nullptr;
+  int64_t row_stride = 0, head_stride = 0;
+};
+
+struct HstuAttentionParams {
+  int64_t batch = 0, heads = 0, head_dim = 0;
+  JaggedHeads q, k, v;  // read only
+  JaggedHeads out;      // written by forward, not used by backward
+  const int64_t* q_offsets = nullptr;
+  const int64_t* k_offsets = nullptr;
+
+  double alpha = 1;
+  int64_t scaling_seqlen = 1;  // S
+  bool causal = true;
+  const int64_t* num_contexts = nullptr;
+  const int64_t* num_targets = nullptr;
+  int64_t target_group_size = 1;      // g
+  int64_t max_attn_len = 0;           // w, 0: off
+  int64_t min_full_attn_seq_len = 0;  // F
+
+  const void* position_bias = nullptr;
+  int64_t position_bias_size = 0;  // 2N - 1
+  const void* time_bias = nullptr;
+  int64_t num_time_buckets = 0;
+  const int64_t* timestamps = nullptr;
+  const int64_t* request_times = nullptr;
+};
+
+struct HstuAttentionBackwardParams {
+  HstuAttentionParams forward;
+  JaggedHeads dout;  // read only
+  JaggedHeads dq, dk, dv;
+  void* d_position_bias = nullptr;  // [2N - 1], null where position_bias is
+  void* d_time_bias = nullptr;      // [buckets], null where time_bias is
+  // [batch * heads, 2N - 1 + buckets] of the tensors' dtype; null without a bias. The gradients of
+  // the biases of one (sequence, head), summed into d_position_bias and d_time_bias in that order.
+  void* bias_workspace = nullptr;
+};
+
+// The CPU implementation. dtype: f32 or f64. Threaded over sequences, heads and blocks of queries.
+void hstu_attention_forward_cpu(const HstuAttentionParams& params, DType dtype);
+
+// Recomputes s; needs q, k, v and dout only. Threaded over sequences and heads.
+void hstu_attention_backward_cpu(const HstuAttentionBackwardParams& params, DType dtype);
+
+}  // namespace seqfuse::ops
