@@ -15,7 +15,14 @@ std::string literal(double value);              // 0.001, 1.0: the shortest that
 std::string literal(const std::string& value);  // 'it\'s'
 
 template <class T>
-concept HasLiteral = requires(const T& value) { literal(value); };
+inline constexpr bool kHasLiteral = std::is_same_v<T, bool> || std::is_same_v<T, int64_t> ||
+                                    std::is_same_v<T, double> || std::is_same_v<T, std::string>;
+template <class T>
+inline constexpr bool kHasLiteral<std::optional<T>> = kHasLiteral<T>;
+template <class T>
+inline constexpr bool kHasLiteral<std::vector<T>> = kHasLiteral<T>;
+template <class T>
+concept HasLiteral = kHasLiteral<T>;
 
 template <HasLiteral T>
 std::string literal(const std::optional<T>& value) {
