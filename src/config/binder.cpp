@@ -122,6 +122,7 @@ std::vector<std::string> Binder::referenced_scopes(const std::string& class_name
 }
 
 void Binder::add_missing(const std::string& instance, const char* name, const char* help) {
+  ++lacking_;
   std::string line = fmt::format("{}.{}  ({})", instance, name, help);
   if (std::find(missing_.begin(), missing_.end(), line) == missing_.end()) {
     missing_.push_back(std::move(line));

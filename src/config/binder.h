@@ -27,9 +27,10 @@ class Binder {
   template <class Args>
   Args build(const std::string& scope = "") {
     Args args;
-    Fill fill{*this, Args::kName, scope, true};
+    const int64_t lacking = lacking_;
+    Fill fill{*this, Args::kName, scope};
     args.visit(fill);
-    if (fill.complete) validate(args, Instance(bindings_, Args::kName, scope));
+    if (lacking_ == lacking) validate(args, Instance(bindings_, Args::kName, scope));
     return args;
   }
 
@@ -43,7 +44,6 @@ class Binder {
     Binder& binder;
     const char* class_name;
     const std::string& scope;
-    bool complete;
 
     template <class T>
     bool operator()(T& member, const char* name, const char* /*help*/) {
@@ -57,7 +57,6 @@ class Binder {
     void required(T& member, const char* name, const char* help) {
       if ((*this)(member, name, help)) return;
       binder.add_missing(scoped_name(scope, class_name), name, help);
-      complete = false;
     }
   };
 
@@ -111,6 +110,7 @@ class Binder {
 
   const Bindings& bindings_;
   std::vector<std::string> missing_;
+  int64_t lacking_ = 0;  // like the size of missing_, but counts repeated builds of an instance
   std::vector<std::pair<std::string, std::string>> references_;  // class, scope
 };
 
