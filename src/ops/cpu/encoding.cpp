@@ -6,7 +6,7 @@
 #include "base/parallel.h"
 #include "ops/cpu/dispatch.h"
 #include "ops/cpu/row_loop.h"
-#include "ops/cpu/row_sums.h"
+#include "ops/kernels/row_sums.h"
 
 namespace seqfuse::ops {
 namespace {
@@ -24,26 +24,14 @@ void forward(const EncodingParams& params) {
 }
 
 template <class T>
-void backward(const EncodingBackwardParams& params) {
+void scale_rows(const EncodingBackwardParams& params) {
   const T* dy = static_cast<const T*>(params.dy);
-  if (T* dx = static_cast<T*>(params.dx)) {
-    const T scale = static_cast<T>(params.scale);
-    parallel_for(params.tokens * params.dim, 16384, [&](int64_t begin, int64_t end) {
+  T* dx = static_cast<T*>(params.dx);
+  const T scale = static_cast<T>(params.scale);
+  parallel_for(params.tokens * params.dim, 16384, [&](int64_t begin, int64_t end) {
 #pragma omp simd
-      for (int64_t e = begin; e < end; ++e) dx[e] = scale * dy[e];
-    });
-  }
-  if (params.dtable) {
-    const cpu::RowSums<T> sums({.rows = dy,
-                                .ids = params.index,
-                                .more_ids = nullptr,
-                                .weights = nullptr,
-                                .positions = params.tokens,
-                                .columns = 1,
-                                .dim = params.dim,
-                                .num_rows = params.table_rows});
-    sums.write_dense(static_cast<T*>(params.dtable));
-  }
+    for (int64_t e = begin; e < end; ++e) dx[e] = scale * dy[e];
+  });
 }
 
 }  // namespace
@@ -81,7 +69,20 @@ void encoding_forward_cpu(const EncodingParams& params, DType dtype) {
 }
 
 void encoding_backward_cpu(const EncodingBackwardParams& params, DType dtype) {
-  cpu::dispatch(dtype, [&](auto zero) { backward<decltype(zero)>(params); });
+  if (params.dtable) {  // before dx, which may overwrite dy
+    const RowSumParams sums{.rows = params.dy,
+                            .ids = params.index,
+                            .more_ids = nullptr,
+                            .weights = nullptr,
+                            .positions = params.tokens,
+                            .columns = 1,
+                            .dim = params.dim,
+                            .num_rows = params.table_rows};
+    make_row_sums_cpu(sums, dtype)->write_dense(params.dtable);
+  }
+  if (params.dx) {
+    cpu::dispatch(dtype, [&](auto zero) { scale_rows<decltype(zero)>(params); });
+  }
 }
 
 }  // namespace seqfuse::ops

@@ -8,10 +8,13 @@
 //
 // Backward: dx = scale dy; dtable[r] = sum of dy_i over the i with index_i = r, in order of i.
 //
-// T: float32 or float64, CPU. tokens = 0, B = 0 and empty sequences are allowed; rows is at
-// least 1. Aliasing: y may be x, dx may be dy. Determinism: the same bits for any number of
-// threads, without atomics. Exactness: T0 forward; T1 backward, the table's sums are in T. Errors:
-// the binding checks shapes, dtypes, offsets, 0 <= num_targets <= length, unit > 0.
+// T: float32 or float64, CPU. tokens = 0, B = 0 and empty sequences are allowed; rows and dim are
+// at least 1, tokens and rows below 2^31.
+//
+// Aliasing: y may be x, dx may be dy.
+// Determinism: the same bits for any number of threads, without atomics.
+// Exactness: T0 forward; T1 backward, the table's sums are in T.
+// Errors: the binding checks shapes, dtypes, offsets, 0 <= num_targets <= length, unit > 0.
 #pragma once
 
 #include <cstdint>

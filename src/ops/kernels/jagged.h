@@ -11,8 +11,11 @@
 //             (backward: drows[b] = sum_i dvalues[offsets[b] + i], in order of i)
 //
 // B = 0, T = 0, empty sequences and D = 0 are allowed. Strides are in elements; the elements of a
-// row are adjacent. Outputs must not overlap inputs. Determinism: the same bits for any number of
-// threads.   Exactness: T0. Errors: the binding checks shapes, dtypes and offsets.
+// row are adjacent.
+//
+// Aliasing: outputs must not overlap inputs.
+// Determinism: the same bits for any number of threads.   Exactness: T0.
+// Errors: the binding checks shapes, dtypes and offsets.
 #pragma once
 
 #include <cstdint>

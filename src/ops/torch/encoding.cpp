@@ -56,12 +56,12 @@ class Encoding : public torch::autograd::Function<Encoding> {
   }
 };
 
-void check_table(const Arg& x, const Arg& table) {
+void check_inputs(const Arg& x, const Arg& table) {
   check_rank(x, 2, "[T, D]");
   check_cpu_float(x);
   check_rank(table, 2, "[rows, D]");
-  TORCH_CHECK_VALUE(table.tensor.size(0) > 0, label(table), " is ", table.tensor.sizes(),
-                    "; expected at least one row");
+  TORCH_CHECK_VALUE(table.tensor.numel() > 0, label(table), " is ", table.tensor.sizes(),
+                    "; expected at least one row and column");
   check_sizes(table, {table.tensor.size(0), x.tensor.size(1)}, "the columns of x");
   check_like(table, x);
 }
@@ -89,7 +89,7 @@ Tensor checked_targets(const OptionalTensor& num_targets, const Tensor& offsets)
 
 Tensor position_encoding(const Tensor& x, const Tensor& table, const Tensor& offsets_in,
                          const OptionalTensor& num_targets, double scale) {
-  check_table({"position_encoding", "x", x}, {"position_encoding", "table", table});
+  check_inputs({"position_encoding", "x", x}, {"position_encoding", "table", table});
   const Tensor offsets =
       checked_offsets({"position_encoding", "offsets", offsets_in}, x.size(0), "x");
   const Tensor targets = checked_targets(num_targets, offsets);
@@ -105,7 +105,7 @@ Tensor position_encoding(const Tensor& x, const Tensor& table, const Tensor& off
 
 Tensor time_encoding(const Tensor& x, const Tensor& table, const Tensor& offsets_in,
                      const Tensor& timestamps, double unit) {
-  check_table({"time_encoding", "x", x}, {"time_encoding", "table", table});
+  check_inputs({"time_encoding", "x", x}, {"time_encoding", "table", table});
   const Tensor offsets = checked_offsets({"time_encoding", "offsets", offsets_in}, x.size(0), "x");
   const Arg times_arg{"time_encoding", "timestamps", timestamps};
   check_cpu(times_arg);

@@ -1,0 +1,176 @@
+// Layer norm on a GPU. Skipped, with a reason, where the build or the machine has none.
+#include "ops/kernels/layer_norm.h"
+#include "ops/torch/ops.h"
+#include "tests/ops/op_test.h"
+#include "tests/oracles/layer_norm.h"
+
+#ifdef SEQFUSE_HAS_CUDA
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAStream.h>
+#endif
+
+namespace seqfuse {
+namespace {
+
+using at::Tensor;
+using namespace seqfuse::test;
+
+constexpr double kEps = 1e-5;
+
+struct Case {
+  int64_t rows, dim;
+};
+
+class LayerNormCudaTest : public testing::TestWithParam<std::tuple<Case, at::ScalarType>> {
+ protected:
+  void SetUp() override {
+#ifdef SEQFUSE_HAS_CUDA
+    if (!torch::cuda::is_available()) GTEST_SKIP() << "no GPU on this machine";
+#else
+    GTEST_SKIP() << "this build has no CUDA kernels";
+#endif
+    at::manual_seed(1);
+  }
+};
+
+// Each kernel at its limits: one warp (to 512), 128 threads (to 2048), 512 threads (to 8192),
+// streaming; with dims that vector loads divide and others.
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, LayerNormCudaTest,
+    testing::Combine(testing::Values(Case{0, 64}, Case{1, 1}, Case{3, 7}, Case{1025, 50},
+                                     Case{5000, 64}, Case{33, 511}, Case{65, 512}, Case{129, 520},
+                                     Case{40, 1023}, Case{700, 2048}, Case{9, 2051}, Case{11, 4096},
+                                     Case{3, 8192}, Case{5, 8193}, Case{7, 20000}),
+                     testing::Values(at::kFloat, at::kHalf, at::kBFloat16)));
+
+std::vector<Tensor> results(
+    const std::function<Tensor(const Tensor&, const Tensor&, const Tensor&)>& f,
+    std::vector<Tensor> leaves, const Tensor& dy) {
+  for (Tensor& leaf : leaves) leaf = leaf.detach().requires_grad_();
+  const Tensor y = f(leaves[0], leaves[1], leaves[2]);
+  auto all = torch::autograd::grad({y}, leaves, {dy});
+  all.insert(all.begin(), y);
+  return all;
+}
+
+TEST_P(LayerNormCudaTest, KeepsTheOracleRule) {
+  const auto [shape, type] = GetParam();
+  const auto [rows, dim] = shape;
+  const std::vector<Tensor> inputs{(random({rows, dim}) * 3 + 1).to(type).cuda(),
+                                   random({dim}, type).cuda(), random({dim}, type).cuda()};
+  const Tensor dy = random({rows, dim}, type).cuda();
+  const auto f = [](const Tensor& x, const Tensor& w, const Tensor& b) {
+    return ops::layer_norm(x, w, b, kEps);
+  };
+  const auto ours = results(f, inputs, dy);
+  const auto plain =
+      results([](const Tensor& x, const Tensor& w,
+                 const Tensor& b) { return at::layer_norm(x, {x.size(1)}, w, b, kEps); },
+              inputs, dy);
+  const auto to64 = [](const Tensor& t) { return t.cpu().to(at::kDouble); };
+  const Tensor x64 = to64(inputs[0]), w64 = to64(inputs[1]);
+  const auto d64 = oracle::layer_norm_backward(x64, w64, to64(dy), kEps);
+  expect_oracle_rule(ours[0], plain[0], oracle::layer_norm(x64, w64, to64(inputs[2]), kEps), 2,
+                     "y");
+  expect_oracle_rule(ours[1], plain[1], d64.dx, 5, "dx");
+  expect_oracle_rule(ours[2], plain[2], d64.dweight, 5, "dweight");
+  expect_oracle_rule(ours[3], plain[3], d64.dbias, 5, "dbias");
+  const auto again = results(f, inputs, dy);
+  for (size_t i = 0; i < ours.size(); ++i)
+    EXPECT_TRUE(at::equal(again[i], ours[i])) << "run to run, " << i;
+}
+
+TEST_P(LayerNormCudaTest, StridesAndMisalignmentDoNotMatter) {
+  const auto [shape, type] = GetParam();
+  const auto [rows, dim] = shape;
+  const Tensor x = random({rows, dim}, type).cuda(), w = random({dim}, type).cuda();
+  const Tensor dy = random({rows, dim}, type).cuda();
+  const Tensor shifted =
+      at::cat({w, w}).slice(0, 1, 1 + dim).copy_(w);  // starts off a 16-byte boundary
+  const auto f = [](const Tensor& x, const Tensor& w, const Tensor& b) {
+    return ops::layer_norm(x, w, b, kEps);
+  };
+  const auto expected = results(f, {x, w, w}, dy);
+  for (const auto& actual :
+       {results(f, {with_row_gaps(x), w, w}, with_row_gaps(dy)),
+        results(f, {transposed(x), w, w}, transposed(dy)), results(f, {x, shifted, w}, dy)}) {
+    for (size_t i = 0; i < actual.size(); ++i) {
+      const Tensor a = actual[i].to(at::kDouble), b = expected[i].to(at::kDouble);
+      // Lanes own other elements, so that sums may differ in their last bits.
+      const double tolerance = type == at::kFloat ? 1e-5 : type == at::kHalf ? 2e-3 : 2e-2;
+      EXPECT_LE(max_abs(a - b), tolerance * (1 + max_abs(b))) << "result " << i;
+    }
+  }
+}
+
+TEST_P(LayerNormCudaTest, AbsentWeightIsOnes) {
+  const auto [shape, type] = GetParam();
+  const auto [rows, dim] = shape;
+  const Tensor x = random({rows, dim}, type).cuda();
+  const Tensor ones = at::ones({dim}, x.options()), zeros = at::zeros({dim}, x.options());
+  const Tensor a = x.detach().requires_grad_(), b = x.detach().requires_grad_();
+  const Tensor bare = ops::layer_norm(a, {}, {}, kEps),
+               affine = ops::layer_norm(b, ones, zeros, kEps);
+  EXPECT_TRUE(at::equal(bare, affine));
+  EXPECT_TRUE(at::equal(torch::autograd::grad({bare}, {a}, {x})[0],
+                        torch::autograd::grad({affine}, {b}, {x})[0]));
+}
+
+#ifdef SEQFUSE_HAS_CUDA
+TEST_P(LayerNormCudaTest, WritesItsOutputsAndNothingElse) {
+  const auto [shape, type] = GetParam();
+  const auto [rows, dim] = shape;
+  const DType dtype = type == at::kFloat  ? DType::f32
+                      : type == at::kHalf ? DType::f16
+                                          : DType::bf16;
+  const Tensor x = random({rows, dim}, type).cuda(), dy = random({rows, dim}, type).cuda();
+  const auto floats = x.options().dtype(at::kFloat);
+  const GuardedMatrix y(rows, dim, x.options()), mean(1, rows, floats), rstd(1, rows, floats),
+      dx(rows, dim, x.options()), dweight(1, dim, x.options()), dbias(1, dim, x.options());
+  const GuardedMatrix workspace(1, ops::layer_norm_backward_partials(rows, dim) * 2 * dim, floats);
+  const cudaStream_t stream = c10::cuda::getCurrentCUDAStream();
+  C10_CUDA_CHECK(ops::layer_norm_forward_cuda({.x = x.const_data_ptr(),
+                                               .weight = nullptr,
+                                               .bias = nullptr,
+                                               .y = y.data(),
+                                               .mean = mean.data(),
+                                               .rstd = rstd.data(),
+                                               .rows = rows,
+                                               .dim = dim,
+                                               .x_stride = dim,
+                                               .y_stride = y.stride(),
+                                               .eps = kEps},
+                                              dtype, stream));
+  C10_CUDA_CHECK(ops::layer_norm_backward_cuda({.x = x.const_data_ptr(),
+                                                .weight = nullptr,
+                                                .mean = mean.data(),
+                                                .rstd = rstd.data(),
+                                                .dy = dy.const_data_ptr(),
+                                                .dx = dx.data(),
+                                                .dweight = dweight.data(),
+                                                .dbias = dbias.data(),
+                                                .workspace = static_cast<float*>(workspace.data()),
+                                                .rows = rows,
+                                                .dim = dim,
+                                                .x_stride = dim,
+                                                .dy_stride = dim,
+                                                .dx_stride = dx.stride()},
+                                               dtype, stream));
+  y.check("y");
+  mean.check("mean");
+  rstd.check("rstd");
+  dx.check("dx");
+  dweight.check("dweight");
+  dbias.check("dbias");
+  workspace.check("workspace");
+}
+#endif
+
+TEST_P(LayerNormCudaTest, OtherDtypesAreRefused) {
+  const Tensor x = at::zeros({2, 3}, at::TensorOptions().device(at::kCUDA).dtype(at::kDouble));
+  expect_error([&] { ops::layer_norm(x, {}, {}, kEps); },
+               "layer_norm: x is Double on cuda:0; expected Float, Half or BFloat16 on CUDA");
+}
+
+}  // namespace
+}  // namespace seqfuse
