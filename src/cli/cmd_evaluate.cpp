@@ -1,8 +1,89 @@
-#include "base/error.h"
+// seqfuse evaluate RUN: metrics of a run's model beside simple baselines.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/log.h"
+#include "cli/command_line.h"
 #include "cli/verbs.h"
+#include "serving/trained_run.h"
+#include "training/evaluation.h"
 
 namespace seqfuse::cli {
-int cmd_evaluate(int, char**) { throw Error("under construction"); }
+namespace {
+
+using training::Metrics;
+using Rows = std::vector<std::pair<std::string, Metrics>>;
+
+Rows evaluate(const serving::TrainedRun& run, const data::Split& split,
+              const std::vector<data::Sample>& samples) {
+  const training::EvaluationOptions options{.batch_size = run.config.trainer.eval_batch_size,
+                                            .show_progress = true};
+  Rows rows, baselines;
+  if (run.retrieval) {
+    rows = {
+        {"model", training::evaluate_retrieval(*run.retrieval, *run.dataset, samples, options)}};
+    baselines = training::retrieval_baselines(*run.dataset, split, samples, run.spec.retrieval);
+  } else {
+    rows = {{"model", training::evaluate_ranking(*run.ranking, *run.dataset, samples, options)}};
+    baselines = training::ranking_baselines(*run.dataset, split, samples, run.spec);
+  }
+  rows.insert(rows.end(), baselines.begin(), baselines.end());
+  return rows;
+}
+
+nlohmann::json to_json(const Metrics& metrics) {
+  nlohmann::json object = nlohmann::json::object();
+  for (const auto& [name, value] : metrics) object[name] = value;
+  return object;
+}
+
+}  // namespace
+
+int cmd_evaluate(int argc, char** argv) {
+  std::string path, checkpoint, split_name = "test", data;
+  bool json = false;
+  size_t max_users = 0;
+  CLI::App app("Metrics of a run's model over held-out events, beside simple baselines.",
+               "evaluate");
+  app.add_option("RUN", path, "run directory of `seqfuse train`")->required();
+  app.add_option("--checkpoint", checkpoint, "step_N (default: the newest)");
+  app.add_option("--split", split_name, "test or validation")
+      ->check(CLI::IsMember({"test", "validation"}))
+      ->capture_default_str();
+  app.add_option("--data", data, "dataset directory (default: the one it was trained on)");
+  app.add_option("--max-users", max_users, "only the first so many windows")
+      ->check(CLI::PositiveNumber);
+  app.add_flag("--json", json, "print JSON instead of a table");
+  if (const auto done = parse_arguments(app, argc, argv)) return *done;
+
+  const serving::TrainedRun run = serving::open_trained_run(path, checkpoint, data);
+  const data::Split split = run.split();
+  std::vector<data::Sample> samples = split_name == "test" ? split.test : split.validation;
+  if (max_users > 0 && samples.size() > max_users) samples.resize(max_users);
+  log::info("evaluate", "{}, step {}, {} {} windows; {}", run.path.string(), run.step,
+            samples.size(), split_name, split.rule);
+  const Rows rows = evaluate(run, split, samples);
+  if (!json) {
+    fmt::print("{}", training::format_metrics_table(rows));
+    return 0;
+  }
+  nlohmann::json result = {{"run", run.path.string()},
+                           {"step", run.step},
+                           {"split", split_name},
+                           {"windows", samples.size()}};
+  for (const auto& [name, metrics] : rows) {
+    (name == "model" ? result["model"] : result["baselines"][name]) = to_json(metrics);
+  }
+  fmt::print("{}\n", result.dump(2));
+  return 0;
+}
+
 }  // namespace seqfuse::cli
 
-extern "C" int seqfuse_cmd_evaluate(int argc, char** argv) { return seqfuse::cli::cmd_evaluate(argc, argv); }
+extern "C" int seqfuse_cmd_evaluate(int argc, char** argv) {
+  return seqfuse::cli::cmd_evaluate(argc, argv);
+}
