@@ -1,4 +1,66 @@
-#include "base/error.h"
-#include "cli/verbs.h"
+#include <fmt/format.h>
 
-int seqfuse::cli::cmd_synthesize(int, char**) { throw Error("under construction"); }
+#include <chrono>
+#include <filesystem>
+
+#include "base/log.h"
+#include "base/parallel.h"
+#include "base/progress.h"
+#include "cli/command_line.h"
+#include "cli/verbs.h"
+#include "data/synthesize.h"
+
+namespace seqfuse::cli {
+namespace {
+
+void print_report(const data::SynthesisReport& report) {
+  fmt::print("{} users, {} items, {} events; a user has {} to {}, median {}\n", report.users,
+             report.items, report.events, report.shortest, report.longest, report.median);
+  fmt::print("{:.1f} % of the events are successors of the one before\n\n",
+             100 * report.transition_rate);
+  fmt::print("{:<18}{:>10}{:>12}\n", "label", "base rate", "oracle AUC");
+  for (const data::LabelReport& label : report.labels) {
+    fmt::print("{:<18}{:>10.4f}{:>12.4f}{}\n", label.name, label.base_rate, label.oracle_auc,
+               label.learnable ? "" : "  pure noise (scored by the first label's probability)");
+  }
+}
+
+}  // namespace
+
+int cmd_synthesize(int argc, char** argv) {
+  data::SynthesisOptions options;
+  std::string output;
+  int64_t items = 0, events = 0;
+  int threads = 0;
+  bool force = false;
+  CLI::App app{"raw logs in a known data set's format, any size, with planted preferences",
+               "synthesize"};
+  app.add_option("--like", options.like, "kuairand-pure, kuairand-1k, kuairand-27k or ml-1m")
+      ->required();
+  app.add_option("--output", output, "folder to write")->required();
+  app.add_option("--users", options.users, "how many; default: as many as the data set has");
+  auto* items_option = app.add_option("--items", items, "how many; default: by the events");
+  auto* events_option = app.add_option(
+      "--events", events, "exactly so many in all; default: by the data set's lengths");
+  app.add_option("--length-scale", options.length_scale, "multiplies the data set's lengths");
+  app.add_option("--seed", options.seed, "same seed, same bytes, whatever the threads");
+  app.add_option("--threads", threads, "default: all cores");
+  app.add_flag("--force", force, "replace an existing folder");
+  if (const auto done = parse_arguments(app, argc, argv)) return *done;
+
+  if (*items_option) options.items = items;
+  if (*events_option) options.events = events;
+  if (threads > 0) set_num_threads(threads);
+  SEQFUSE_CHECK_AS(UsageError, force || !std::filesystem::exists(output),
+                   "{} exists: give another --output, or --force to replace it", output);
+  const auto start = std::chrono::steady_clock::now();
+  const data::SynthesisReport report = data::synthesize(options, output);
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  print_report(report);
+  log::info("synthesize", "wrote {} in {} ({} events/s)", output, format_duration(seconds),
+            format_count(static_cast<double>(report.events) / seconds));
+  return 0;
+}
+
+}  // namespace seqfuse::cli

@@ -173,14 +173,13 @@ TEST(BatchLoader, MayBeDestroyedAtAnyTime) {
 }
 
 TEST(BatchLoader, PreparesNoFurtherThanPrefetch) {
-  // Counts how many users were read while nobody takes a batch.
+  // Counts how many samples were read while nobody takes a batch.
   struct Counting : MemoryDataset {
-    using MemoryDataset::MemoryDataset;
     explicit Counting(MemoryDataset base) : MemoryDataset(std::move(base)) {}
     mutable std::atomic<int64_t> reads{0};
-    UserSequence user(int64_t row) const override {
+    int64_t context(int64_t feature, int64_t row) const override {
       ++reads;
-      return MemoryDataset::user(row);
+      return MemoryDataset::context(feature, row);
     }
   };
   const Fixture data;

@@ -1,0 +1,45 @@
+// Raw logs in the format of a known data set, of any size, with planted preferences that a model
+// can learn: see docs/synthesize.md for what is planted.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace seqfuse::data {
+
+struct SynthesisOptions {
+  std::string like;   // kuairand-pure, kuairand-1k, kuairand-27k or ml-1m
+  int64_t users = 0;  // 0: as many as the data set has
+  std::optional<int64_t>
+      items;  // default: in proportion to the events, at most what the data set has
+  std::optional<int64_t> events;  // exactly so many in all; default: by the data set's lengths
+  double length_scale = 1;        // multiplies the data set's lengths
+  uint64_t seed = 1;
+};
+
+// What was planted, measured on the events that were written.
+struct LabelReport {
+  std::string name;
+  bool learnable = true;
+  double base_rate = 0;
+  // Area under the ROC curve of the true probabilities: what no model can beat. Of the label that
+  // is noise, whose probability is constant: the AUC of the first label's probability.
+  double oracle_auc = 0;
+};
+
+struct SynthesisReport {
+  int64_t users = 0, items = 0, events = 0;
+  int64_t shortest = 0, median = 0, longest = 0;  // events of a user
+  double transition_rate = 0;                     // events drawn as a successor of the one before
+  std::vector<LabelReport> labels;
+};
+
+// Writes the files and synthesis.json into a directory that appears when it is complete; an
+// existing one is replaced. The same options give the same bytes, whatever the number of threads.
+// Throws UsageError for options out of range, IoError if the operating system refuses.
+SynthesisReport synthesize(const SynthesisOptions& options, const std::filesystem::path& output);
+
+}  // namespace seqfuse::data

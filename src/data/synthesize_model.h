@@ -1,0 +1,116 @@
+// The hidden world of synthesized logs: who sees what, when, and how likely each reaction is.
+//
+// Items have a main and a second topic and two qualities. Users have tastes for topics, which drift
+// with time, two habits, and a context that the data set shows. A user sees items of topics in
+// proportion to the topic's popularity times exp(kExposure * taste), by Zipf's law within the
+// topic; now and then an item is one of the fixed successors of the item before. The log-odds of a
+// reaction are a linear mixture of all of them, different for each label. Topics, tastes, qualities
+// and habits are never written out: a model can only infer them from sequences.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "base/random.h"
+
+namespace seqfuse::data::synthetic {
+
+inline constexpr int kTopics = 16;
+inline constexpr int kContexts = 5;  // features of a user; unused ones are 0
+inline constexpr int kLabels = 7;    // that can be learnt
+
+using Context = std::array<float, kContexts>;  // each about mean 0, variance 1
+using LogOdds = std::array<float, kLabels>;
+
+// Weights of one label's log-odds.
+struct LabelMixture {
+  float intercept;
+  float taste, second_taste;  // of the item's topics
+  float appeal, polish;       // qualities of the item
+  float generous, sociable;   // habits of the user
+  Context context;
+};
+using Mixtures = std::array<LabelMixture, kLabels>;
+
+// A random stream for one purpose and one user, item or other index below 2^48.
+enum class Purpose : uint64_t { events, context, item, successor, duration, user_row, item_row };
+inline uint64_t stream_of(Purpose purpose, int64_t index) {
+  return (static_cast<uint64_t>(purpose) + 1) << 48 | static_cast<uint64_t>(index);
+}
+
+// Items [0, size), nothing of which is stored. Item j has main topic j % kTopics and popularity
+// rank j / kTopics within it.
+class Catalogue {
+ public:
+  Catalogue(int64_t size, uint64_t seed);  // size >= kTopics
+
+  struct Item {
+    int topic, second_topic;
+    float appeal, polish;  // mean 0, variance 1
+  };
+
+  int64_t size() const { return size_; }
+  Item item(int64_t index) const;
+  // The item of the topic at quantile u in [0, 1) of its popularity.
+  int64_t draw(int topic, double u) const;
+  // Items that tend to follow: branch in [0, 3), of the same topic.
+  int64_t successor(int64_t index, uint32_t branch) const;
+  // Position of the item in the data set's numbering: a permutation of [0, size), so that numbers
+  // tell nothing of topic and popularity.
+  int64_t number(int64_t index) const;
+
+ private:
+  int64_t size_, multiplier_;
+  uint64_t seed_;
+  std::array<double, kTopics> log_count_;  // log(items of the topic + 1)
+};
+
+// How a data set's users spend their time.
+struct Rhythm {
+  int64_t begin, end;      // of all events
+  int64_t unit;            // time units in a second
+  double session_events;   // mean events of a session
+  double seconds_between;  // mean, of events in a session
+  double drift_days;       // after which a taste keeps 1/e of what it was
+};
+
+struct Event {
+  int64_t item;  // index in the catalogue
+  int64_t time;
+  LogOdds log_odds;
+  bool follows;  // drawn as a successor of the event before
+};
+
+// The events of one user in order of time.
+class UserProcess {
+ public:
+  UserProcess(const Catalogue& catalogue, const Mixtures& mixtures, const Rhythm& rhythm,
+              int64_t user, int64_t events, const Context& context, uint64_t seed);
+
+  Event next();
+  // The user's stream, for drawing what happens at the event.
+  Random& random() { return random_; }
+
+ private:
+  void begin_session();
+  void drift(double days);
+  int64_t draw_item(bool& follows);
+  int draw_topic();
+  bool see(int64_t item);  // false if seen before
+
+  const Catalogue& catalogue_;
+  const Mixtures& mixtures_;
+  const Rhythm& rhythm_;
+  const int64_t events_;
+  Random random_;
+  LogOdds constant_;  // what does not depend on the item
+  std::array<float, kTopics> taste_;
+  std::array<float, kTopics> cumulative_;  // of topics' exposure
+  int64_t done_ = 0, session_left_ = 0, session_ = 0, sessions_;
+  int64_t time_, drift_time_, previous_ = -1;
+  double seconds_between_;
+  std::vector<int64_t> seen_;  // hash set, -1: free; empty if there are fewer items than events
+};
+
+}  // namespace seqfuse::data::synthetic
