@@ -1,0 +1,50 @@
+// The Arrow IPC files of a dataset directory: sequences (one row a user) and vocabularies.
+#pragma once
+
+#include <arrow/api.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+
+namespace seqfuse::data {
+
+// The value of an Arrow result. Throws E naming the file.
+template <class E, class T>
+T arrow_value(arrow::Result<T> result, const std::string& file) {
+  if (!result.ok()) throw_error<E>("{}: {}", file, result.status().message());
+  return std::move(result).ValueUnsafe();
+}
+template <class E>
+void arrow_check(const arrow::Status& status, const std::string& file) {
+  if (!status.ok()) throw_error<E>("{}: {}", file, status.message());
+}
+
+// Some users' rows, in order. Sequence columns are jagged: user r has [offsets[r], offsets[r + 1]).
+struct SequenceColumns {
+  std::vector<int64_t> users;                 // [R] indices
+  std::vector<std::vector<int64_t>> context;  // per feature: [R]
+  std::vector<int32_t> offsets = {0};         // [R + 1]
+  std::vector<int64_t> items;                 // [T]
+  std::vector<int64_t> actions;               // [T], or empty if the dataset has none
+  std::vector<int64_t> timestamps;            // [T], or empty if the dataset has none
+};
+
+// One record batch: user, context columns, items, actions, timestamps. Throws IoError.
+void write_sequences(const std::filesystem::path& file, const SequenceColumns& columns,
+                     const std::vector<std::string>& context_names);
+
+// Columns id and, if title is given, title; row r is index r + 1. text(r) may be called in any order.
+void write_vocabulary(const std::filesystem::path& file, int64_t size,
+                      const std::function<std::string(int64_t)>& id,
+                      const std::function<std::string(int64_t)>& title = nullptr);
+
+// All record batches, memory-mapped. Throws DataError naming the file.
+std::vector<std::shared_ptr<arrow::RecordBatch>> map_arrow_file(const std::filesystem::path& file);
+
+}  // namespace seqfuse::data
