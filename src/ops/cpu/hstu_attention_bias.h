@@ -8,7 +8,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "ops/cpu/hstu_attention_gemm.h"
+#include "ops/cpu/row_vectors.h"
 #include "ops/cpu/scratch.h"
 #include "ops/kernels/hstu_attention.h"
 
@@ -146,12 +146,12 @@ class RelativeBiasGradient {
     constexpr int64_t kWidth = kVecs * kW;
     T* diagonals = by_distance_ + (i - j);
     for (int64_t m = kWidth - kW; m > -rows - kW; m -= kW) {
-      typename Vector<T>::Type sum = vector_at(diagonals + m);
+      Vector<T> sum = load(diagonals + m);
       const int64_t end = std::min(rows, kWidth - m);
       for (int64_t r = std::max<int64_t>(0, 1 - kW - m); r < end; ++r) {
-        sum += vector_at(ds + r * ld + m + r);
+        sum += load(ds + r * ld + m + r);
       }
-      vector_at(diagonals + m) = sum;
+      store(diagonals + m, sum);
     }
   }
 
@@ -173,9 +173,9 @@ class RelativeBiasGradient {
     if (by_bucket_) {
       std::fill_n(out, p.num_time_buckets, T(0));
       for (int64_t c = 0; c < TimeBuckets::kCount; ++c) {
-        T sum = 0;
-        for (int l = 0; l < kW; ++l) sum += by_bucket_[c * kW + l];
-        out[std::min(c, p.num_time_buckets - 1)] += sum;
+        double sum = 0;
+        for (int l = 0; l < kW; ++l) sum += static_cast<double>(by_bucket_[c * kW + l]);
+        out[std::min(c, p.num_time_buckets - 1)] += static_cast<T>(sum);
       }
     }
   }

@@ -1,39 +1,21 @@
-// Vectors and the register-blocked products that HSTU attention is made of. Everything here works
+// The register-blocked products that HSTU attention is made of. Everything here works
 // on packed scratch of one tile; T is float or double.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
-#include <cstring>
-#include <utility>
+
+#include "ops/cpu/row_vectors.h"
 
 namespace seqfuse::ops::cpu {
 
+// Rows of one block: with two vectors a row, their sums fit into the registers.
 #if defined(__AVX512F__)
-inline constexpr int kVectorBytes = 64, kBlockRows = 8;  // 32 registers: 16 sums of two vectors
+inline constexpr int kBlockRows = 8;
 #elif defined(__AVX__)
-inline constexpr int kVectorBytes = 32, kBlockRows = 4;  // 16 registers
+inline constexpr int kBlockRows = 4;
 #else
-inline constexpr int kVectorBytes = 16, kBlockRows = 4;
+inline constexpr int kBlockRows = 2;
 #endif
-
-template <class T>
-struct Vector {
-  static constexpr int kLanes = kVectorBytes / static_cast<int>(sizeof(T));
-  using Type [[gnu::vector_size(kVectorBytes)]] = T;
-  using Unaligned [[gnu::vector_size(kVectorBytes), gnu::aligned(sizeof(T)), gnu::may_alias]] = T;
-};
-template <class T>
-inline constexpr int kLanes = Vector<T>::kLanes;
-
-template <class T>
-inline typename Vector<T>::Unaligned& vector_at(T* p) {
-  return *reinterpret_cast<typename Vector<T>::Unaligned*>(p);
-}
-template <class T>
-inline const typename Vector<T>::Unaligned& vector_at(const T* p) {
-  return *reinterpret_cast<const typename Vector<T>::Unaligned*>(p);
-}
 
 namespace detail {
 
@@ -42,25 +24,20 @@ template <class T, int kRows, int kVecs, int kRowStride, bool kAccumulate>
 inline void multiply_block(T* out, int64_t out_ld, const T* a, int64_t a_step, const T* b,
                            int64_t b_ld, int64_t depth) {
   constexpr int kW = kLanes<T>;
-  typename Vector<T>::Type sums[kRows][kVecs];
-  for (int r = 0; r < kRows; ++r) {
-    for (int c = 0; c < kVecs; ++c) {
-      if constexpr (kAccumulate) {
-        sums[r][c] = vector_at(out + r * out_ld + c * kW);
-      } else {
-        sums[r][c] = typename Vector<T>::Type{};
-      }
-    }
-  }
+  Vector<T> sums[kRows][kVecs] = {};
   for (int64_t k = 0; k < depth; ++k, a += a_step, b += b_ld) {
-    typename Vector<T>::Type row[kVecs];
-    for (int c = 0; c < kVecs; ++c) row[c] = vector_at(b + c * kW);
+    Vector<T> row[kVecs];
+    for (int c = 0; c < kVecs; ++c) row[c] = load(b + c * kW);
     for (int r = 0; r < kRows; ++r) {
       for (int c = 0; c < kVecs; ++c) sums[r][c] += a[r * kRowStride] * row[c];
     }
   }
+  // Added as a whole: rounding errors of long sums grow with the number of blocks, not of terms.
   for (int r = 0; r < kRows; ++r) {
-    for (int c = 0; c < kVecs; ++c) vector_at(out + r * out_ld + c * kW) = sums[r][c];
+    for (int c = 0; c < kVecs; ++c) {
+      T* to = out + r * out_ld + c * kW;
+      store(to, kAccumulate ? load(to) + sums[r][c] : sums[r][c]);
+    }
   }
 }
 

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <utility>
 
-#include "ops/cpu/hstu_attention_gemm.h"
+#include "ops/cpu/row_vectors.h"
 
 namespace seqfuse::ops::cpu {
 
@@ -14,7 +14,7 @@ namespace detail {
 
 // Exchanges bit kBit of the row index with the same bit of the lane index.
 template <class T, int kBit, size_t... kLane>
-inline void swap_index_bit(typename Vector<T>::Type* rows, std::index_sequence<kLane...>) {
+inline void swap_index_bit(Vector<T>* rows, std::index_sequence<kLane...>) {
   constexpr int kW = kLanes<T>;
 #pragma GCC unroll 16
   for (int r = 0; r < kW; ++r) {
@@ -27,7 +27,7 @@ inline void swap_index_bit(typename Vector<T>::Type* rows, std::index_sequence<k
 
 // Transposes a square of vectors held in registers.
 template <class T, int kBit = kLanes<T> / 2>
-inline void transpose(typename Vector<T>::Type* rows) {
+inline void transpose(Vector<T>* rows) {
   if constexpr (kBit > 0) {
     swap_index_bit<T, kBit>(rows, std::make_index_sequence<kLanes<T>>());
     transpose<T, kBit / 2>(rows);
@@ -58,12 +58,12 @@ template <class T>
     return;
   }
   detail::for_each_square<T>(cols, [&](int64_t c) {
-    typename Vector<T>::Type square[kW];
+    Vector<T> square[kW];
 #pragma GCC unroll 16
-    for (int l = 0; l < kW; ++l) square[l] = scale * vector_at(row[l] + c);
+    for (int l = 0; l < kW; ++l) square[l] = scale * load(row[l] + c);
     detail::transpose<T>(square);
 #pragma GCC unroll 16
-    for (int l = 0; l < kW; ++l) vector_at(out + (c + l) * out_ld) = square[l];
+    for (int l = 0; l < kW; ++l) store(out + (c + l) * out_ld, square[l]);
   });
 }
 
@@ -83,11 +83,11 @@ template <class T>
     return;
   }
   detail::for_each_square<T>(cols, [&](int64_t c) {
-    typename Vector<T>::Type square[kW];
+    Vector<T> square[kW];
 #pragma GCC unroll 16
-    for (int l = 0; l < kW; ++l) square[l] = scale * vector_at(in + (c + l) * in_ld);
+    for (int l = 0; l < kW; ++l) square[l] = scale * load(in + (c + l) * in_ld);
     detail::transpose<T>(square);
-    for (int l = begin; l < end; ++l) vector_at(out + l * out_ld + c) = square[l];
+    for (int l = begin; l < end; ++l) store(out + l * out_ld + c, square[l]);
   });
 }
 

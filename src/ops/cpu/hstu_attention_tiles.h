@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "ops/cpu/hstu_attention_gemm.h"
 #include "ops/cpu/hstu_attention_mask.h"
+#include "ops/cpu/row_vectors.h"
 
 namespace seqfuse::ops::cpu {
 
