@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "ops/cpu/philox_words.h"
+
 namespace seqfuse::ops::cpu {
 
 template <class T>
@@ -15,7 +17,7 @@ class DropoutMask {
   void draw(int64_t first, int64_t count, T* factors) const;
 
  private:
-  static constexpr int64_t kBlock = 64;  // elements of 16 counters
+  static constexpr int64_t kBlock = kPhiloxWords;
   void draw_block(int64_t block, T* factors) const;
 
   uint64_t seed_;

@@ -90,16 +90,23 @@ Tensor time_encoding(const Tensor& x, const Tensor& table, const Tensor& offsets
 // tensor of the touched rows, else dense.
 Tensor embedding_lookup(const Tensor& table, const Tensor& ids, bool sparse);
 
-// ---- losses (sampled_softmax.cpp, full_softmax.cpp)
-// -------------------------------------------------- Loss per position [T]: -log softmax of the
-// positive among itself and K negatives, logits = <hidden, row> / temperature; negatives equal to
-// the target get -5e4. hidden [T, D], table [V, D] (normalise both before if wanted), targets int64
-// [T], negatives int32 [T, K]. No [T, K, D] is made.
+// ---- losses (sampled_softmax.cpp, full_softmax.cpp, sample_uniform.cpp)
+// Loss per position [T]: -log softmax of the positive among itself and K negatives, logits =
+// <hidden, row> / temperature; negatives equal to the target get -5e4. hidden [T, D], table [V, D]
+// (normalise both before if wanted), targets int64 [T], negatives int32 [T, K]. No [T, K, D] is
+// made: memory is a few words for each of the T (K + 1) pairs and twice the table's. Gradient of
+// the table: dense, or sparse_table_grad: as a coalesced sparse tensor of the touched rows.
 Tensor sampled_softmax_loss(const Tensor& hidden, const Tensor& table, const Tensor& targets,
-                            const Tensor& negatives, double temperature);
-// The same over all rows listed in catalogue (int64 [C]); computed in row blocks, [T, C] is never
-// held.
+                            const Tensor& negatives, double temperature,
+                            bool sparse_table_grad = false);
+// The same over all rows listed in catalogue (int64 [C], each at most once, every target among
+// them). Computed in blocks of rows, in the backward pass again: [T, C] is never held, but max(2
+// million, 64 C) elements of it, and three times the catalogue's rows. Gradients are bit-equal from
+// run to run, and change with at::set_num_threads no more than at::mm does.
 Tensor full_softmax_loss(const Tensor& hidden, const Tensor& table, const Tensor& targets,
                          const Tensor& catalogue, double temperature);
+// int32 [rows, per_row], drawn from pool (int64 [C], ids below 2^31) uniformly and with
+// replacement.
+Tensor sample_uniform(const Tensor& pool, int64_t rows, int64_t per_row, int64_t seed);
 
 }  // namespace seqfuse::ops

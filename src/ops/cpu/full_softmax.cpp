@@ -1,0 +1,53 @@
+#include "ops/kernels/full_softmax.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "ops/cpu/dispatch.h"
+#include "ops/cpu/row_loop.h"
+#include "ops/cpu/softmax_exp.h"
+
+namespace seqfuse::ops {
+namespace cpu {
+namespace {
+
+template <class T>
+void softmax_rows(const FullSoftmaxParams& params) {
+  constexpr T kLowest = -std::numeric_limits<T>::infinity();
+  const int64_t columns = params.columns;
+  const T inverse_temperature = static_cast<T>(1 / params.temperature);
+  for_each_row(params.rows, columns, [&](int64_t i) {
+    T* row = static_cast<T*>(params.products) + i * columns;
+    const int64_t target = params.targets[i];
+    // The target is kept apart: what the others sum to is exact where it is all but certain.
+    const T positive = std::exchange(row[target], kLowest);
+    T highest = positive;
+#pragma omp simd reduction(max : highest)
+    for (int64_t j = 0; j < columns; ++j) highest = std::max(highest, row[j]);
+    T others = 0;
+#pragma omp simd reduction(+ : others)
+    for (int64_t j = 0; j < columns; ++j) {
+      row[j] = exp_or_zero((row[j] - highest) * inverse_temperature);
+      others += row[j];
+    }
+    const T below = (positive - highest) * inverse_temperature;
+    const T sum = others + std::exp(below);
+    if (params.losses) static_cast<T*>(params.losses)[i] = std::log(sum) - below;
+    if (!params.weights) return;
+    const T scale = static_cast<const T*>(params.weights)[i] * inverse_temperature / sum;
+#pragma omp simd
+    for (int64_t j = 0; j < columns; ++j) row[j] *= scale;
+    row[target] = -others * scale;
+  });
+}
+
+}  // namespace
+}  // namespace cpu
+
+void full_softmax_cpu(const FullSoftmaxParams& params, DType dtype) {
+  cpu::dispatch(dtype, [&](auto zero) { cpu::softmax_rows<decltype(zero)>(params); });
+}
+
+}  // namespace seqfuse::ops

@@ -1,0 +1,14 @@
+// The exponential of logits less their maximum.
+#pragma once
+
+#include "ops/cpu/simd_math.h"
+
+namespace seqfuse::ops::cpu {
+
+// e^x for x <= 0, and 0 where it would add nothing to a sum of at least 1. NaN gives NaN.
+template <class T>
+inline T exp_or_zero(T x) {
+  return x < T{-87} ? T{0} : exp(x);
+}
+
+}  // namespace seqfuse::ops::cpu

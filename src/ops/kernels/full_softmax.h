@@ -1,0 +1,32 @@
+// The softmax part of a cross entropy over many columns, on a block of rows of products that a
+// matrix multiplication has made:
+//
+//   l_ij = products_ij / temperature
+//   losses_i = -log softmax(l_i)_targets_i
+//   products_ij <- weights_i (softmax(l_i)_j - [j = targets_i]) / temperature
+//                  the derivative of sum_i weights_i losses_i by products_ij
+//
+// T: float32 or float64, CPU. products are contiguous; rows = 0 is allowed; columns is at least 1.
+// Aliasing: products is overwritten, with intermediate values where weights is null; no other
+// overlap. Determinism: the same bits for any number of threads.   Exactness: T2. Errors: the
+// binding checks that targets lie in [0, columns).
+#pragma once
+
+#include <cstdint>
+
+#include "base/dtype.h"
+
+namespace seqfuse::ops {
+
+struct FullSoftmaxParams {
+  void* products;          // T [rows, columns]
+  const int64_t* targets;  // [rows]
+  void* losses;            // T [rows]; null: not computed
+  const void* weights;     // T [rows]; null: no derivative
+  int64_t rows, columns;
+  double temperature;
+};
+
+void full_softmax_cpu(const FullSoftmaxParams& params, DType dtype);
+
+}  // namespace seqfuse::ops

@@ -1,0 +1,134 @@
+#include "ops/kernels/full_softmax.h"
+
+#include <torch/library.h>
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "ops/torch/checks.h"
+#include "ops/torch/ops.h"
+#include "ops/torch/table.h"
+
+namespace seqfuse::ops {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+// visit(begin, end, products) for blocks of positions; products = hidden[begin:end] rows^T, in
+// memory that the next block reuses.
+template <class Visit>
+void for_each_block(const Tensor& hidden, const Tensor& rows, Visit&& visit) {
+  constexpr int64_t kElements = 2 * 1024 * 1024, kMinPositions = 64;
+  const int64_t positions = hidden.size(0), columns = rows.size(0);
+  const int64_t block = std::min(positions, std::max(kElements / columns, kMinPositions));
+  const Tensor memory = at::empty({block, columns}, hidden.options());
+  for (int64_t begin = 0; begin < positions; begin += block) {
+    const int64_t end = std::min(positions, begin + block);
+    Tensor products = memory.slice(0, 0, end - begin);
+    at::mm_out(products, hidden.slice(0, begin, end), rows.t());
+    visit(begin, end, products);
+  }
+}
+
+class FullSoftmax : public torch::autograd::Function<FullSoftmax> {
+ public:
+  // columns: the place of each target in catalogue.
+  static Tensor forward(AutogradContext* context, const Tensor& hidden, const Tensor& table,
+                        const Tensor& columns, const Tensor& catalogue, double temperature) {
+    const Tensor rows = table.index_select(0, catalogue);
+    Tensor losses = at::empty({hidden.size(0)}, hidden.options());
+    for_each_block(hidden, rows, [&](int64_t begin, int64_t end, const Tensor& products) {
+      full_softmax_cpu({.products = products.mutable_data_ptr(),
+                        .targets = columns.slice(0, begin).const_data_ptr<int64_t>(),
+                        .losses = losses.slice(0, begin).mutable_data_ptr(),
+                        .weights = nullptr,
+                        .rows = end - begin,
+                        .columns = rows.size(0),
+                        .temperature = temperature},
+                       dtype_of(hidden));
+    });
+    context->save_for_backward({hidden, table, columns, catalogue});
+    context->saved_data["temperature"] = temperature;
+    return losses;
+  }
+
+  // Makes the products again: with gradients for both arguments, four multiplications in all
+  // instead of the three that keeping [T, C] would take.
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    const auto saved = context->get_saved_variables();
+    const Tensor &hidden = saved[0], &table = saved[1], &columns = saved[2], &catalogue = saved[3];
+    const Tensor weights = gradients[0].contiguous(), rows = table.index_select(0, catalogue);
+    Tensor dhidden = at::empty(hidden.sizes(), hidden.options()), drows;
+    if (context->needs_input_grad(1)) drows = at::zeros_like(rows);
+    for_each_block(hidden, rows, [&](int64_t begin, int64_t end, const Tensor& products) {
+      full_softmax_cpu({.products = products.mutable_data_ptr(),
+                        .targets = columns.slice(0, begin).const_data_ptr<int64_t>(),
+                        .losses = nullptr,
+                        .weights = weights.slice(0, begin).const_data_ptr(),
+                        .rows = end - begin,
+                        .columns = rows.size(0),
+                        .temperature = context->saved_data["temperature"].toDouble()},
+                       dtype_of(hidden));
+      Tensor block = dhidden.slice(0, begin, end);
+      at::mm_out(block, products, rows);
+      if (drows.defined()) drows.addmm_(products.t(), hidden.slice(0, begin, end));
+    });
+    variable_list result(5);
+    result[0] = dhidden;
+    if (drows.defined()) {
+      result[1] = at::zeros(table.sizes(), table.options()).index_copy_(0, catalogue, drows);
+    }
+    return result;
+  }
+};
+
+// The place of each target in catalogue.
+Tensor target_columns(const Tensor& targets, const Tensor& catalogue, int64_t num_rows) {
+  std::vector<int64_t> column_of(num_rows, -1);
+  const int64_t* ids = catalogue.const_data_ptr<int64_t>();
+  for (int64_t c = 0; c < catalogue.numel(); ++c) {
+    int64_t& column = column_of[ids[c]];
+    TORCH_CHECK_VALUE(column < 0, "full_softmax_loss: catalogue[", c, "] is ", ids[c],
+                      ", as catalogue[", column, "] is; expected every id at most once");
+    column = c;
+  }
+  Tensor columns = at::empty_like(targets);
+  const int64_t* target = targets.const_data_ptr<int64_t>();
+  int64_t* out = columns.mutable_data_ptr<int64_t>();
+  for (int64_t t = 0; t < targets.numel(); ++t) {
+    out[t] = column_of[target[t]];
+    TORCH_CHECK_VALUE(out[t] >= 0, "full_softmax_loss: targets[", t, "] is ", target[t],
+                      ", which catalogue does not list; expected one of its ", catalogue.numel(),
+                      " ids");
+  }
+  return columns;
+}
+
+}  // namespace
+
+Tensor full_softmax_loss(const Tensor& hidden, const Tensor& table, const Tensor& targets,
+                         const Tensor& catalogue, double temperature) {
+  constexpr const char* kOp = "full_softmax_loss";
+  const Arg targets_arg{kOp, "targets", targets}, catalogue_arg{kOp, "catalogue", catalogue};
+  check_table({kOp, "table", table});
+  check_hidden({kOp, "hidden", hidden}, {kOp, "table", table});
+  check_temperature(kOp, temperature);
+  check_sizes(targets_arg, {hidden.size(0)}, "one for each row of hidden");
+  check_rank(catalogue_arg, 1, "[C]");
+  TORCH_CHECK_VALUE(catalogue.numel() > 0, label(catalogue_arg), " is empty; expected some ids");
+  const Tensor ids = checked_ids(catalogue_arg, at::kLong, table.size(0));
+  const Tensor columns =
+      target_columns(checked_ids(targets_arg, at::kLong, table.size(0)), ids, table.size(0));
+  return FullSoftmax::apply(hidden, table, columns, ids, temperature);
+}
+
+}  // namespace seqfuse::ops
+
+TORCH_LIBRARY_FRAGMENT(seqfuse, library) {
+  library.def(
+      "full_softmax_loss(Tensor hidden, Tensor table, Tensor targets, Tensor catalogue, "
+      "float temperature) -> Tensor",
+      &seqfuse::ops::full_softmax_loss);
+}
