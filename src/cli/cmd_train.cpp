@@ -1,8 +1,280 @@
-#include "base/error.h"
+// seqfuse train ranking | train retrieval: from a dataset directory to an evaluated model.
+#include <fmt/format.h>
+
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/gpu.h"
+#include "base/log.h"
+#include "base/parallel.h"
+#include "base/progress.h"
+#include "cli/build_info.h"
+#include "cli/command_line.h"
 #include "cli/verbs.h"
+#include "config/load.h"
+#include "data/dataset.h"
+#include "data/split.h"
+#include "models/hstu/model.h"
+#include "training/checkpoint.h"
+#include "training/evaluation.h"
+#include "training/loop.h"
+#include "training/run_directory.h"
+#include "training/split_options.h"
+#include "training/task_model.h"
+#include "training/weights.h"
 
 namespace seqfuse::cli {
-int cmd_train(int, char**) { throw Error("under construction"); }
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Arguments {
+  std::string task, config_file, data, output, device = "auto", require_sm, resume_run;
+  std::vector<std::string> overrides;
+  int threads = 0;
+  bool resume = false, force = false, quiet = false;
+};
+
+std::optional<int> parse(int argc, char** argv, Arguments& arguments) {
+  CLI::App app("Trains an HSTU model. Ctrl-C saves first (exit code 130; SIGTERM: 143).", "train");
+  app.add_option("task", arguments.task, "ranking or retrieval")
+      ->required()
+      ->check(CLI::IsMember({"ranking", "retrieval"}));
+  app.add_option("--gin-config-file", arguments.config_file,
+                 "configuration; configs/ has examples");
+  app.add_option("--gin", arguments.overrides, "Class.parameter=value, over the file; repeatable")
+      ->allow_extra_args(false);
+  app.add_option("--data", arguments.data, "dataset directory made by `seqfuse preprocess`");
+  app.add_option("--output", arguments.output, "run directory to make");
+  auto* resume = app.add_option("--resume", arguments.resume_run,
+                                "continue the run RUN, or the one in --output")
+                     ->expected(0, 1)
+                     ->type_name("[RUN]");
+  app.add_flag("--force", arguments.force, "replace an earlier run in --output");
+  app.add_option("--device", arguments.device, "auto, cpu or cuda")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
+  app.add_option("--require-sm", arguments.require_sm, "refuse any GPU but this, such as 8.0");
+  app.add_option("--threads", arguments.threads, "CPU threads; default: all")
+      ->check(CLI::PositiveNumber);
+  app.add_flag("--quiet", arguments.quiet, "only warnings and the final table");
+  const std::optional<int> done = parse_arguments(app, argc, argv);
+  arguments.resume = resume->count() > 0;
+  return done;
+}
+
+// This version trains on the CPU. What was asked of a GPU is checked and answered all the same.
+void check_device(const std::string& device, const std::string& require_sm) {
+  if (device == "cpu" && require_sm.empty()) return;
+  const GpuProbe probe = probe_gpus();
+  if (probe.gpus.empty()) {
+    if (device != "cuda" && require_sm.empty()) return;
+    throw_error<UsageError>("{}: there is no GPU ({}); --device cpu trains on the CPU",
+                            require_sm.empty() ? "--device cuda" : "--require-sm " + require_sm,
+                            probe.absence);
+  }
+  const GpuCheck check = check_gpu(
+      probe.gpus[0], require_sm.empty() ? std::nullopt : std::optional<std::string>(require_sm));
+  if (!check.ok && (device == "cuda" || !require_sm.empty())) throw Error(check.line);
+  log::write(check.ok ? log::Level::info : log::Level::warning, "train", check.line);
+  if (device == "cuda") {
+    throw_error<UsageError>(
+        "--device cuda: GPU training arrives in the next version; --device cpu trains on the CPU");
+  }
+  log::info("train", "GPU training arrives in the next version: the CPU is used");
+}
+
+fs::path run_path(const Arguments& arguments, const config::TrainerArgs& trainer) {
+  if (!arguments.resume_run.empty()) return arguments.resume_run;
+  return arguments.output.empty() ? trainer.ckpt_save_dir : arguments.output;
+}
+
+config::LoadedConfig load(const Arguments& arguments) {
+  if (!arguments.config_file.empty()) {
+    return config::load_config(arguments.config_file, arguments.overrides);
+  }
+  const std::string& run = arguments.resume_run.empty() ? arguments.output : arguments.resume_run;
+  if (arguments.resume && !run.empty()) {
+    return config::load_config((fs::path(run) / "operative_config.gin").string(),
+                               arguments.overrides);
+  }
+  throw_error<UsageError>(
+      "train {}: which configuration? Give --gin-config-file (configs/ has examples), or --resume "
+      "RUN",
+      arguments.task);
+}
+
+std::shared_ptr<const data::Dataset> open_dataset(const std::string& directory,
+                                                  const config::DatasetArgs& args) {
+  if (directory.empty()) {
+    throw_error<UsageError>(
+        "which dataset? Give --data DIR or DatasetArgs.dataset_path: a directory made by `seqfuse "
+        "preprocess`");
+  }
+  auto dataset = data::Dataset::open(directory);
+  const std::string& name = dataset->manifest().dataset_name;
+  if (name != args.dataset_name) {
+    throw_error<UsageError>(
+        "DatasetArgs.dataset_name is '{}', but {} holds '{}': give the other --data, or --gin "
+        "\"DatasetArgs.dataset_name='{}'\"",
+        args.dataset_name, directory, name, name);
+  }
+  return dataset;
+}
+
+void tell_what_has_no_effect(const config::Config& config, models::Task task) {
+  if (config.network.kernel_backend == "cutlass") {
+    log::warning("train",
+                 "NetworkArgs.kernel_backend 'cutlass' needs a GPU: the CPU operators run");
+  }
+  if (!config.embeddings.empty() || !config.dynamic_embeddings.empty()) {
+    log::info("train", "sizes of embedding tables come from the dataset, not from EmbeddingArgs");
+  }
+  if (config.trainer.profile) log::warning("train", "TrainerArgs.profile has no effect on the CPU");
+  if (config.network.recompute_input_layernorm || config.network.recompute_input_silu) {
+    log::info("train", "NetworkArgs.recompute_* have no effect on the CPU");
+  }
+  if (task == models::Task::retrieval && config.network.architecture == "hstu" &&
+      !config.network.disable_contextual_mask) {
+    log::info("train", "context is causal: every next item is predicted, and none may be seen");
+  }
+}
+
+int64_t count_parameters(const torch::nn::Module& module, bool tables) {
+  int64_t count = 0;
+  for (const auto& parameter : module.named_parameters()) {
+    if (parameter.key().starts_with("tables.") == tables) count += parameter.value().numel();
+  }
+  return count;
+}
+
+// From the newest checkpoint of the run that is resumed (empty: a new run), or from the weights of
+// another run's, or as they are.
+void start_weights(training::TaskModel& model, training::Trainer& trainer, const fs::path& resumed,
+                   const std::string& load_directory) {
+  if (!resumed.empty()) {
+    if (const auto checkpoint = training::newest_checkpoint(resumed)) {
+      trainer.resume(training::load_checkpoint(*checkpoint));
+      log::info("train", "resuming from {}", checkpoint->string());
+      return;
+    }
+    log::info("train", "{} has no checkpoint yet: starting from the beginning", resumed.string());
+  }
+  if (load_directory.empty()) return;
+  const training::Checkpoint weights = training::load_checkpoint(load_directory);
+  training::check_same_model(weights.state, model.spec());
+  training::load_weights(model.module(), weights);
+  log::info("train", "weights from {}", load_directory);
+}
+
+void print_result(const training::TrainResult& result, const data::Dataset& dataset,
+                  const data::Split& split, const config::Config& config,
+                  const models::ModelSpec& spec, const training::RunDirectory& run) {
+  using Rows = std::vector<std::pair<std::string, training::Metrics>>;
+  Rows rows;
+  if (!result.metrics.empty()) {
+    rows.emplace_back(fmt::format("{}, step {}", spec.network.architecture, result.step),
+                      result.metrics);
+  }
+  if (result.best_step >= 0 && result.best_step != result.step) {
+    rows.emplace_back(fmt::format("{}, best step {}", spec.network.architecture, result.best_step),
+                      result.best_metrics);
+  }
+  if (!rows.empty()) {
+    const auto& samples =
+        config.dataset.evaluate_on == "validation" ? split.validation : split.test;
+    const Rows baselines =
+        spec.task == models::Task::retrieval
+            ? training::retrieval_baselines(dataset, split, samples, spec.retrieval)
+            : training::ranking_baselines(dataset, split, samples, spec);
+    rows.insert(rows.end(), baselines.begin(), baselines.end());
+    fmt::print("{}\n", training::format_metrics_table(rows));
+  } else {
+    fmt::print("no metrics: the split leaves nothing to evaluate on\n");
+  }
+  const std::string path = run.path().string();
+  fmt::print("run: {}\n", path);
+  if (result.stopped_early) {
+    fmt::print("stopped early; the best step: seqfuse evaluate {} --checkpoint step_{}\n", path,
+               result.best_step);
+  } else {
+    fmt::print("next: seqfuse evaluate {}", path);
+    fmt::print(
+        spec.task == models::Task::retrieval ? ", or seqfuse recommend {} --user ID\n" : "\n",
+        path);
+  }
+}
+
+}  // namespace
+
+int cmd_train(int argc, char** argv) {
+  Arguments arguments;
+  if (const auto done = parse(argc, argv, arguments)) return *done;
+  if (arguments.quiet) log::set_level(log::Level::warning);
+  check_device(arguments.device, arguments.require_sm);
+  if (arguments.threads > 0) set_num_threads(arguments.threads);
+  at::set_num_threads(num_threads());
+
+  const config::LoadedConfig loaded = load(arguments);
+  const config::Config& config = loaded.config;
+  const models::Task task =
+      arguments.task == "ranking" ? models::Task::ranking : models::Task::retrieval;
+  const fs::path path = run_path(arguments, config.trainer);
+  const bool resuming = arguments.resume && fs::exists(path / "run.json");
+  if (arguments.resume && !resuming) {
+    log::info("train", "{} holds no run: starting from the beginning", path.string());
+  }
+  std::string data = arguments.data.empty() ? config.dataset.dataset_path : arguments.data;
+  if (resuming && arguments.data.empty()) {
+    data = training::RunDirectory::open(path).info().dataset_path;
+  }
+  const auto dataset = open_dataset(data, config.dataset);
+  const data::Split split =
+      data::make_split(*dataset, training::split_options(config.dataset, task));
+  const models::ModelSpec spec = models::ModelSpec::make(task, config, dataset->manifest());
+  tell_what_has_no_effect(config, task);
+
+  const auto model = training::TaskModel::make(spec, static_cast<uint64_t>(config.trainer.seed));
+  training::Trainer trainer(*model, *dataset, split, config);
+  start_weights(*model, trainer, resuming ? path : fs::path(), config.trainer.ckpt_load_dir);
+
+  training::RunDirectory run =
+      resuming ? training::RunDirectory::open(path)
+               : training::RunDirectory::create(
+                     path,
+                     {.task = arguments.task,
+                      .dataset_path = fs::absolute(data).lexically_normal().string(),
+                      .dataset_hash = spec.dataset_hash,
+                      .seed = static_cast<uint64_t>(config.trainer.seed),
+                      .version = kVersion},
+                     loaded.operative, arguments.force);
+  log::info("train", "configuration in force: {}", run.operative_config().string());
+  log::info("train", "{}: {}", dataset->manifest().dataset_name, split.rule);
+  log::info(
+      "train", "model {}: {} parameters in tables, {} dense; {} threads", spec.network.architecture,
+      format_count(static_cast<double>(count_parameters(model->module(), true))),
+      format_count(static_cast<double>(count_parameters(model->module(), false))), num_threads());
+  log::info("train", "{} steps of {} users", trainer.total_steps(),
+            config.trainer.train_batch_size * config.trainer.gradient_accumulation_steps);
+
+  const training::TrainResult result = trainer.run(run, !arguments.quiet);
+  if (result.signal != 0) {
+    log::warning(
+        "train", "stopped by {} after step {}; saved. Continue with: seqfuse train {} --resume {}",
+        result.signal == SIGINT ? "Ctrl-C" : "SIGTERM", result.step, arguments.task, path.string());
+    return 128 + result.signal;
+  }
+  print_result(result, *dataset, split, config, spec, run);
+  return 0;
+}
+
 }  // namespace seqfuse::cli
 
-extern "C" int seqfuse_cmd_train(int argc, char** argv) { return seqfuse::cli::cmd_train(argc, argv); }
+extern "C" int seqfuse_cmd_train(int argc, char** argv) {
+  return seqfuse::cli::cmd_train(argc, argv);
+}

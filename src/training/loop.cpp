@@ -59,11 +59,10 @@ bool is_out_of_memory(const std::exception& error) {
 }  // namespace
 
 Trainer::Trainer(TaskModel& model, const data::Dataset& dataset, const data::Split& split,
-                 const config::Config& config, RunDirectory& run)
+                 const config::Config& config)
     : model_(model),
       dataset_(dataset),
       config_(config),
-      run_(run),
       evaluation_samples_(config.dataset.evaluate_on == "validation" ? split.validation
                                                                      : split.test),
       stream_(dataset, split.train, config.trainer, config.dataset.shuffle),
@@ -77,11 +76,12 @@ void Trainer::resume(const Checkpoint& checkpoint) {
   load_weights(model_.module(), checkpoint);
   optimizer_.load_state(checkpoint.optimizer, state_.optimizer_steps);
   stream_.seek(state_.batch);
-  run_.truncate_metrics_after(state_.step);
   saved_step_ = state_.step;
 }
 
-TrainResult Trainer::run(bool show_progress) {
+TrainResult Trainer::run(RunDirectory& run, bool show_progress) {
+  run_ = &run;
+  run.truncate_metrics_after(state_.step);
   const config::TrainerArgs& trainer = config_.trainer;
   const InterruptGuard interrupt;
   std::optional<Progress> progress;
@@ -175,12 +175,12 @@ Trainer::Step Trainer::train_step_or_save() {
         "out of memory in step {}; the state before it is saved in {}\n"
         "  make TrainerArgs.train_batch_size or DatasetArgs.max_history_seqlen smaller "
         "(gradient_accumulation_steps keeps the effective batch), then --resume",
-        state_.step + 1, run_.path().string());
+        state_.step + 1, run_->path().string());
   }
 }
 
 void Trainer::fail_not_finite(const char* what, double value) {
-  const auto checkpoint = newest_checkpoint(run_.path());
+  const auto checkpoint = newest_checkpoint(run_->path());
   throw_error(
       "{} is {} in step {} (epoch {}); {}\n  lower OptimizerArgs.learning_rate, set max_grad_norm, "
       "or "
@@ -200,7 +200,7 @@ void Trainer::log_step(const Step& step, double tokens_per_second) {
     line["loss"] = state_.loss_sum / static_cast<double>(state_.loss_positions);
   }
   if (config_.optimizer.max_grad_norm > 0) line["gradient_norm"] = step.gradient_norm;
-  run_.append_metrics(line);
+  run_->append_metrics(line);
   state_.loss_sum = 0;
   state_.loss_positions = 0;
 }
@@ -231,7 +231,7 @@ void Trainer::evaluate(bool show_progress) {
     line["evaluation"][metric] = result;
     text += fmt::format("  {} {:.4f}", metric, result);
   }
-  run_.append_metrics(line);
+  run_->append_metrics(line);
   log::info("train", "step {} of {}:{}", state_.step, total_steps_, text);
 }
 
@@ -262,7 +262,7 @@ void Trainer::save() {
   // Early stopping goes back so many evaluations: their checkpoints must still be there.
   const int64_t keep =
       std::max(config_.trainer.ckpt_keep, config_.trainer.early_stopping_patience + 1);
-  save_checkpoint(run_.path(), checkpoint, keep);
+  save_checkpoint(run_->path(), checkpoint, keep);
   saved_step_ = state_.step;
 }
 

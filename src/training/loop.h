@@ -34,9 +34,9 @@ class Trainer {
   // All references must outlive the trainer. Throws UsageError or DataError on settings that cannot
   // train.
   Trainer(TaskModel& model, const data::Dataset& dataset, const data::Split& split,
-          const config::Config& config, RunDirectory& run);
+          const config::Config& config);
 
-  // Continues from a checkpoint of this run. Throws DataError if it is of another model.
+  // Continues from a checkpoint. Throws DataError if it is of another model.
   void resume(const Checkpoint& checkpoint);
 
   int64_t total_steps() const { return total_steps_; }
@@ -44,7 +44,7 @@ class Trainer {
   // Until the last step, early stopping or a signal. A loss or gradient that is not finite is an
   // Error that names the step; the weights of that step are not saved. Out of memory: saves, then
   // throws.
-  TrainResult run(bool show_progress);
+  TrainResult run(RunDirectory& run, bool show_progress);
 
  private:
   struct Step {
@@ -64,13 +64,13 @@ class Trainer {
   TaskModel& model_;
   const data::Dataset& dataset_;
   const config::Config& config_;
-  RunDirectory& run_;
   const std::vector<data::Sample>& evaluation_samples_;
   BatchStream stream_;
   Optimizer optimizer_;
   int64_t total_steps_ = 0;
   TrainingState state_;
-  Metrics metrics_;  // of the last evaluation
+  RunDirectory* run_ = nullptr;  // while run() is at work
+  Metrics metrics_;              // of the last evaluation
   int64_t evaluated_step_ = -1, saved_step_ = -1;
 };
 

@@ -1,0 +1,118 @@
+// Nothing that a model is to predict is visible to the prediction.
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "models/hstu/layer.h"
+#include "tests/models/model_fixtures.h"
+
+namespace seqfuse::models {
+namespace {
+
+std::shared_ptr<RankingModel> ranking_model(int64_t candidates, int64_t group = 1) {
+  config::Config config = small_config("hstu");
+  config.dataset.max_num_candidates = candidates;
+  config.network.target_group_size = group;
+  auto model = make_ranking_model(ModelSpec::make(Task::ranking, config, small_manifest()), 1,
+                                  torch::kDouble);
+  randomize(*model);
+  model->eval();
+  return model;
+}
+
+torch::Tensor logits(RankingModel& model, const data::Batch& batch) {
+  const torch::NoGradGuard no_grad;
+  return model.forward(batch, {}).logits;
+}
+
+TEST(ModelLeak, ActionsOfCandidatesAreNeverSeen) {
+  for (const int64_t group : {1, 2, 3}) {
+    const auto model = ranking_model(3, group);
+    data::Batch batch = random_batch({9, 5}, 3);
+    const torch::Tensor before = logits(*model, batch);
+    ASSERT_EQ(before.size(0), 6);
+    for (int64_t b = 0; b < 2; ++b) {
+      for (int64_t i = batch.offsets[b + 1] - 3; i < batch.offsets[b + 1]; ++i) {
+        batch.actions[i] = 7 - batch.actions[i];
+      }
+    }
+    EXPECT_TRUE(logits(*model, batch).equal(before)) << "group " << group;
+    // The test can fail: an action of the history does change predictions.
+    batch.actions[0] = 7 - batch.actions[0];
+    EXPECT_FALSE(logits(*model, batch).equal(before));
+  }
+}
+
+TEST(ModelLeak, CandidatesOfOtherGroupsAreNotSeen) {
+  data::Batch batch = random_batch({9}, 3);
+  const auto alone = ranking_model(3, 1);
+  const torch::Tensor before = logits(*alone, batch);
+  batch.items[7] = batch.items[7] % 20 + 1;  // the second candidate
+  const torch::Tensor after = logits(*alone, batch);
+  EXPECT_TRUE(after[0].equal(before[0]));
+  EXPECT_FALSE(after[1].equal(before[1]));
+  EXPECT_TRUE(after[2].equal(before[2]));
+
+  const auto grouped = ranking_model(3, 3);
+  const torch::Tensor causal = logits(*grouped, batch);
+  batch.items[7] = batch.items[7] % 20 + 1;
+  EXPECT_TRUE(logits(*grouped, batch)[0].equal(causal[0]));
+  EXPECT_FALSE(logits(*grouped, batch)[2].equal(causal[2]));
+}
+
+TEST(ModelLeak, EveryEventIsPredictedFromItsPastAlone) {
+  const auto model = ranking_model(0);
+  data::Batch batch = random_batch({9, 5});
+  const torch::Tensor before = logits(*model, batch);
+  ASSERT_EQ(before.size(0), 14);
+  batch.actions[4] =
+      7 - batch.actions[4];  // neither its own prediction nor an earlier one may change
+  const torch::Tensor after = logits(*model, batch);
+  EXPECT_TRUE(after.slice(0, 0, 5).equal(before.slice(0, 0, 5)));
+  EXPECT_FALSE(after[5].equal(before[5]));
+  batch.items[6] = batch.items[6] % 20 + 1;
+  EXPECT_TRUE(logits(*model, batch).slice(0, 0, 6).equal(after.slice(0, 0, 6)));
+}
+
+TEST(ModelLeak, RetrievalStatesDoNotSeeLaterEvents) {
+  for (const char* architecture : {"hstu", "hstu_research"}) {
+    const auto model = make_retrieval_model(
+        ModelSpec::make(Task::retrieval, small_config(architecture), small_manifest()), 1,
+        torch::kDouble);
+    randomize(*model);
+    model->eval();
+    const torch::NoGradGuard no_grad;
+    const torch::Tensor negatives = torch::randint(1, 21, {8, 5}, torch::kInt);
+    data::Batch batch = random_batch({9});
+    const torch::Tensor before = model->loss(batch, {}, negatives);
+    batch.items[5] = batch.items[5] % 20 + 1;  // the target of position 4, the input of position 5
+    batch.actions[4] = 7 - batch.actions[4];   // comes after the item token of position 4
+    const torch::Tensor after = model->loss(batch, {}, negatives);
+    EXPECT_TRUE(after.slice(0, 0, 4).equal(before.slice(0, 0, 4))) << architecture;
+    EXPECT_FALSE(after[4].equal(before[4])) << architecture;
+  }
+}
+
+// Why the models force causal context: two layers with the contextual mask carry the future back.
+TEST(ModelLeak, ContextualMaskOverTwoLayersWouldLeak) {
+  ModelSpec spec;
+  spec.network = small_config("hstu").network;
+  spec.scaling_seqlen = 16;
+  Initializer init(1, torch::kDouble);
+  HstuLayer first(LayerOptions::of(spec), init), second(LayerOptions::of(spec), init);
+  const torch::NoGradGuard no_grad;
+  torch::manual_seed(3);
+  const torch::Tensor x = torch::randn({8, 8}, torch::kDouble);
+  torch::Tensor changed = x.clone();
+  changed[6] += 1;
+  Sequences sequences;
+  sequences.offsets = torch::tensor({int64_t{0}, int64_t{8}});
+  const auto at_three = [&](const torch::Tensor& input) {
+    return second.forward(first.forward(input, sequences, 0), sequences, 0)[3];
+  };
+  EXPECT_TRUE(at_three(x).equal(at_three(changed)));
+  sequences.num_contexts = torch::tensor({int64_t{1}});
+  EXPECT_FALSE(at_three(x).equal(at_three(changed)));
+}
+
+}  // namespace
+}  // namespace seqfuse::models

@@ -1,0 +1,181 @@
+// The optimisers against torch's own, in double.
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <memory>
+
+#include "base/error.h"
+#include "base/parallel.h"
+#include "training/optimizer.h"
+
+namespace seqfuse::training {
+namespace {
+
+struct TwoWeights : torch::nn::Module {
+  torch::Tensor dense, table;
+  TwoWeights() {
+    torch::manual_seed(1);
+    dense = register_parameter("dense", torch::randn({37, 5}, torch::kDouble));
+    struct Tables : torch::nn::Module {};
+    auto tables = std::make_shared<Tables>();
+    table = tables->register_parameter("item", torch::randn({3000, 4}, torch::kDouble));
+    register_module("tables", tables);
+  }
+};
+
+config::OptimizerArgs arguments(const std::string& name) {
+  config::OptimizerArgs args;
+  args.optimizer_str = name;
+  args.learning_rate = 0.01;
+  args.adam_beta2 = 0.98;
+  args.weight_decay = 0.1;
+  return args;
+}
+
+// The same random gradients, step by step, for both.
+template <class TorchOptimizer, class Options>
+void compare(const std::string& name, Options options) {
+  TwoWeights ours, theirs;
+  Optimizer optimizer(ours, arguments(name));
+  // Weight decay is for everything but tables.
+  std::vector<torch::optim::OptimizerParamGroup> groups;
+  auto with_decay = std::make_unique<Options>(options),
+       without = std::make_unique<Options>(options);
+  with_decay->weight_decay(0.1);
+  without->weight_decay(0);
+  groups.emplace_back(std::vector<torch::Tensor>{theirs.dense}, std::move(with_decay));
+  groups.emplace_back(std::vector<torch::Tensor>{theirs.table}, std::move(without));
+  TorchOptimizer reference(groups, options);
+  for (int step = 0; step < 20; ++step) {
+    const torch::Tensor dense = torch::randn_like(ours.dense),
+                        table = torch::randn_like(ours.table);
+    ours.dense.mutable_grad() = dense * 4;
+    ours.table.mutable_grad() = table * 4;
+    theirs.dense.mutable_grad() = dense;
+    theirs.table.mutable_grad() = table;
+    optimizer.step(0.01, 0.25);
+    reference.step();
+  }
+  EXPECT_LT((ours.dense - theirs.dense).abs().max().template item<double>(), 1e-12) << name;
+  EXPECT_LT((ours.table - theirs.table).abs().max().template item<double>(), 1e-12) << name;
+}
+
+TEST(Optimizer, AdamWEqualsTorch) {
+  compare<torch::optim::AdamW>("adamw", torch::optim::AdamWOptions(0.01).betas({0.9, 0.98}));
+}
+
+TEST(Optimizer, AdamEqualsTorch) {
+  compare<torch::optim::Adam>("adam", torch::optim::AdamOptions(0.01).betas({0.9, 0.98}));
+}
+
+TEST(Optimizer, SgdEqualsTorch) {
+  compare<torch::optim::SGD>("sgd", torch::optim::SGDOptions(0.01));
+}
+
+TEST(Optimizer, RowWiseAdagradForTablesBesideAnotherForTheRest) {
+  TwoWeights module;
+  config::OptimizerArgs args = arguments("sgd");
+  args.embedding_optimizer_str = "row_wise_adagrad";
+  args.weight_decay = 0;
+  Optimizer optimizer(module, args);
+  torch::Tensor expected = module.table.detach().clone();
+  torch::Tensor sum = torch::zeros({3000, 1}, torch::kDouble);
+  const torch::Tensor dense = module.dense.detach().clone();
+  for (int step = 0; step < 5; ++step) {
+    const torch::Tensor gradient = torch::randn_like(expected);
+    module.table.mutable_grad() = gradient;
+    module.dense.mutable_grad() = torch::ones_like(dense);
+    optimizer.step(0.1, 1);
+    sum += gradient.square().mean(1, true);
+    expected -= 0.1 * gradient / (sum.sqrt() + args.adam_eps);
+  }
+  EXPECT_LT((module.table - expected).abs().max().item<double>(), 1e-12);
+  EXPECT_LT((module.dense - (dense - 0.5)).abs().max().item<double>(), 1e-12);
+}
+
+TEST(Optimizer, SparseGradientsUpdateTheirRowsAlone) {
+  TwoWeights sparse, dense;
+  Optimizer sparse_optimizer(sparse, arguments("adam")), dense_optimizer(dense, arguments("adam"));
+  const torch::Tensor before = sparse.table.detach().clone();
+  // Id 7 twice: the two rows are summed.
+  const torch::Tensor ids = torch::tensor({{int64_t{7}, int64_t{2900}, int64_t{7}}});
+  const torch::Tensor rows = torch::randn({3, 4}, torch::kDouble);
+  const torch::Tensor gradient = torch::sparse_coo_tensor(ids, rows, {3000, 4});
+  sparse.table.mutable_grad() = gradient;
+  dense.table.mutable_grad() = gradient.to_dense();
+  EXPECT_NEAR(sparse_optimizer.gradient_norm(0.5), dense_optimizer.gradient_norm(0.5), 1e-12);
+  sparse_optimizer.step(0.01, 1);
+  dense_optimizer.step(0.01, 1);
+  EXPECT_LT((sparse.table - dense.table).abs().max().item<double>(), 1e-14);
+  // In a second step without those ids, momentum moves the dense rows and not the sparse ones.
+  const torch::Tensor after = sparse.table.detach().clone();
+  const torch::Tensor other =
+      torch::sparse_coo_tensor(torch::tensor({{int64_t{5}}}), rows.slice(0, 0, 1), {3000, 4});
+  sparse.table.mutable_grad() = other;
+  dense.table.mutable_grad() = other.to_dense();
+  sparse_optimizer.step(0.01, 1);
+  dense_optimizer.step(0.01, 1);
+  EXPECT_TRUE(sparse.table[7].equal(after[7]));
+  EXPECT_FALSE(dense.table[7].equal(after[7]));
+  EXPECT_TRUE(sparse.table[0].equal(before[0]));
+}
+
+TEST(Optimizer, GradientNormIsOverAllParameters) {
+  TwoWeights module;
+  const Optimizer optimizer(module, arguments("sgd"));
+  module.dense.mutable_grad() = torch::full_like(module.dense, 2);
+  module.table.mutable_grad() = torch::full_like(module.table, 1);
+  EXPECT_NEAR(optimizer.gradient_norm(0.5), 0.5 * std::sqrt(4.0 * 37 * 5 + 3000 * 4), 1e-9);
+}
+
+TEST(Optimizer, StateContinuesWhereItWasSaved) {
+  TwoWeights whole, parted;
+  Optimizer first(whole, arguments("adamw"));
+  auto second = std::make_unique<Optimizer>(parted, arguments("adamw"));
+  for (int step = 0; step < 6; ++step) {
+    if (step == 3) {
+      TensorMap saved;
+      for (const auto& [name, tensor] : second->state()) saved[name] = tensor.clone();
+      const int64_t steps = second->steps();
+      second = std::make_unique<Optimizer>(parted, arguments("adamw"));
+      second->load_state(saved, steps);
+    }
+    const torch::Tensor gradient = torch::randn_like(whole.dense);
+    whole.dense.mutable_grad() = gradient;
+    parted.dense.mutable_grad() = gradient;
+    first.step(0.01, 1);
+    second->step(0.01, 1);
+  }
+  EXPECT_TRUE(whole.dense.equal(parted.dense));
+  EXPECT_THROW(second->load_state({}, 3), DataError);
+}
+
+TEST(Optimizer, AnyNumberOfThreadsGivesTheSameWeights) {
+  const int threads = num_threads();
+  std::vector<torch::Tensor> results;
+  for (const int count : {1, 3}) {
+    set_num_threads(count);
+    TwoWeights module;
+    Optimizer optimizer(module, arguments("adamw"));
+    torch::manual_seed(5);
+    module.table.mutable_grad() = torch::randn_like(module.table);
+    optimizer.step(0.01, 1);
+    results.push_back(module.table.detach().clone());
+  }
+  set_num_threads(threads);
+  EXPECT_TRUE(results[0].equal(results[1]));
+}
+
+TEST(Optimizer, UnknownNameShowsTheNearest) {
+  TwoWeights module;
+  try {
+    Optimizer optimizer(module, arguments("adamv"));
+    FAIL() << "accepted";
+  } catch (const UsageError& error) {
+    EXPECT_NE(std::string(error.what()).find("did you mean 'adam"), std::string::npos)
+        << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace seqfuse::training

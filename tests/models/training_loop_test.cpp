@@ -1,0 +1,303 @@
+// The training loop on a small dataset: learning, resuming, stopping, failing.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <csignal>
+#include <fstream>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <new>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "tests/models/model_fixtures.h"
+#include "tests/temporary_directory.h"
+#include "training/loop.h"
+#include "training/split_options.h"
+
+namespace seqfuse::training {
+namespace {
+
+using models::small_config;
+using models::Task;
+using nlohmann::json;
+
+// 30 users whose items go round a ring of 12, from different starts.
+data::MemoryDataset ring_dataset() {
+  std::vector<data::MemoryDataset::User> users;
+  for (int64_t u = 0; u < 30; ++u) {
+    data::MemoryDataset::User user{.context = {u % 4 + 1}};
+    for (int64_t i = 0; i < 6 + u % 7; ++i) {
+      user.items.push_back((u * 5 + i) % 12 + 1);
+      user.actions.push_back((u + i) % 3 == 0 ? 1 : 0);
+      user.timestamps.push_back(1000 + 100 * i);
+    }
+    users.push_back(std::move(user));
+  }
+  return data::MemoryDataset(std::move(users), {{"group", 5}});
+}
+
+config::Config training_config(const std::string& architecture = "hstu_research") {
+  config::Config config = small_config(architecture);
+  config.network.hidden_dropout = 0.1;
+  config.dataset.shuffle = true;
+  config.trainer.train_batch_size = 8;
+  config.trainer.max_train_iters = 10;
+  config.trainer.eval_interval = 4;
+  config.trainer.log_interval = 3;
+  config.retrieval.eval_metrics = {"HR@1", "MRR"};
+  return config;
+}
+
+// A model that does something to its n-th loss (from 1).
+class Disturbed : public TaskModel {
+ public:
+  using Disturbance = std::function<void(Loss&)>;
+  Disturbed(std::unique_ptr<TaskModel> model, int64_t call, Disturbance disturbance)
+      : model_(std::move(model)), call_(call), disturbance_(std::move(disturbance)) {}
+  torch::nn::Module& module() override { return model_->module(); }
+  const models::ModelSpec& spec() override { return model_->spec(); }
+  Loss loss(const data::Batch& batch, const models::StepSeed& seed) override {
+    Loss loss = model_->loss(batch, seed);
+    if (++calls_ == call_) disturbance_(loss);
+    return loss;
+  }
+  Metrics evaluate(const data::Dataset& dataset, const std::vector<data::Sample>& samples,
+                   const EvaluationOptions& options) override {
+    return model_->evaluate(dataset, samples, options);
+  }
+
+ private:
+  std::unique_ptr<TaskModel> model_;
+  int64_t call_, calls_ = 0;
+  Disturbance disturbance_;
+};
+
+class TrainingLoop : public testing::Test {
+ protected:
+  TrainingLoop() { log::set_level(log::Level::quiet); }
+  ~TrainingLoop() override { log::set_level(log::Level::info); }
+
+  std::unique_ptr<TaskModel> make_model(const config::Config& config, Task task = Task::retrieval) {
+    return TaskModel::make(models::ModelSpec::make(task, config, dataset_.manifest()), 1234);
+  }
+
+  // Trains in a new run directory of this name, or resumes the one that is there.
+  TrainResult train(const config::Config& config, const std::string& name, TaskModel& model) {
+    const data::Split split =
+        data::make_split(dataset_, split_options(config.dataset, model.spec().task));
+    const auto path = directory_.path() / name;
+    const bool exists = std::filesystem::exists(path);
+    RunDirectory run =
+        exists ? RunDirectory::open(path)
+               : RunDirectory::create(path, {.task = "retrieval", .seed = 1234}, "", false);
+    Trainer trainer(model, dataset_, split, config);
+    if (exists) trainer.resume(load_checkpoint(*newest_checkpoint(path)));
+    return trainer.run(run, false);
+  }
+
+  // Lines of metrics.jsonl, without the figures that depend on the clock.
+  std::vector<json> metrics(const std::string& name) {
+    std::ifstream file(directory_.path() / name / "metrics.jsonl");
+    std::vector<json> lines;
+    for (std::string line; std::getline(file, line);) {
+      lines.push_back(json::parse(line));
+      lines.back().erase("seconds");
+      lines.back().erase("tokens_per_second");
+    }
+    return lines;
+  }
+
+  static void expect_same_weights(TaskModel& a, TaskModel& b) {
+    const auto left = a.module().named_parameters(), right = b.module().named_parameters();
+    for (const auto& parameter : left) {
+      EXPECT_TRUE(parameter.value().equal(right[parameter.key()])) << parameter.key();
+    }
+  }
+
+  TemporaryDirectory directory_;
+  data::MemoryDataset dataset_ = ring_dataset();
+};
+
+TEST_F(TrainingLoop, LearnsTheRing) {
+  config::Config config = training_config();
+  config.trainer.max_train_iters = 150;
+  config.trainer.eval_interval = 0;
+  config.retrieval.filter_seen = false;
+  const auto model = make_model(config);
+  const TrainResult result = train(config, "run", *model);
+  ASSERT_EQ(result.metrics[0].first, "HR@1");
+  EXPECT_GT(result.metrics[0].second, 0.95);
+  const auto lines = metrics("run");
+  EXPECT_GT(lines.front()["loss"].get<double>(), 1);
+  EXPECT_LT(lines[lines.size() - 2]["loss"].get<double>(), 0.3);
+}
+
+TEST_F(TrainingLoop, RankingOverfits) {
+  config::Config config = training_config("hstu");
+  config.network.hidden_dropout = 0;
+  config.dataset.split = "user";
+  config.ranking.num_tasks = 1;
+  config.ranking.prediction_head_arch = {16, 1};
+  config.ranking.label_threshold = 1;
+  config.trainer.max_train_iters = 200;
+  config.trainer.eval_interval = 0;
+  const auto model = make_model(config, Task::ranking);
+  train(config, "run", *model);
+  const auto lines = metrics("run");
+  EXPECT_GT(lines.front()["loss"].get<double>(), 0.5);
+  double last_loss = 1;
+  for (const json& line : lines) last_loss = line.value("loss", last_loss);
+  EXPECT_LT(last_loss, 0.2);
+}
+
+TEST_F(TrainingLoop, ResumingRepeatsTheLossesBitForBit) {
+  for (const int64_t stop :
+       {4, 5, 7}) {  // at an evaluation; inside an epoch; inside a log interval
+    config::Config config = training_config();
+    config.optimizer.max_grad_norm = 0.5;
+    config.trainer.gradient_accumulation_steps = 2;
+    const std::string whole = "whole" + std::to_string(stop),
+                      parted = "parted" + std::to_string(stop);
+    const auto undisturbed = make_model(config);
+    train(config, whole, *undisturbed);
+
+    const auto first = std::make_unique<Disturbed>(make_model(config), 2 * stop,
+                                                   [](auto&) { std::raise(SIGTERM); });
+    const TrainResult stopped = train(config, parted, *first);
+    EXPECT_EQ(stopped.signal, SIGTERM);
+    EXPECT_EQ(stopped.step, stop);
+    config.trainer.num_loader_threads = 2;
+    const auto second = make_model(config);
+    const TrainResult resumed = train(config, parted, *second);
+    EXPECT_EQ(resumed.step, 10);
+    EXPECT_EQ(metrics(parted), metrics(whole));
+    expect_same_weights(*second, *undisturbed);
+  }
+}
+
+TEST_F(TrainingLoop, TwoRunsAreEqualAndSeedsDiffer) {
+  config::Config config = training_config();
+  const auto first = make_model(config), second = make_model(config), third = make_model(config);
+  train(config, "a", *first);
+  train(config, "b", *second);
+  EXPECT_EQ(metrics("a"), metrics("b"));
+  expect_same_weights(*first, *second);
+  config.trainer.seed = 99;
+  train(config, "c", *third);
+  EXPECT_NE(metrics("a"), metrics("c"));
+}
+
+TEST_F(TrainingLoop, AccumulatedBatchesEqualOneLargeBatch) {
+  config::Config config = training_config();
+  config.network.hidden_dropout = 0;
+  config.retrieval.negatives = "full";
+  config.dataset.shuffle = false;
+  config.trainer.train_batch_size = 16;
+  config.trainer.drop_last = true;
+  config.trainer.max_train_iters = 1;
+  const auto large = make_model(config), small = make_model(config);
+  train(config, "large", *large);
+  config.trainer.train_batch_size = 4;
+  config.trainer.gradient_accumulation_steps = 4;
+  train(config, "small", *small);
+  EXPECT_NEAR(metrics("large")[0]["loss"].get<double>(), metrics("small")[0]["loss"].get<double>(),
+              1e-5);
+  // One step of SGD shows the gradient.
+  config.optimizer.optimizer_str = "sgd";
+  config.optimizer.learning_rate = 1;
+  const auto parts = make_model(config), whole = make_model(config);
+  train(config, "parts", *parts);
+  config.trainer.train_batch_size = 16;
+  config.trainer.gradient_accumulation_steps = 1;
+  train(config, "whole", *whole);
+  const auto left = parts->module().named_parameters();
+  for (const auto& parameter : whole->module().named_parameters()) {
+    EXPECT_LT((parameter.value() - left[parameter.key()]).abs().max().item<float>(), 1e-5)
+        << parameter.key();
+  }
+}
+
+TEST_F(TrainingLoop, NotANumberStopsNamesTheStepAndKeepsTheLastCheckpoint) {
+  const config::Config config = training_config();
+  for (const double value : {std::nan(""), std::numeric_limits<double>::infinity()}) {
+    const std::string name = std::isnan(value) ? "nan" : "inf";
+    const auto model = std::make_unique<Disturbed>(
+        make_model(config), 6, [&](TaskModel::Loss& loss) { loss.sum = loss.sum * value; });
+    try {
+      train(config, name, *model);
+      FAIL() << "went on";
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), testing::HasSubstr("in step 6"));
+      EXPECT_THAT(error.what(), testing::HasSubstr("step_4"));
+    }
+    EXPECT_EQ(load_checkpoint(*newest_checkpoint(directory_.path() / name)).step, 4);
+  }
+}
+
+TEST_F(TrainingLoop, WeightsThatAreNotFiniteAreNotSaved) {
+  const config::Config config = training_config();
+  auto inner = make_model(config);
+  // A position beyond the longest window: no step reads it.
+  const torch::Tensor unread = inner->module().named_parameters()["encoder.position"].detach()[20];
+  Disturbed model(std::move(inner), 7, [&](TaskModel::Loss&) { unread.fill_(std::nan("")); });
+  EXPECT_THROW(train(config, "run", model), Error);
+  EXPECT_EQ(load_checkpoint(*newest_checkpoint(directory_.path() / "run")).step, 4);
+}
+
+TEST_F(TrainingLoop, OutOfMemorySavesTheStateBeforeTheStep) {
+  const config::Config config = training_config();
+  const auto undisturbed = make_model(config);
+  train(config, "whole", *undisturbed);
+  const auto model = std::make_unique<Disturbed>(make_model(config), 7,
+                                                 [](TaskModel::Loss&) { throw std::bad_alloc(); });
+  try {
+    train(config, "run", *model);
+    FAIL() << "went on";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("out of memory in step 7"));
+  }
+  const auto second = make_model(config);
+  train(config, "run", *second);
+  EXPECT_EQ(metrics("run"), metrics("whole"));
+}
+
+TEST_F(TrainingLoop, StopsEarlyAndKeepsTheBestCheckpoint) {
+  config::Config config = training_config();
+  config.optimizer.learning_rate = 0;  // nothing improves on the first evaluation
+  config.trainer.max_train_iters = 100;
+  config.trainer.early_stopping_patience = 3;
+  config.trainer.ckpt_keep = 1;
+  const auto model = make_model(config);
+  const TrainResult result = train(config, "run", *model);
+  EXPECT_TRUE(result.stopped_early);
+  EXPECT_EQ(result.step, 16);
+  EXPECT_EQ(result.best_step, 4);
+  EXPECT_TRUE(std::filesystem::exists(directory_.path() / "run/checkpoints/step_4/state.json"));
+  config.trainer.early_stopping_metric = "HR@2";
+  const auto other = make_model(config);
+  EXPECT_THROW(train(config, "other", *other), UsageError);
+}
+
+TEST_F(TrainingLoop, CheckpointsOfOtherModelsAreRefused) {
+  config::Config config = training_config();
+  const auto model = make_model(config);
+  train(config, "run", *model);
+  config.network.num_layers = 1;
+  const auto smaller = make_model(config);
+  try {
+    train(config, "run", *smaller);
+    FAIL() << "accepted";
+  } catch (const DataError& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("num_layers is 2 there and 1"));
+  }
+  models::ModelSpec spec = model->spec();
+  spec.dataset_hash = "xxh3:1";
+  const Checkpoint checkpoint = load_checkpoint(*newest_checkpoint(directory_.path() / "run"));
+  EXPECT_THROW(check_same_model(checkpoint.state, spec), DataError);
+}
+
+}  // namespace
+}  // namespace seqfuse::training
