@@ -29,33 +29,46 @@ struct Flags {
 
 void declare(CLI::App& app, Flags& f) {
   app.add_option("--dataset-name", f.dataset_name,
-                 "ml-100k, ml-latest-small, ml-1m, ml-20m, kuairand-pure, -1k, -27k, csv")->required();
-  app.add_option("--input", f.input, "folder, .zip, .tar.gz, .gz, .xz, .parquet or text file")->required();
+                 "ml-100k, ml-latest-small, ml-1m, ml-20m, kuairand-pure, -1k, -27k, csv")
+      ->required();
+  app.add_option("--input", f.input, "folder, .zip, .tar.gz, .gz, .xz, .parquet or text file")
+      ->required();
   app.add_option("--output", f.output, "dataset directory to make")->required();
   app.add_flag("--force", f.force, "replace an existing dataset directory");
   app.add_option("--format", f.format, "log, or processed-seqs (a row a user)")
       ->check(CLI::IsMember({"log", "processed-seqs"}));
-  app.add_option("--write-processed-seqs", f.write_processed_seqs, "also write processed_seqs.csv here");
+  app.add_option("--write-processed-seqs", f.write_processed_seqs,
+                 "also write processed_seqs.csv here");
   app.add_option("--memory-limit", f.memory_limit, "for events: 512MB, 1GB (default), 16GB");
   app.add_option("--threads", f.threads, "default: all CPUs");
-  app.add_option("--on-bad-row", f.on_bad_row, "error (default) or skip")->check(CLI::IsMember({"error", "skip"}));
-  app.add_option("--join", f.join, "KuaiRand: inner (default, as published) drops users missing from a file; outer keeps them")
+  app.add_option("--on-bad-row", f.on_bad_row, "error (default) or skip")
+      ->check(CLI::IsMember({"error", "skip"}));
+  app.add_option("--join", f.join,
+                 "KuaiRand: inner (default, as published) drops users missing from a file; outer "
+                 "keeps them")
       ->check(CLI::IsMember({"inner", "outer"}));
   app.add_flag("--deduplicate", f.deduplicate, "drop repeated events");
   app.add_option("--min-user-events", f.min_user_events)->check(CLI::PositiveNumber);
   app.add_option("--min-item-events", f.min_item_events)->check(CLI::PositiveNumber);
-  app.add_option("--blank-time", f.blank_time, "error (default), or between neighbours in file order")
+  app.add_option("--blank-time", f.blank_time,
+                 "error (default), or between neighbours in file order")
       ->check(CLI::IsMember({"error", "between"}));
   const char* csv = "csv";
   app.add_option("--user-column", f.user_column, "default user_id")->group(csv);
   app.add_option("--item-column", f.item_column, "default item_id")->group(csv);
   app.add_option("--time-column", f.time_column, "none: file order")->group(csv);
   app.add_option("--action-column", f.action_columns, "values become labels; several, a,b: bits")
-      ->delimiter(',')->group(csv);
-  app.add_option("--context-columns", f.context_columns, "features of the user")->delimiter(',')->group(csv);
+      ->delimiter(',')
+      ->group(csv);
+  app.add_option("--context-columns", f.context_columns, "features of the user")
+      ->delimiter(',')
+      ->group(csv);
   app.add_option("--delimiter", f.delimiter, "default ',', tab for .tsv")->group(csv);
-  app.add_option("--header", f.header, "column names, if the file has no header")->delimiter(',')->group(csv);
-  app.add_option("--title-file", f.title_file, "name of the CSV file of titles in --input")->group(csv);
+  app.add_option("--header", f.header, "column names, if the file has no header")
+      ->delimiter(',')
+      ->group(csv);
+  app.add_option("--title-file", f.title_file, "name of the CSV file of titles in --input")
+      ->group(csv);
   app.add_option("--title-column", f.title_column, "default title")->group(csv);
 }
 
@@ -68,9 +81,12 @@ int64_t parse_bytes(const std::string& text) {
     used = 0;
   }
   const std::string unit = text.substr(used);
-  const double scale = unit == "GB" || unit == "G" ? 0x1p30 : unit == "MB" || unit == "M" ? 0x1p20 : 0;
+  const double scale = unit == "GB" || unit == "G"   ? 0x1p30
+                       : unit == "MB" || unit == "M" ? 0x1p20
+                                                     : 0;
   if (used == 0 || scale == 0 || value * scale < 0x1p26) {
-    throw_error<UsageError>("--memory-limit {}: expected at least 64MB, such as 512MB or 1GB", text);
+    throw_error<UsageError>("--memory-limit {}: expected at least 64MB, such as 512MB or 1GB",
+                            text);
   }
   return static_cast<int64_t>(value * scale);
 }
@@ -80,7 +96,9 @@ data::DatasetFormat csv_format(const Flags& f) {
   format.name = "csv";
   const std::string base = std::filesystem::path(f.input).filename().string();
   const bool tabs = base.find(".tsv") != std::string::npos;
-  format.table.dialect.delimiter = f.delimiter.empty() ? (tabs ? "\t" : ",") : f.delimiter == "\\t" ? "\t" : f.delimiter;
+  format.table.dialect.delimiter = f.delimiter.empty()    ? (tabs ? "\t" : ",")
+                                   : f.delimiter == "\\t" ? "\t"
+                                                          : f.delimiter;
   if (format.table.dialect.delimiter.size() > 2) {
     throw_error<UsageError>("--delimiter '{}': expected one or two characters", f.delimiter);
   }
@@ -110,7 +128,8 @@ void print_result(const data::PreprocessResult& result, const std::string& outpu
   const data::Manifest& summary = result.manifest.summary;
   const data::LengthStatistics& lengths = result.manifest.lengths;
   if (result.bad_rows > 0) {
-    log::warning("preprocess", "{} malformed rows of {} skipped; the first:", result.bad_rows, result.rows);
+    log::warning("preprocess", "{} malformed rows of {} skipped; the first:", result.bad_rows,
+                 result.rows);
     for (const std::string& bad : result.bad_examples) log::warning("preprocess", "  {}", bad);
   }
   fmt::print("{}: {} users, {} items, {} events\n", summary.dataset_name, summary.num_users,
@@ -135,12 +154,14 @@ int cmd_preprocess(int argc, char** argv) {
   if (f.threads > 0) set_num_threads(f.threads);
 
   while (f.output.size() > 1 && f.output.ends_with('/')) f.output.pop_back();
-  const data::DatasetFormat format = f.dataset_name == "csv" ? csv_format(f) : data::find_format(f.dataset_name);
+  const data::DatasetFormat format =
+      f.dataset_name == "csv" ? csv_format(f) : data::find_format(f.dataset_name);
   data::PreprocessOptions options;
   options.ingest.input = f.input;
   options.ingest.kind = f.format == "log" ? data::InputKind::log : data::InputKind::processed_seqs;
   options.ingest.on_bad_row = f.on_bad_row == "skip" ? data::BadRows::skip : data::BadRows::error;
-  options.ingest.blank_time = f.blank_time == "between" ? data::BlankTime::between : data::BlankTime::error;
+  options.ingest.blank_time =
+      f.blank_time == "between" ? data::BlankTime::between : data::BlankTime::error;
   options.output = f.output;
   options.force = f.force;
   options.memory_limit = parse_bytes(f.memory_limit);

@@ -75,7 +75,8 @@ void write_vocabulary(const std::filesystem::path& file, int64_t size,
   if (title) fields.push_back(arrow::field("title", arrow::utf8(), false));
   const auto schema = arrow::schema(fields);
   Writer writer(file, schema);
-  const auto column = [&](const std::function<std::string(int64_t)>& text, int64_t begin, int64_t end) {
+  const auto column = [&](const std::function<std::string(int64_t)>& text, int64_t begin,
+                          int64_t end) {
     arrow::StringBuilder builder;
     for (int64_t row = begin; row < end; ++row) {
       arrow_check<IoError>(builder.Append(text(row)), file.string());

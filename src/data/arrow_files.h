@@ -39,7 +39,8 @@ struct SequenceColumns {
 void write_sequences(const std::filesystem::path& file, const SequenceColumns& columns,
                      const std::vector<std::string>& context_names);
 
-// Columns id and, if title is given, title; row r is index r + 1. text(r) may be called in any order.
+// Columns id and, if title is given, title; row r is index r + 1. text(r) may be called in any
+// order.
 void write_vocabulary(const std::filesystem::path& file, int64_t size,
                       const std::function<std::string(int64_t)>& id,
                       const std::function<std::string(int64_t)>& title = nullptr);

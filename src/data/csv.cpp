@@ -14,7 +14,12 @@ namespace {
 bool is_valid_utf8(std::string_view text) {
   for (size_t i = 0; i < text.size();) {
     const auto lead = static_cast<unsigned char>(text[i]);
-    const size_t length = lead < 0x80 ? 1 : lead < 0xC2 ? 0 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : lead < 0xF5 ? 4 : 0;
+    const size_t length = lead < 0x80   ? 1
+                          : lead < 0xC2 ? 0
+                          : lead < 0xE0 ? 2
+                          : lead < 0xF0 ? 3
+                          : lead < 0xF5 ? 4
+                                        : 0;
     if (length == 0 || i + length > text.size()) return false;
     for (size_t k = 1; k < length; ++k) {
       if ((static_cast<unsigned char>(text[i + k]) & 0xC0) != 0x80) return false;
@@ -37,13 +42,15 @@ int digits(std::string_view text, size_t begin, size_t count) {
 std::optional<int64_t> parse_iso8601(std::string_view text) {
   if (text.ends_with('Z')) text.remove_suffix(1);
   if (text.size() < 10 || text[4] != '-' || text[7] != '-') return std::nullopt;
-  const std::chrono::year_month_day date{std::chrono::year{digits(text, 0, 4)},
-                                         std::chrono::month(static_cast<unsigned>(digits(text, 5, 2))),
-                                         std::chrono::day(static_cast<unsigned>(digits(text, 8, 2)))};
+  const std::chrono::year_month_day date{
+      std::chrono::year{digits(text, 0, 4)},
+      std::chrono::month(static_cast<unsigned>(digits(text, 5, 2))),
+      std::chrono::day(static_cast<unsigned>(digits(text, 8, 2)))};
   if (!date.ok()) return std::nullopt;
   const int64_t day = std::chrono::sys_days(date).time_since_epoch().count();
   if (text.size() == 10) return day * 86400;
-  if (text.size() < 19 || (text[10] != ' ' && text[10] != 'T') || text[13] != ':' || text[16] != ':') {
+  if (text.size() < 19 || (text[10] != ' ' && text[10] != 'T') || text[13] != ':' ||
+      text[16] != ':') {
     return std::nullopt;
   }
   const int h = digits(text, 11, 2), m = digits(text, 14, 2), s = digits(text, 17, 2);
@@ -182,8 +189,8 @@ size_t whole_rows(std::string_view text, bool quotes) {
 
 std::string_view without_bom(std::string_view text, const std::string& file) {
   if (text.starts_with("\xFF\xFE") || text.starts_with("\xFE\xFF")) {
-    throw_error<DataError>("{} is UTF-16: convert it first, for example with iconv -f UTF-16 -t UTF-8",
-                           file);
+    throw_error<DataError>(
+        "{} is UTF-16: convert it first, for example with iconv -f UTF-16 -t UTF-8", file);
   }
   if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
   return text;

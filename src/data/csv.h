@@ -1,5 +1,5 @@
-// Delimited text: rows to fields, fields to numbers. RFC 4180 with what real files hold besides: BOM,
-// CRLF, any delimiter of one or two characters, no final newline.
+// Delimited text: rows to fields, fields to numbers. RFC 4180 with what real files hold besides:
+// BOM, CRLF, any delimiter of one or two characters, no final newline.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,8 @@ struct CsvDialect {
   bool quotes = true;           // "..." may enclose a field, "" is a quote within it
 };
 
-// Splits one delimited text row by row. Fields are views into the text, or, where a quoted field holds
+// Splits one delimited text row by row. Fields are views into the text, or, where a quoted field
+// holds
 // "", into a buffer that lives until the next row.
 class RowSplitter {
  public:
@@ -28,7 +29,7 @@ class RowSplitter {
   const std::vector<std::string_view>& fields() const { return fields_; }
   // Why the row's quoting is malformed, or nullptr. Such a row ends at the first newline.
   const char* malformed() const { return malformed_; }
-  std::string_view row() const { return row_; }    // without the line ending
+  std::string_view row() const { return row_; }           // without the line ending
   int64_t lines_before() const { return lines_before_; }  // newlines that precede the row
 
  private:
@@ -64,8 +65,8 @@ std::optional<int64_t> parse_canonical_int64(std::string_view text);
 // A decimal number, or nothing: the whole text must be one.
 std::optional<double> parse_double(std::string_view text);
 
-// A point in time: an integer, a decimal number (rounded down) or ISO 8601 "2024-05-06[ T]07:08:09[Z]"
-// (as Unix seconds, UTC).
+// A point in time: an integer, a decimal number (rounded down) or ISO 8601 "2024-05-06[
+// T]07:08:09[Z]" (as Unix seconds, UTC).
 std::optional<int64_t> parse_time(std::string_view text);
 
 // Text in Latin-1 as UTF-8; text that is valid UTF-8 already stays as it is.

@@ -27,14 +27,16 @@ bool id_less(std::string_view a, std::string_view b) {
 
 void check_hash(const fs::path& file, const std::string& expected) {
   if (!fs::exists(file)) {
-    throw_error<DataError>("{} is missing, but the manifest names it\n  run `seqfuse preprocess` again",
-                           file.string());
+    throw_error<DataError>(
+        "{} is missing, but the manifest names it\n  run `seqfuse preprocess` again",
+        file.string());
   }
   const std::string found = hash_file(file);
   if (found != expected) {
-    throw_error<DataError>("{} is corrupt: its hash is {}, the manifest says {}\n"
-                           "  copy it again, or run `seqfuse preprocess` again",
-                           file.string(), found, expected);
+    throw_error<DataError>(
+        "{} is corrupt: its hash is {}, the manifest says {}\n"
+        "  copy it again, or run `seqfuse preprocess` again",
+        file.string(), found, expected);
   }
 }
 
@@ -65,7 +67,8 @@ class Vocabulary {
       size += batch->num_rows();
     }
     if (size != entry.size) {
-      throw_error<DataError>("{} has {} ids, the manifest says {}", file.string(), size, entry.size);
+      throw_error<DataError>("{} has {} ids, the manifest says {}", file.string(), size,
+                             entry.size);
     }
     size_ = size;
     batch_ = ids_.empty() ? 1 : std::max<int64_t>(1, ids_[0]->length());
@@ -119,15 +122,17 @@ class ArrowDataset final : public Dataset {
     directory_ = directory;
     const fs::path manifest_file = directory / "manifest.json";
     if (!fs::exists(manifest_file)) {
-      throw_error<DataError>("{} is not a dataset: it has no manifest.json\n"
-                             "  `seqfuse preprocess --output {}` makes one",
-                             directory.string(), directory.string());
+      throw_error<DataError>(
+          "{} is not a dataset: it has no manifest.json\n"
+          "  `seqfuse preprocess --output {}` makes one",
+          directory.string(), directory.string());
     }
     const ManifestFile file = manifest_from_json(read_file(manifest_file), manifest_file.string());
     manifest_ = file.summary;
     items_ = Vocabulary(directory, file.items);
     users_ = Vocabulary(directory, file.users);
-    for (const VocabularyEntry& entry : file.context) check_hash(directory / entry.file, entry.hash);
+    for (const VocabularyEntry& entry : file.context)
+      check_hash(directory / entry.file, entry.hash);
     shards_.resize(file.shards.size());
     int64_t row = 0;
     for (size_t s = 0; s < shards_.size(); ++s) {
@@ -152,7 +157,9 @@ class ArrowDataset final : public Dataset {
   }
 
   std::string item_id(int64_t item) const override { return std::string(items_.id(item - 1)); }
-  std::string item_title(int64_t item) const override { return std::string(items_.title(item - 1)); }
+  std::string item_title(int64_t item) const override {
+    return std::string(items_.title(item - 1));
+  }
   std::string user_id(int64_t row) const override { return std::string(users_.id(row)); }
   std::optional<int64_t> find_user(std::string_view id) const override { return users_.find(id); }
   std::optional<int64_t> find_item(std::string_view id) const override {
@@ -181,13 +188,15 @@ class ArrowDataset final : public Dataset {
     }
     if (manifest_.has_timestamps) shard.timestamps = list_column("timestamps", *shard.batch, name);
     for (const auto& lists : {shard.actions, shard.timestamps}) {
-      if (lists && !std::equal(lists->raw_value_offsets(), lists->raw_value_offsets() + entry.rows + 1,
-                               shard.items->raw_value_offsets())) {
+      if (lists &&
+          !std::equal(lists->raw_value_offsets(), lists->raw_value_offsets() + entry.rows + 1,
+                      shard.items->raw_value_offsets())) {
         throw_error<DataError>("{}: the list columns' lengths differ", name);
       }
     }
     for (const ContextFeature& feature : manifest_.context) {
-      shard.context.push_back(column<arrow::Int64Array>(*shard.batch, feature.name, name)->raw_values());
+      shard.context.push_back(
+          column<arrow::Int64Array>(*shard.batch, feature.name, name)->raw_values());
     }
   }
 

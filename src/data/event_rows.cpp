@@ -42,7 +42,9 @@ bool split_list(std::string_view text, std::vector<std::string_view>& elements) 
   return true;
 }
 
-std::string_view excerpt(std::string_view text) { return text.substr(0, 60); }
+std::string_view excerpt(std::string_view text) {
+  return text.substr(0, 60);
+}
 
 }  // namespace
 
@@ -64,8 +66,9 @@ bool RowMapper::map_time(std::string_view field, int64_t& time) {
   if (trim(field).empty()) {
     time = kNoTime;
     if (columns_.blank_time == BlankTime::between) return true;
-    reason_ = fmt::format("column {} is blank; if rows are in order, --blank-time between fills it in",
-                          columns_.names[static_cast<size_t>(columns_.time)]);
+    reason_ =
+        fmt::format("column {} is blank; if rows are in order, --blank-time between fills it in",
+                    columns_.names[static_cast<size_t>(columns_.time)]);
     return false;
   }
   const auto parsed = parse_time(field);
@@ -104,25 +107,25 @@ bool RowMapper::map_action(std::span<const std::string_view> fields, int32_t& ac
       return false;
     }
     const bool canonical = parse_canonical_int64(field).has_value();
-    action = static_cast<int32_t>(
-        canonical ? tables_.actions.code(field, actions_)
-                  : tables_.actions.code(canonical_number(field), actions_));
+    action =
+        static_cast<int32_t>(canonical ? tables_.actions.code(field, actions_)
+                                       : tables_.actions.code(canonical_number(field), actions_));
     return true;
   }
   const auto number = parse_double(field);
-  const double label = !number                                          ? -1
-                       : columns_.action_rule == ActionRule::half_stars ? 2 * *number - 1
+  const double label = !number                                           ? -1
+                       : columns_.action_rule == ActionRule::half_stars  ? 2 * *number - 1
                        : columns_.action_rule == ActionRule::whole_stars ? *number - 1
                                                                          : *number;
   const double end = columns_.action_rule == ActionRule::half_stars    ? 10
                      : columns_.action_rule == ActionRule::whole_stars ? 5
                                                                        : 0x1p31;
   if (!(label >= 0) || label >= end || label != std::floor(label)) {
-    reason_ = bad_field(column, field,
-                        columns_.action_rule == ActionRule::half_stars ? "a rating 0.5, 1, ... 5"
-                        : columns_.action_rule == ActionRule::whole_stars
-                            ? "a rating 1, 2, ... 5"
-                            : "an integer label >= 0");
+    reason_ =
+        bad_field(column, field,
+                  columns_.action_rule == ActionRule::half_stars    ? "a rating 0.5, 1, ... 5"
+                  : columns_.action_rule == ActionRule::whole_stars ? "a rating 1, 2, ... 5"
+                                                                    : "an integer label >= 0");
     return false;
   }
   action = static_cast<int32_t>(label);
@@ -142,8 +145,9 @@ void RowMapper::add_context(std::span<const std::string_view> fields, uint32_t u
 
 void RowMapper::add(std::span<const std::string_view> fields, int64_t line, ParsedRows& out) {
   if (fields.size() != columns_.names.size()) {
-    return add_bad(fmt::format("expected {} columns, found {}", columns_.names.size(), fields.size()),
-                   line, out);
+    return add_bad(
+        fmt::format("expected {} columns, found {}", columns_.names.size(), fields.size()), line,
+        out);
   }
   const std::string_view user = trim(fields[static_cast<size_t>(columns_.user)]);
   const std::string_view item = trim(fields[static_cast<size_t>(columns_.item)]);
@@ -166,8 +170,9 @@ void RowMapper::add(std::span<const std::string_view> fields, int64_t line, Pars
 void RowMapper::add_sequence(std::span<const std::string_view> fields, int64_t line,
                              ParsedRows& out) {
   if (fields.size() != columns_.names.size()) {
-    return add_bad(fmt::format("expected {} columns, found {}", columns_.names.size(), fields.size()),
-                   line, out);
+    return add_bad(
+        fmt::format("expected {} columns, found {}", columns_.names.size(), fields.size()), line,
+        out);
   }
   const int list_columns[3] = {columns_.item, columns_.actions.empty() ? -1 : columns_.actions[0],
                                columns_.time};
@@ -178,11 +183,11 @@ void RowMapper::add_sequence(std::span<const std::string_view> fields, int64_t l
       return add_bad(bad_field(list_columns[k], field, "a list [1, 2, 3]"), line, out);
     }
     if (lists_[k].size() != lists_[0].size()) {
-      return add_bad(fmt::format("column {} has {} elements but column {} has {}",
-                                 columns_.names[static_cast<size_t>(list_columns[k])],
-                                 lists_[k].size(), columns_.names[static_cast<size_t>(columns_.item)],
-                                 lists_[0].size()),
-                     line, out);
+      return add_bad(
+          fmt::format("column {} has {} elements but column {} has {}",
+                      columns_.names[static_cast<size_t>(list_columns[k])], lists_[k].size(),
+                      columns_.names[static_cast<size_t>(columns_.item)], lists_[0].size()),
+          line, out);
     }
   }
   std::vector<std::string_view> row(fields.begin(), fields.end());

@@ -33,10 +33,10 @@ struct IdTables {
 struct EventColumns {
   std::vector<std::string> names;  // all columns of the log, in order
   int user = -1, item = -1;
-  int time = -1;                   // -1: the log has no time
+  int time = -1;  // -1: the log has no time
   ActionRule action_rule = ActionRule::none;
-  std::vector<int> actions;        // bits: one per bit; others: one
-  std::vector<int> context;        // of the user, repeated in each of the user's rows
+  std::vector<int> actions;  // bits: one per bit; others: one
+  std::vector<int> context;  // of the user, repeated in each of the user's rows
   BlankTime blank_time = BlankTime::error;
 };
 

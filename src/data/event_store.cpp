@@ -82,7 +82,8 @@ class EventStore::Run {
 
 EventStore::EventStore(std::filesystem::path directory, int64_t buffer_bytes, const IdTable& users)
     : directory_(std::move(directory)),
-      buffer_events_(static_cast<size_t>(std::max<int64_t>(1 << 16, buffer_bytes / (2 * sizeof(Event))))),
+      buffer_events_(
+          static_cast<size_t>(std::max<int64_t>(1 << 16, buffer_bytes / (2 * sizeof(Event))))),
       users_(users) {}
 
 EventStore::~EventStore() = default;
@@ -107,8 +108,8 @@ void EventStore::append(std::vector<Event> events, int file) {
   buffer_.push_back(std::move(events));
 }
 
-// A counting sort: where each user's events begin, then every event to its place. Threads take disjoint
-// ranges of users, so that each user's events keep their order.
+// A counting sort: where each user's events begin, then every event to its place. Threads take
+// disjoint ranges of users, so that each user's events keep their order.
 void EventStore::sort_buffer() {
   std::vector<size_t> next(users_.code_bound());
   for (const auto& events : buffer_) {
@@ -147,8 +148,12 @@ void EventStore::finish() {
   }
 }
 
-int64_t EventStore::count(int64_t position) const { return counts_[user_code(position)]; }
-uint64_t EventStore::files(int64_t position) const { return files_[user_code(position)]; }
+int64_t EventStore::count(int64_t position) const {
+  return counts_[user_code(position)];
+}
+uint64_t EventStore::files(int64_t position) const {
+  return files_[user_code(position)];
+}
 
 std::vector<Event> EventStore::load(int64_t begin, int64_t end) const {
   std::vector<std::vector<Event>> pieces;
@@ -168,7 +173,8 @@ std::vector<Event> EventStore::load(int64_t begin, int64_t end) const {
     const uint32_t user = user_code(position);
     for (size_t r = 0; r < pieces.size(); ++r) {
       const std::vector<Event>& piece = pieces[r];
-      while (next[r] < piece.size() && piece[next[r]].user == user) events.push_back(piece[next[r]++]);
+      while (next[r] < piece.size() && piece[next[r]].user == user)
+        events.push_back(piece[next[r]++]);
     }
   }
   return events;

@@ -1,6 +1,6 @@
-// All events of a data set, grouped by user, in bounded memory: an external counting sort. Events arrive
-// in file order; once a buffer is full it is sorted by user and written to a temporary file (a run).
-// A user's events are then those of run 0, run 1, ...: still in file order.
+// All events of a data set, grouped by user, in bounded memory: an external counting sort. Events
+// arrive in file order; once a buffer is full it is sorted by user and written to a temporary file
+// (a run). A user's events are then those of run 0, run 1, ...: still in file order.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,8 @@ constexpr int64_t kNoTime = INT64_MIN;
 
 class EventStore {
  public:
-  // directory: where runs go. buffer_bytes: memory for events, at the least for one run and its sort.
+  // directory: where runs go. buffer_bytes: memory for events, at the least for one run and its
+  // sort.
   EventStore(std::filesystem::path directory, int64_t buffer_bytes, const IdTable& users);
   ~EventStore();
 
@@ -53,9 +54,9 @@ class EventStore {
   std::vector<std::vector<Event>> buffer_;
   size_t buffered_ = 0;
   std::vector<std::unique_ptr<Run>> runs_;
-  std::vector<int64_t> counts_;    // by code
-  std::vector<uint64_t> files_;    // by code
-  std::vector<uint32_t> codes_;    // by position
+  std::vector<int64_t> counts_;      // by code
+  std::vector<uint64_t> files_;      // by code
+  std::vector<uint32_t> codes_;      // by position
   std::vector<uint32_t> positions_;  // by code
   int64_t num_events_ = 0;
 };

@@ -23,11 +23,13 @@ DatasetFormat ml_100k() {
   format.action_columns = {"rating"};
   format.action_rule = ActionRule::whole_stars;
   format.user_id_feature = true;
-  format.context = {{"sex", "sex"}, {"age", "age"}, {"occupation", "occupation"}, {"zip_code", "zip_code"}};
+  format.context = {
+      {"sex", "sex"}, {"age", "age"}, {"occupation", "occupation"}, {"zip_code", "zip_code"}};
   format.users = {{"u.user", "", ""},
                   {kPipe, {"user_id", "age", "sex", "occupation", "zip_code"}, false},
                   "user_id"};
-  std::vector<std::string> item_columns = {"movie_id", "title", "release_date", "video_release_date", "url"};
+  std::vector<std::string> item_columns = {"movie_id", "title", "release_date",
+                                           "video_release_date", "url"};
   for (int genre = 0; genre < 19; ++genre) item_columns.push_back("genre_" + std::to_string(genre));
   format.titles = {{"u.item", "", ""}, {kPipe, item_columns, true}, "movie_id", "title"};
   return format;
@@ -44,7 +46,10 @@ DatasetFormat ml_1m() {
   format.action_columns = {"rating"};
   format.action_rule = ActionRule::whole_stars;
   format.user_id_feature = true;
-  format.context = {{"sex", "sex"}, {"age_group", "age_group"}, {"occupation", "occupation"}, {"zip_code", "zip_code"}};
+  format.context = {{"sex", "sex"},
+                    {"age_group", "age_group"},
+                    {"occupation", "occupation"},
+                    {"zip_code", "zip_code"}};
   format.users = {{"users.dat", "", ""},
                   {kDoubleColon, {"user_id", "sex", "age_group", "occupation", "zip_code"}, false},
                   "user_id"};
@@ -105,8 +110,10 @@ std::string NamePattern::text() const {
 
 const std::vector<DatasetFormat>& known_formats() {
   static const std::vector<DatasetFormat> formats = {
-      ml_100k(),        movielens_csv("ml-latest-small"), ml_1m(), movielens_csv("ml-20m"),
-      kuairand("pure"), kuairand("1k"),                   kuairand("27k")};
+      ml_100k(),        movielens_csv("ml-latest-small"),
+      ml_1m(),          movielens_csv("ml-20m"),
+      kuairand("pure"), kuairand("1k"),
+      kuairand("27k")};
   return formats;
 }
 
@@ -117,8 +124,8 @@ const DatasetFormat& find_format(const std::string& name) {
     names.push_back(format.name);
   }
   names.emplace_back("csv");
-  throw_error<UsageError>("unknown --dataset-name '{}'{}; known: {}", name, did_you_mean(name, names),
-                          fmt::join(names, ", "));
+  throw_error<UsageError>("unknown --dataset-name '{}'{}; known: {}", name,
+                          did_you_mean(name, names), fmt::join(names, ", "));
 }
 
 }  // namespace seqfuse::data

@@ -44,7 +44,7 @@ struct TitleTable {
 struct DatasetFormat {
   std::string name;
   NamePattern log;
-  TableFormat table;  // of the log
+  TableFormat table;                                  // of the log
   std::string user_column, item_column, time_column;  // time may be ""
   std::vector<std::string> action_columns;
   ActionRule action_rule = ActionRule::none;
@@ -52,7 +52,7 @@ struct DatasetFormat {
   std::vector<ContextSource> context;  // in order
   std::optional<UserTable> users;
   std::optional<TitleTable> titles;
-  bool joins_logs = false;             // the published rule drops users missing from any file
+  bool joins_logs = false;  // the published rule drops users missing from any file
 };
 
 // ml-100k, ml-latest-small, ml-1m, ml-20m, kuairand-pure, kuairand-1k, kuairand-27k.

@@ -46,9 +46,8 @@ void IdTable::Shard::grow() {
   for (const uint64_t slot : slots) {
     if (slot == 0) continue;
     const auto entry = static_cast<uint32_t>(slot) - 1;
-    const uint64_t hash = is_text[entry]
-                              ? hash64(texts[static_cast<size_t>(values[entry])])
-                              : mix(values[entry]);
+    const uint64_t hash =
+        is_text[entry] ? hash64(texts[static_cast<size_t>(values[entry])]) : mix(values[entry]);
     uint64_t i = (hash >> 8) & mask;
     while (larger[i] != 0) i = (i + 1) & mask;
     larger[i] = slot;
@@ -137,7 +136,8 @@ std::vector<uint32_t> IdTable::sorted_codes() const {
     const auto n = static_cast<int64_t>(values.size());
     int64_t length = std::max<int64_t>(int64_t{1} << 16, (n + 63) / 64);
     parallel_tasks((n + length - 1) / length, [&](int64_t piece) {
-      std::sort(values.begin() + piece * length, values.begin() + std::min(n, (piece + 1) * length));
+      std::sort(values.begin() + piece * length,
+                values.begin() + std::min(n, (piece + 1) * length));
     });
     for (; length < n; length *= 2) {
       parallel_tasks((n + 2 * length - 1) / (2 * length), [&](int64_t pair) {

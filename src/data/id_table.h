@@ -1,6 +1,6 @@
-// Raw ids to dense codes, from many threads at once. An id is any text; one that is an int64 as it would
-// be printed is kept as a number. Codes depend on the order of arrival; ranks, which the dataset stores,
-// do not: integers first, ascending, then all other ids, bytewise.
+// Raw ids to dense codes, from many threads at once. An id is any text; one that is an int64 as it
+// would be printed is kept as a number. Codes depend on the order of arrival; ranks, which the
+// dataset stores, do not: integers first, ascending, then all other ids, bytewise.
 #pragma once
 
 #include <array>
@@ -30,13 +30,14 @@ class IdTable {
     std::vector<Slot> slots_;
   };
 
-  // The id's code; a new one for a new id. Thread-safe, one cache a thread. Throws Error beyond 2^32.
+  // The id's code; a new one for a new id. Thread-safe, one cache a thread. Throws Error beyond
+  // 2^32.
   uint32_t code(std::string_view id, Cache& cache);
   uint32_t code(int64_t id, Cache& cache);
 
   // The rest must not run beside code().
-  uint32_t code_bound() const;          // every code is below; not every number below is a code
-  int64_t size() const;                 // distinct ids
+  uint32_t code_bound() const;            // every code is below; not every number below is a code
+  int64_t size() const;                   // distinct ids
   std::string text(uint32_t code) const;  // the id as it stood in the source
   std::vector<uint32_t> sorted_codes() const;  // all codes, by rank
 

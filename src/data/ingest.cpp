@@ -52,14 +52,17 @@ class Ingestor {
   void run() {
     const std::vector<std::string> names = visit_input(
         options_.input,
-        [this](const InputMember& member) { return is_log(member) || is_users(member) || is_titles(member); },
+        [this](const InputMember& member) {
+          return is_log(member) || is_users(member) || is_titles(member);
+        },
         [this](const InputMember& member, ByteStream& stream) { read(member, stream); });
     if (out_.logs.empty()) no_log(names);
     if (out_.events.num_events() == 0) {
       throw_error<DataError>("{} holds no events: {} has a header but no rows that can be used",
                              options_.input.string(), fmt::join(out_.logs, ", "));
     }
-    if (format_.users && !out_.has_users && options_.kind == InputKind::log && !input_is_log_file_) {
+    if (format_.users && !out_.has_users && options_.kind == InputKind::log &&
+        !input_is_log_file_) {
       throw_error<DataError>("{} has no {} (context features of {}); it has: {}",
                              options_.input.string(), format_.users->file.text(), format_.name,
                              fmt::join(names, ", "));
@@ -75,7 +78,8 @@ class Ingestor {
     return format_.name == "csv" || format_.log.matches(name);
   }
   bool is_users(const InputMember& member) const {
-    return options_.kind == InputKind::log && format_.users && format_.users->file.matches(member.base_name());
+    return options_.kind == InputKind::log && format_.users &&
+           format_.users->file.matches(member.base_name());
   }
   bool is_titles(const InputMember& member) const {
     return format_.titles && format_.titles->file.matches(member.base_name());
@@ -93,10 +97,10 @@ class Ingestor {
       }
     }
     const size_t shown = std::min<size_t>(names.size(), 12);
-    throw_error<DataError>("{} has no {} (the log of {}); it has: {}{}{}", options_.input.string(),
-                           format_.log.text(), format_.name,
-                           fmt::join(names.begin(), names.begin() + static_cast<int64_t>(shown), ", "),
-                           shown < names.size() ? ", ..." : "", hint);
+    throw_error<DataError>(
+        "{} has no {} (the log of {}); it has: {}{}{}", options_.input.string(), format_.log.text(),
+        format_.name, fmt::join(names.begin(), names.begin() + static_cast<int64_t>(shown), ", "),
+        shown < names.size() ? ", ..." : "", hint);
   }
 
   void read(const InputMember& member, ByteStream& stream) {
@@ -105,7 +109,8 @@ class Ingestor {
         throw_error<DataError>("more than {} log files", kMaxLogs);
       }
       out_.logs.push_back(member.name);
-      input_is_log_file_ = std::filesystem::is_regular_file(options_.input) && member.location == options_.input;
+      input_is_log_file_ =
+          std::filesystem::is_regular_file(options_.input) && member.location == options_.input;
       if (member.name.ends_with(".parquet")) {
         read_parquet(member, stream);
       } else {
@@ -150,7 +155,8 @@ class Ingestor {
       user = first_of(names, {user, "user_id"});
       item = first_of(names, {item, "movie_id", "video_id", "item_id"});
       time = first_of(names, {time, "unix_timestamp", "time_ms", "timestamp", ""});
-      const std::string action = first_of(names, {actions.empty() ? "" : actions[0], "rating", "action_weights", "action"});
+      const std::string action = first_of(
+          names, {actions.empty() ? "" : actions[0], "rating", "action_weights", "action"});
       actions.clear();
       if (std::find(names.begin(), names.end(), time) == names.end()) time.clear();
       if (std::find(names.begin(), names.end(), action) != names.end()) actions = {action};
@@ -160,7 +166,8 @@ class Ingestor {
     columns.item = column_index(names, item, file);
     if (!time.empty()) columns.time = column_index(names, time, file);
     out_.has_time = columns.time >= 0;
-    for (const std::string& action : actions) columns.actions.push_back(column_index(names, action, file));
+    for (const std::string& action : actions)
+      columns.actions.push_back(column_index(names, action, file));
     if (!format_.users || options_.kind == InputKind::processed_seqs) {
       for (const ContextSource& feature : format_.context) {
         columns.context.push_back(column_index(names, feature.column, file));
@@ -243,8 +250,9 @@ class Ingestor {
 
   void take(ParsedRows rows, const InputMember& member) {
     if (rows.bad_count > 0 && options_.on_bad_row == BadRows::error) {
-      throw_error<DataError>("{}:{}: {}\n  correct the row, or leave such rows out with --on-bad-row skip",
-                             member.location, rows.bad[0].line, rows.bad[0].reason);
+      throw_error<DataError>(
+          "{}:{}: {}\n  correct the row, or leave such rows out with --on-bad-row skip",
+          member.location, rows.bad[0].line, rows.bad[0].reason);
     }
     out_.bad_rows += rows.bad_count;
     for (const BadRow& bad : rows.bad) {

@@ -42,7 +42,8 @@ struct Ingested {
   std::vector<std::string> bad_examples;  // "file:line: reason", the first few
 };
 
-// Reads everything the format names. Throws DataError: no log found, a malformed row (unless skipped).
+// Reads everything the format names. Throws DataError: no log found, a malformed row (unless
+// skipped).
 void ingest(const DatasetFormat& format, const IngestOptions& options, Ingested& out);
 
 }  // namespace seqfuse::data

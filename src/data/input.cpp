@@ -26,9 +26,13 @@ std::string without_compression(std::string name) {
 // An open archive; a file that is merely compressed, or plain, is an archive of one unnamed member.
 class Archive final : public ByteStream {
  public:
-  explicit Archive(const fs::path& file) : file_(file.string()), archive_(archive_read_new(), archive_read_free) {
+  explicit Archive(const fs::path& file)
+      : file_(file.string()), archive_(archive_read_new(), archive_read_free) {
     archive_read_support_filter_all(archive_.get());
-    archive_read_support_format_all(archive_.get());
+    // Not all formats: some would take a text file for theirs.
+    archive_read_support_format_tar(archive_.get());
+    archive_read_support_format_zip(archive_.get());
+    archive_read_support_format_7zip(archive_.get());
     archive_read_support_format_raw(archive_.get());
     archive_read_support_format_empty(archive_.get());
     check(archive_read_open_filename(archive_.get(), file_.c_str(), size_t{1} << 18));
@@ -72,7 +76,8 @@ class Archive final : public ByteStream {
     const char* reason = archive_error_string(archive_.get());
     std::error_code ignored;
     throw_error<DataError>(
-        "cannot read {} ({} bytes): {}\n  the file is truncated, damaged or not what its name says: "
+        "cannot read {} ({} bytes): {}\n  the file is truncated, damaged or not what its name "
+        "says: "
         "compare its size with the source's and download it again",
         file_, fs::file_size(file_, ignored), reason != nullptr ? reason : "unknown format");
   }
@@ -105,7 +110,9 @@ std::vector<fs::path> files_below(const fs::path& directory) {
 
 }  // namespace
 
-std::string InputMember::base_name() const { return name.substr(name.rfind('/') + 1); }
+std::string InputMember::base_name() const {
+  return name.substr(name.rfind('/') + 1);
+}
 
 std::vector<std::string> visit_input(
     const fs::path& input, const std::function<bool(const InputMember&)>& wanted,
@@ -123,6 +130,7 @@ std::vector<std::string> visit_input(
       names.push_back(member.name);
       if (wanted(member)) visit(member, archive);
     }
+    if (names.empty()) throw_error<DataError>("{} is empty", input.string());
     return names;
   }
   for (const fs::path& file : files_below(input)) {
@@ -131,9 +139,8 @@ std::vector<std::string> visit_input(
     if (!wanted({name, file.string()})) continue;
     Archive archive(file);
     InputMember inner;
-    if (archive.next(inner)) {
-      visit({name, file.string()}, archive);
-    }
+    if (!archive.next(inner)) throw_error<DataError>("{} is empty", file.string());
+    visit({name, file.string()}, archive);
   }
   return names;
 }

@@ -1,5 +1,6 @@
-// What a user hands over as input: a folder, an archive (.zip, .tar.*), a compressed file (.gz, .xz,
-// .zst, .bz2) or a plain file. Read as a sequence of named members, each a stream of plain bytes.
+// What a user hands over as input: a folder, an archive (.zip, .tar.*), a compressed file (.gz,
+// .xz, .zst, .bz2) or a plain file. Read as a sequence of named members, each a stream of plain
+// bytes.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +15,8 @@ namespace seqfuse::data {
 class ByteStream {
  public:
   virtual ~ByteStream() = default;
-  // Fills up to size bytes; returns how many, 0 at the end. Throws DataError naming the input when it is
-  // truncated or damaged, IoError when the system cannot read it.
+  // Fills up to size bytes; returns how many, 0 at the end. Throws DataError naming the input when
+  // it is truncated or damaged, IoError when the system cannot read it.
   virtual size_t read(char* out, size_t size) = 0;
 };
 
@@ -26,12 +27,13 @@ struct InputMember {
   std::string base_name() const;  // after the last '/'
 };
 
-// Calls visit(member, stream) for each member: of a folder (searched recursively) by name, of an archive
-// in its own order. wanted(member) decides whether a member is opened at all. Returns the names of
-// all members, for messages. Throws DataError or IoError: missing path, not an archive, truncated.
-std::vector<std::string> visit_input(const std::filesystem::path& input,
-                                     const std::function<bool(const InputMember&)>& wanted,
-                                     const std::function<void(const InputMember&, ByteStream&)>& visit);
+// Calls visit(member, stream) for each member: of a folder (searched recursively) by name, of an
+// archive in its own order. wanted(member) decides whether a member is opened at all. Returns the
+// names of all members, for messages. Throws DataError or IoError: missing path, not an archive,
+// truncated.
+std::vector<std::string> visit_input(
+    const std::filesystem::path& input, const std::function<bool(const InputMember&)>& wanted,
+    const std::function<void(const InputMember&, ByteStream&)>& visit);
 
 // The whole rest of a stream, for small files. Throws DataError beyond limit bytes.
 std::string read_all(ByteStream& stream, const std::string& name, size_t limit = size_t{1} << 31);

@@ -80,8 +80,9 @@ class Fields {
   }
 
   [[noreturn]] void fail(const std::string& field, std::string_view expected) const {
-    throw_error<DataError>("{}: field {} must be {}\n  was it edited? `seqfuse preprocess` makes it anew",
-                           file_, field.empty() ? "(top)" : field, expected);
+    throw_error<DataError>(
+        "{}: field {} must be {}\n  was it edited? `seqfuse preprocess` makes it anew", file_,
+        field.empty() ? "(top)" : field, expected);
   }
 
  private:
@@ -90,8 +91,8 @@ class Fields {
   const Json& at(const char* name) const {
     const auto found = json_.find(name);
     if (found == json_.end()) {
-      throw_error<DataError>("{}: field {} is missing\n  `seqfuse preprocess` makes the file anew", file_,
-                             child(name));
+      throw_error<DataError>("{}: field {} is missing\n  `seqfuse preprocess` makes the file anew",
+                             file_, child(name));
     }
     return *found;
   }
@@ -113,7 +114,8 @@ void check_counts(const ManifestFile& manifest, const Fields& top) {
     rows += static_cast<uint64_t>(shard.rows);
     events += static_cast<uint64_t>(shard.events);
   }
-  if (rows != static_cast<uint64_t>(summary.num_users)) top.fail("num_users", "the sum of shards[].rows");
+  if (rows != static_cast<uint64_t>(summary.num_users))
+    top.fail("num_users", "the sum of shards[].rows");
   if (events != static_cast<uint64_t>(summary.num_events)) {
     top.fail("num_events", "the sum of shards[].events");
   }
@@ -160,11 +162,14 @@ std::string manifest_to_json(const ManifestFile& manifest) {
                                {"vocabulary", to_json(manifest.context[f])}});
   }
   for (const ShardEntry& shard : manifest.shards) {
-    json["shards"].push_back(
-        {{"file", shard.file}, {"rows", shard.rows}, {"events", shard.events}, {"hash", shard.hash}});
+    json["shards"].push_back({{"file", shard.file},
+                              {"rows", shard.rows},
+                              {"events", shard.events},
+                              {"hash", shard.hash}});
   }
   for (const SourceEntry& source : manifest.sources) {
-    json["sources"].push_back({{"name", source.name}, {"bytes", source.bytes}, {"hash", source.hash}});
+    json["sources"].push_back(
+        {{"name", source.name}, {"bytes", source.bytes}, {"hash", source.hash}});
   }
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
@@ -174,15 +179,17 @@ ManifestFile manifest_from_json(std::string_view text, const std::string& file) 
   try {
     json = Json::parse(text);
   } catch (const Json::exception& error) {
-    throw_error<DataError>("{} is not valid JSON: it is truncated or was edited ({})\n"
-                           "  `seqfuse preprocess` makes it anew",
-                           file, error.what());
+    throw_error<DataError>(
+        "{} is not valid JSON: it is truncated or was edited ({})\n"
+        "  `seqfuse preprocess` makes it anew",
+        file, error.what());
   }
   const Fields top(json, file, "");
   const int64_t version = top.integer("format_version");
   if (version != kManifestVersion) {
-    throw_error<DataError>("{}: format_version is {}, this build reads {}: run `seqfuse preprocess` again",
-                           file, version, kManifestVersion);
+    throw_error<DataError>(
+        "{}: format_version is {}, this build reads {}: run `seqfuse preprocess` again", file,
+        version, kManifestVersion);
   }
   ManifestFile manifest;
   Manifest& summary = manifest.summary;

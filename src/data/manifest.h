@@ -41,17 +41,18 @@ struct ManifestFile {
   VocabularyEntry items, users;
   std::vector<VocabularyEntry> context;  // per feature of the summary
   std::vector<SourceEntry> sources;
-  std::vector<std::string> rules;        // sentences: what was done to the source
+  std::vector<std::string> rules;  // sentences: what was done to the source
   LengthStatistics lengths;
 };
 
 std::string manifest_to_json(const ManifestFile& manifest);
 
-// Throws DataError naming file and field. Checks every field's type and range and that counts agree;
-// never reads another file.
+// Throws DataError naming file and field. Checks every field's type and range and that counts
+// agree; never reads another file.
 ManifestFile manifest_from_json(std::string_view json, const std::string& file);
 
-// "xxh3:..." over the hashes of all vocabularies: two datasets with the same mean the same by an index.
+// "xxh3:..." over the hashes of all vocabularies: two datasets with the same mean the same by an
+// index.
 std::string vocabulary_hash(const ManifestFile& manifest);
 
 }  // namespace seqfuse::data

@@ -21,9 +21,9 @@ struct ParquetRows::Reader {
 ParquetRows::ParquetRows(std::string content, std::string name)
     : content_(std::move(content)), name_(std::move(name)), reader_(std::make_unique<Reader>()) {
   reader_->file = arrow_value<DataError>(
-      parquet::arrow::OpenFile(std::make_shared<arrow::io::BufferReader>(
-                                   std::make_shared<arrow::Buffer>(content_)),
-                               arrow::default_memory_pool()),
+      parquet::arrow::OpenFile(
+          std::make_shared<arrow::io::BufferReader>(std::make_shared<arrow::Buffer>(content_)),
+          arrow::default_memory_pool()),
       name_);
   std::shared_ptr<arrow::Schema> schema;
   arrow_check<DataError>(reader_->file->GetSchema(&schema), name_);
@@ -39,8 +39,8 @@ void ParquetRows::select(const std::vector<int>& columns) {
   columns_.erase(std::unique(columns_.begin(), columns_.end()), columns_.end());
   std::vector<int> groups(static_cast<size_t>(reader_->file->num_row_groups()));
   for (size_t g = 0; g < groups.size(); ++g) groups[g] = static_cast<int>(g);
-  reader_->batches = arrow_value<DataError>(
-      reader_->file->GetRecordBatchReader(groups, columns_), name_);
+  reader_->batches =
+      arrow_value<DataError>(reader_->file->GetRecordBatchReader(groups, columns_), name_);
 }
 
 bool ParquetRows::next_batch() {
@@ -71,6 +71,8 @@ bool ParquetRows::next() {
   return true;
 }
 
-std::string ParquetRows::hash() const { return hash_text(content_); }
+std::string ParquetRows::hash() const {
+  return hash_text(content_);
+}
 
 }  // namespace seqfuse::data

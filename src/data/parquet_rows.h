@@ -1,4 +1,5 @@
-// Rows of a Parquet file as text fields, so that they follow the same rules as those of delimited text.
+// Rows of a Parquet file as text fields, so that they follow the same rules as those of delimited
+// text.
 #pragma once
 
 #include <arrow/api.h>

@@ -41,7 +41,8 @@ class Preprocessor {
   PreprocessResult run() {
     ingest(format_, options_.ingest, in_);
     in_.events.finish();
-    history_ = {in_.has_time, options_.ingest.blank_time == BlankTime::between, options_.deduplicate};
+    history_ = {in_.has_time, options_.ingest.blank_time == BlankTime::between,
+                options_.deduplicate};
     select_users_and_items();
     map_actions();
     plan_shards();
@@ -102,7 +103,8 @@ class Preprocessor {
     int64_t events = 0, index = 1;
     for (int64_t position = 0; position < num_positions(); ++position) {
       if (keep_user_[static_cast<size_t>(position)]) {
-        events += user_events_.empty() ? in_.events.count(position) : user_events_[static_cast<size_t>(position)];
+        events += user_events_.empty() ? in_.events.count(position)
+                                       : user_events_[static_cast<size_t>(position)];
         ++index;
       }
       shard.end = position + 1;
@@ -119,8 +121,8 @@ class Preprocessor {
   // Tasks side by side, as many as the memory limit allows.
   template <class Body>
   void run_bounded(int64_t tasks, const Body& body) {
-    const int64_t allowed = std::max<int64_t>(
-        1, options_.memory_limit * 4 / 10 / (kShardEvents * kBytesPerShardEvent));
+    const int64_t allowed =
+        std::max<int64_t>(1, options_.memory_limit * 4 / 10 / (kShardEvents * kBytesPerShardEvent));
     std::atomic<int64_t> next{0};
     parallel_tasks(std::min({tasks, allowed, int64_t{num_threads()}}), [&](int64_t) {
       for (int64_t task; (task = next.fetch_add(1)) < tasks;) body(task);
@@ -155,12 +157,14 @@ class Preprocessor {
         if (item_events[i] < options_.min_item_events) keep_item_[i] = false;
       }
       survey(item_events);
-      rule(fmt::format("Users with fewer than {} events and items with fewer than {} are left out: counted "
-                       "once, over all events.",
-                       options_.min_user_events, options_.min_item_events));
+      rule(fmt::format(
+          "Users with fewer than {} events and items with fewer than {} are left out: counted "
+          "once, over all events.",
+          options_.min_user_events, options_.min_item_events));
     }
     if (!user_events_.empty()) {
-      for (size_t p = 0; p < keep_user_.size(); ++p) keep_user_[p] = keep_user_[p] && user_events_[p] > 0;
+      for (size_t p = 0; p < keep_user_.size(); ++p)
+        keep_user_[p] = keep_user_[p] && user_events_[p] > 0;
     }
     if (std::find(keep_user_.begin(), keep_user_.end(), true) == keep_user_.end()) {
       throw_error<DataError>("no user is left: --min-user-events {}, --min-item-events {}",
@@ -177,7 +181,8 @@ class Preprocessor {
 
   // The published rule for KuaiRand: only users that every file has. True if it dropped one.
   bool join_files() {
-    const uint64_t all = in_.logs.size() == 64 ? ~uint64_t{0} : (uint64_t{1} << in_.logs.size()) - 1;
+    const uint64_t all =
+        in_.logs.size() == 64 ? ~uint64_t{0} : (uint64_t{1} << in_.logs.size()) - 1;
     int64_t missing = 0, unknown = 0;
     const bool inner = options_.join == Join::inner;
     for (int64_t position = 0; position < num_positions(); ++position) {
@@ -188,17 +193,20 @@ class Preprocessor {
       if (inner && !(in_all && known)) keep_user_[static_cast<size_t>(position)] = false;
     }
     if (inner) {
-      rule(fmt::format("Join inner, the published rule: users that are not in each of the {} log files and "
-                       "in the user table are dropped ({} of {}). --join outer keeps them: their events "
-                       "are as real as others', and a model in service meets such users.",
-                       in_.logs.size(), missing + unknown, num_positions()));
+      rule(fmt::format(
+          "Join inner, the published rule: users that are not in each of the {} log files and "
+          "in the user table are dropped ({} of {}). --join outer keeps them: their events "
+          "are as real as others', and a model in service meets such users.",
+          in_.logs.size(), missing + unknown, num_positions()));
       if (missing + unknown == num_positions()) {
-        throw_error<DataError>("no user is in each of {}: use --join outer", fmt::join(in_.logs, ", "));
+        throw_error<DataError>("no user is in each of {}: use --join outer",
+                               fmt::join(in_.logs, ", "));
       }
     } else {
-      rule(fmt::format("Join outer: users missing from some log file ({}) or from the user table ({}) are "
-                       "kept; the published rule (--join inner) drops them.",
-                       missing, unknown));
+      rule(fmt::format(
+          "Join outer: users missing from some log file ({}) or from the user table ({}) are "
+          "kept; the published rule (--join inner) drops them.",
+          missing, unknown));
     }
     return inner && missing + unknown > 0;
   }
@@ -210,7 +218,8 @@ class Preprocessor {
   void map_actions() {
     Manifest& summary = manifest_.summary;
     const bool sequences = options_.ingest.kind == InputKind::processed_seqs;
-    switch (sequences && format_.action_rule == ActionRule::values ? ActionRule::labels : format_.action_rule) {
+    switch (sequences && format_.action_rule == ActionRule::values ? ActionRule::labels
+                                                                   : format_.action_rule) {
       case ActionRule::none:
         return;
       case ActionRule::whole_stars:
@@ -245,9 +254,10 @@ class Preprocessor {
   void map_action_values() {
     const IdTable& table = in_.tables.actions;
     if (table.size() > kMaxActionValues) {
-      throw_error<DataError>("--action-column {} has {} distinct values, at most {} are labels: is it the "
-                             "right column?",
-                             format_.action_columns[0], table.size(), kMaxActionValues);
+      throw_error<DataError>(
+          "--action-column {} has {} distinct values, at most {} are labels: is it the "
+          "right column?",
+          format_.action_columns[0], table.size(), kMaxActionValues);
     }
     std::vector<std::pair<std::string, uint32_t>> values;
     bool numbers = true;
@@ -275,8 +285,11 @@ class Preprocessor {
       for (int32_t seen = highest; seen < mine && !highest.compare_exchange_weak(seen, mine);) {
       }
     });
-    if (highest >= 1 << 20) throw_error<DataError>("the highest action is {}, at most {} are labels", highest.load(), 1 << 20);
-    for (int32_t a = 0; a <= highest; ++a) manifest_.summary.action_names.push_back(std::to_string(a));
+    if (highest >= 1 << 20)
+      throw_error<DataError>("the highest action is {}, at most {} are labels", highest.load(),
+                             1 << 20);
+    for (int32_t a = 0; a <= highest; ++a)
+      manifest_.summary.action_names.push_back(std::to_string(a));
     rule("Action: the labels of the input as they are.");
   }
 
@@ -291,12 +304,13 @@ class Preprocessor {
     lengths_.resize(users_.size());
   }
 
-  VocabularyEntry write_vocabulary_file(const std::string& name, int64_t size,
-                                        const std::function<std::string(int64_t)>& id,
-                                        const std::function<std::string(int64_t)>& title = nullptr) {
+  VocabularyEntry write_vocabulary_file(
+      const std::string& name, int64_t size, const std::function<std::string(int64_t)>& id,
+      const std::function<std::string(int64_t)>& title = nullptr) {
     std::string file = "vocab/";
     for (const char c : name) {
-      const bool plain = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == '-';
+      const bool plain = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') ||
+                         (c >= 'A' && c <= 'Z') || c == '_' || c == '-';
       file += plain ? c : '_';
     }
     while (!vocabulary_files_.insert(file).second) file += "_";
@@ -324,7 +338,9 @@ class Preprocessor {
     manifest_.summary.hash = vocabulary_hash(manifest_);
   }
 
-  std::string item_text(int64_t row) const { return in_.tables.items.text(items_[static_cast<size_t>(row)]); }
+  std::string item_text(int64_t row) const {
+    return in_.tables.items.text(items_[static_cast<size_t>(row)]);
+  }
 
   // The raw value of a user's feature, "" if unknown.
   std::string context_text(size_t feature, int64_t position) const {
@@ -352,9 +368,9 @@ class Preprocessor {
     std::vector<int64_t>& values = context_.emplace_back();
     for (const uint32_t code : codes) values.push_back(code == UINT32_MAX ? 0 : index[code]);
     const std::string& name = format_.context[feature].name;
-    manifest_.context.push_back(
-        write_vocabulary_file(name, static_cast<int64_t>(sorted.size()),
-                              [&](int64_t row) { return table.text(sorted[static_cast<size_t>(row)]); }));
+    manifest_.context.push_back(write_vocabulary_file(
+        name, static_cast<int64_t>(sorted.size()),
+        [&](int64_t row) { return table.text(sorted[static_cast<size_t>(row)]); }));
     manifest_.summary.context.push_back({name, manifest_.context.back().size + 1});
   }
 
@@ -373,9 +389,9 @@ class Preprocessor {
       });
       const std::string file = fmt::format("sequences/part-{:05}.arrow", s);
       write_sequences(output_.path() / file, columns, names);
-      manifest_.shards[static_cast<size_t>(s)] = {
-          file, static_cast<int64_t>(columns.users.size()), columns.offsets.back(),
-          hash_file(output_.path() / file)};
+      manifest_.shards[static_cast<size_t>(s)] = {file, static_cast<int64_t>(columns.users.size()),
+                                                  columns.offsets.back(),
+                                                  hash_file(output_.path() / file)};
       const std::lock_guard lock(mutex_);
       counts_.blank_times += counts.blank_times;
       counts_.out_of_order += counts.out_of_order;
@@ -393,8 +409,9 @@ class Preprocessor {
     for (const Event& event : history) columns.items.push_back(item_index_[event.item]);
     if (manifest_.summary.action_kind != ActionKind::none) {
       for (const Event& event : history) {
-        columns.actions.push_back(action_index_.empty() ? event.action
-                                                        : action_index_[static_cast<uint32_t>(event.action)]);
+        columns.actions.push_back(action_index_.empty()
+                                      ? event.action
+                                      : action_index_[static_cast<uint32_t>(event.action)]);
       }
     }
     if (in_.has_time) {
@@ -409,34 +426,43 @@ class Preprocessor {
     summary.dataset_name = format_.name;
     for (const ShardEntry& shard : manifest_.shards) summary.num_events += shard.events;
     const size_t middle = lengths_.size() / 2;
-    std::nth_element(lengths_.begin(), lengths_.begin() + static_cast<int64_t>(middle), lengths_.end());
+    std::nth_element(lengths_.begin(), lengths_.begin() + static_cast<int64_t>(middle),
+                     lengths_.end());
     const auto [shortest, longest] = std::minmax_element(lengths_.begin(), lengths_.end());
-    manifest_.lengths = {*shortest, lengths_[middle], *longest,
-                         static_cast<double>(summary.num_events) / static_cast<double>(lengths_.size())};
+    manifest_.lengths = {
+        *shortest, lengths_[middle], *longest,
+        static_cast<double>(summary.num_events) / static_cast<double>(lengths_.size())};
     manifest_.sources = in_.sources;
     if (history_.keep_file_order) {
-      rule(fmt::format("Each user's events keep their order in the file; {} blank times lie between their "
-                       "neighbours; {} times that went backwards were raised to the one before.",
-                       counts_.blank_times, counts_.out_of_order));
+      rule(fmt::format(
+          "Each user's events keep their order in the file; {} blank times lie between their "
+          "neighbours; {} times that went backwards were raised to the one before.",
+          counts_.blank_times, counts_.out_of_order));
     } else if (in_.has_time) {
-      rule(fmt::format("Each user's events are sorted by time; equal times keep their order in the file. "
-                       "{} events were earlier than the one before them in the file.",
-                       counts_.out_of_order));
+      rule(fmt::format(
+          "Each user's events are sorted by time; equal times keep their order in the file. "
+          "{} events were earlier than the one before them in the file.",
+          counts_.out_of_order));
     } else {
       rule("The log has no time: each user's events keep their order in the file.");
     }
     if (options_.deduplicate) {
-      rule(fmt::format("{} events equal to an earlier one in user, item, action and time were dropped.",
-                       counts_.duplicates));
+      rule(fmt::format(
+          "{} events equal to an earlier one in user, item, action and time were dropped.",
+          counts_.duplicates));
     } else {
       rule("Duplicate events are kept.");
     }
-    if (in_.bad_rows > 0) rule(fmt::format("{} malformed rows of {} were skipped.", in_.bad_rows, in_.rows));
-    rule("Indices of users, items and context values: 1, 2, ... by raw id, integers ascending before other "
-         "ids bytewise; 0 is unknown. Users without events are left out.");
+    if (in_.bad_rows > 0)
+      rule(fmt::format("{} malformed rows of {} were skipped.", in_.bad_rows, in_.rows));
+    rule(
+        "Indices of users, items and context values: 1, 2, ... by raw id, integers ascending "
+        "before other "
+        "ids bytewise; 0 is unknown. Users without events are left out.");
     if (in_.context_conflicts > 0) {
-      rule(fmt::format("A user's context is that of the user's first row; {} rows differed from it.",
-                       in_.context_conflicts));
+      rule(
+          fmt::format("A user's context is that of the user's first row; {} rows differed from it.",
+                      in_.context_conflicts));
     }
   }
 
@@ -445,15 +471,15 @@ class Preprocessor {
   PendingDirectory output_;
   Ingested in_;
   HistoryOptions history_;
-  std::vector<char> keep_user_;       // by position
-  std::vector<char> keep_item_;       // by code
-  std::vector<int64_t> user_events_;  // by position, where a survey was made
-  std::vector<uint32_t> items_;       // codes by index - 1
-  std::vector<int64_t> item_index_;   // by code
-  std::vector<int64_t> action_index_;  // by code, where actions are values
-  std::vector<int64_t> users_;        // positions by index - 1
+  std::vector<char> keep_user_;                // by position
+  std::vector<char> keep_item_;                // by code
+  std::vector<int64_t> user_events_;           // by position, where a survey was made
+  std::vector<uint32_t> items_;                // codes by index - 1
+  std::vector<int64_t> item_index_;            // by code
+  std::vector<int64_t> action_index_;          // by code, where actions are values
+  std::vector<int64_t> users_;                 // positions by index - 1
   std::vector<std::vector<int64_t>> context_;  // per feature but user_id: by index - 1
-  std::vector<int64_t> lengths_;      // by index - 1
+  std::vector<int64_t> lengths_;               // by index - 1
   std::vector<Shard> shards_;
   std::set<std::string> vocabulary_files_;
   HistoryCounts counts_;
@@ -468,8 +494,9 @@ void check_output(const PreprocessOptions& options) {
   if (!options.force) {
     throw_error<UsageError>("{} exists: choose another --output, or replace it with --force", name);
   }
-  const bool replaceable = fs::is_directory(options.output) &&
-                           (fs::is_empty(options.output) || fs::exists(options.output / "manifest.json"));
+  const bool replaceable =
+      fs::is_directory(options.output) &&
+      (fs::is_empty(options.output) || fs::exists(options.output / "manifest.json"));
   if (!replaceable) {
     throw_error<UsageError>("{} is not a dataset directory: --force replaces nothing else", name);
   }

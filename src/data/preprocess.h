@@ -18,10 +18,10 @@ enum class Join { inner, outer };
 struct PreprocessOptions {
   IngestOptions ingest;
   std::filesystem::path output;
-  bool force = false;              // replace an existing dataset
+  bool force = false;                       // replace an existing dataset
   int64_t memory_limit = int64_t{1} << 30;  // bytes for events; the vocabularies come on top
-  Join join = Join::inner;         // of log files, where the format's published rule joins them
-  bool deduplicate = false;        // drop events equal to an earlier one in user, item, action and time
+  Join join = Join::inner;   // of log files, where the format's published rule joins them
+  bool deduplicate = false;  // drop events equal to an earlier one in user, item, action and time
   int64_t min_user_events = 1, min_item_events = 1;
 };
 
@@ -31,7 +31,8 @@ struct PreprocessResult {
   std::vector<std::string> bad_examples;
 };
 
-// Throws UsageError (output exists), DataError (input), IoError (disk). Nothing is left behind then.
+// Throws UsageError (output exists), DataError (input), IoError (disk). Nothing is left behind
+// then.
 PreprocessResult preprocess(const DatasetFormat& format, const PreprocessOptions& options);
 
 }  // namespace seqfuse::data

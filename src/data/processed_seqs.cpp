@@ -38,9 +38,10 @@ std::string csv_field(std::string_view text) {
 std::string list_element(const std::string& id) {
   if (parse_canonical_int64(id)) return id;
   if (id.find_first_of(",\"[]") != std::string::npos) {
-    throw_error<DataError>("item id '{}' holds a comma, quote or bracket: it cannot stand in a list of "
-                           "processed_seqs.csv",
-                           id);
+    throw_error<DataError>(
+        "item id '{}' holds a comma, quote or bracket: it cannot stand in a list of "
+        "processed_seqs.csv",
+        id);
   }
   return "\"\"" + id + "\"\"";
 }
@@ -67,7 +68,8 @@ void write_processed_seqs(const Dataset& dataset, const std::filesystem::path& f
     row = csv_field(dataset.user_id(user));
     for (size_t f = 0; f < manifest.context.size(); ++f) {
       if (manifest.context[f].name == "user_id") continue;
-      fmt::format_to(std::back_inserter(row), ",{}", dataset.context(static_cast<int64_t>(f), user));
+      fmt::format_to(std::back_inserter(row), ",{}",
+                     dataset.context(static_cast<int64_t>(f), user));
     }
     const auto add_list = [&](std::span<const int64_t> values, const auto& text) {
       row += ",\"[";

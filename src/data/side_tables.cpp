@@ -16,9 +16,8 @@ std::vector<std::string> take_header(std::string_view& text, const TableFormat& 
   if (rows.next()) {
     for (const std::string_view field : rows.fields()) names.emplace_back(trim(field));
   }
-  text.remove_prefix(std::min(text.size(), text.find('\n') == std::string_view::npos
-                                               ? text.size()
-                                               : text.find('\n') + 1));
+  text.remove_prefix(std::min(
+      text.size(), text.find('\n') == std::string_view::npos ? text.size() : text.find('\n') + 1));
   return names;
 }
 

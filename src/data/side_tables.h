@@ -10,7 +10,8 @@
 
 namespace seqfuse::data {
 
-// The names of a table's columns; its first row if the format names none. Takes that row out of text.
+// The names of a table's columns; its first row if the format names none. Takes that row out of
+// text.
 std::vector<std::string> take_header(std::string_view& text, const TableFormat& format);
 
 // Where a named column is. Throws DataError with the names there are and the nearest.

@@ -49,8 +49,8 @@ bool TextChunks::next(TextChunk& chunk) {
     if (cut > 0) break;
     if (!more) return false;
     if (pending_.size() > kLongestRow) {
-      throw_error<DataError>("{}:{}: a row is longer than {} MiB: is this a text file of rows?", name_,
-                             line_, kLongestRow >> 20);
+      throw_error<DataError>("{}:{}: a row is longer than {} MiB: is this a text file of rows?",
+                             name_, line_, kLongestRow >> 20);
     }
   }
   std::string rest = pending_.substr(cut);

@@ -25,7 +25,7 @@ class TextChunks {
   // False at the end. Throws DataError when a row is longer than 256 MiB.
   bool next(TextChunk& chunk);
 
-  int64_t bytes() const { return bytes_; }               // read so far
+  int64_t bytes() const { return bytes_; }             // read so far
   std::string hash() const { return hasher_.text(); }  // of them
 
  private:

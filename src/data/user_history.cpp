@@ -22,7 +22,8 @@ void fill_blank_times(std::vector<Event>& events, HistoryCounts& counts) {
     const auto steps = static_cast<__int128>(end - begin + 1);
     for (size_t i = begin; i < end; ++i) {
       const auto step = static_cast<__int128>(i - begin + 1);
-      events[i].time = static_cast<int64_t>(before + (static_cast<__int128>(after) - before) * step / steps);
+      events[i].time =
+          static_cast<int64_t>(before + (static_cast<__int128>(after) - before) * step / steps);
     }
     begin = end;
   }
@@ -38,7 +39,8 @@ void drop_duplicates(std::vector<Event>& events, HistoryCounts& counts) {
 
 }  // namespace
 
-void make_history(std::vector<Event>& events, const HistoryOptions& options, HistoryCounts& counts) {
+void make_history(std::vector<Event>& events, const HistoryOptions& options,
+                  HistoryCounts& counts) {
   if (options.has_time) {
     if (options.keep_file_order) fill_blank_times(events, counts);
     int64_t backwards = 0;
