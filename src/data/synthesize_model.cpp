@@ -26,8 +26,7 @@ float spread(uint32_t word) {
 
 Catalogue::Catalogue(int64_t size, uint64_t seed) : size_(size), seed_(seed) {
   for (int topic = 0; topic < kTopics; ++topic) {
-    const int64_t count = (size - topic + kTopics - 1) / kTopics;
-    log_count_[topic] = std::log(static_cast<double>(count + 1));
+    log_count_[topic] = std::log(static_cast<double>(count_of(topic) + 1));
   }
   multiplier_ = std::max<int64_t>(1, static_cast<int64_t>(0.618 * static_cast<double>(size)));
   while (std::gcd(multiplier_, size) != 1) ++multiplier_;
@@ -45,8 +44,15 @@ int64_t Catalogue::draw(int topic, double u) const {
   // Log-uniform ranks: P(rank) = log((rank + 2) / (rank + 1)) / log(count + 1), Zipf with
   // exponent 1.
   const auto rank = static_cast<int64_t>(std::exp(u * log_count_[topic])) - 1;
-  const int64_t count = (size_ - topic + kTopics - 1) / kTopics;
-  return std::clamp<int64_t>(rank, 0, count - 1) * kTopics + topic;
+  return std::clamp<int64_t>(rank, 0, count_of(topic) - 1) * kTopics + topic;
+}
+
+int64_t Catalogue::draw_evenly(int topic, double u) const {
+  return static_cast<int64_t>(u * static_cast<double>(count_of(topic))) * kTopics + topic;
+}
+
+int64_t Catalogue::count_of(int topic) const {
+  return (size_ - topic + kTopics - 1) / kTopics;
 }
 
 int64_t Catalogue::successor(int64_t index, uint32_t branch) const {
@@ -151,12 +157,15 @@ int64_t UserProcess::draw_item(bool& follows) {
       return item;
     }
   }
+  // Who has seen a topic's favourites looks at all of it; who has seen nearly everything takes what
+  // is left.
   int64_t item = 0;
-  for (int attempt = 0; attempt < 8; ++attempt) {
-    item = catalogue_.draw(draw_topic(), unit(random_()));
+  for (int attempt = 0; attempt < 16; ++attempt) {
+    const int topic = draw_topic();
+    const double u = unit(random_());
+    item = attempt < 8 ? catalogue_.draw(topic, u) : catalogue_.draw_evenly(topic, u);
     if (see(item)) return item;
   }
-  // The favourites are all seen: the next one that is not.
   do item = (item + 1) % catalogue_.size();
   while (!see(item));
   return item;

@@ -54,6 +54,7 @@ class Catalogue {
   Item item(int64_t index) const;
   // The item of the topic at quantile u in [0, 1) of its popularity.
   int64_t draw(int topic, double u) const;
+  int64_t draw_evenly(int topic, double u) const;  // regardless of popularity
   // Items that tend to follow: branch in [0, 3), of the same topic.
   int64_t successor(int64_t index, uint32_t branch) const;
   // Position of the item in the data set's numbering: a permutation of [0, size), so that numbers
@@ -61,6 +62,8 @@ class Catalogue {
   int64_t number(int64_t index) const;
 
  private:
+  int64_t count_of(int topic) const;  // items of the topic
+
   int64_t size_, multiplier_;
   uint64_t seed_;
   std::array<double, kTopics> log_count_;  // log(items of the topic + 1)
