@@ -2,6 +2,7 @@
 // codes.
 #include <dlfcn.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cstdio>
 #include <cstring>
@@ -10,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/cpu.h"
 #include "base/error.h"
 #include "base/names.h"
 #include "cli/build_info.h"
@@ -59,6 +61,17 @@ Verb load_from_engine(const char* symbol) {
   return reinterpret_cast<Verb>(address);
 }
 
+// Operators of a binary that was built for another processor would end in an illegal instruction.
+void check_cpu() {
+  const std::vector<std::string> missing = missing_features(this_cpu());
+  if (missing.empty()) return;
+  throw_error(
+      "this binary was built for a processor with {}, which this one lacks\n"
+      "  build it here with `make build`, or for any recent processor with "
+      "`cmake -DSEQFUSE_CPU_ARCH=x86-64-v3`",
+      fmt::join(missing, ", "));
+}
+
 // People type --dataset_name as often as --dataset-name: underscores in flag names become hyphens.
 std::string normalise_flag(std::string_view argument) {
   std::string result(argument);
@@ -86,6 +99,7 @@ int run(int argc, char** argv) {
     std::vector<char*> pointers;
     for (std::string& argument : arguments) pointers.push_back(argument.data());
     pointers.push_back(nullptr);
+    if (entry.verb != cmd_doctor) check_cpu();
     const Verb verb = entry.verb != nullptr ? entry.verb : load_from_engine(entry.symbol);
     return verb(static_cast<int>(arguments.size()), pointers.data());
   }

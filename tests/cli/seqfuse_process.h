@@ -1,0 +1,36 @@
+// Runs the built seqfuse, as people do.
+#pragma once
+
+#include <sys/wait.h>
+
+#include <array>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include "tests/temporary_directory.h"
+
+namespace seqfuse {
+
+struct Outcome {
+  int code = 0;
+  std::string out, err;  // standard output, standard error
+};
+
+inline Outcome run_seqfuse(const std::string& arguments) {
+  const TemporaryDirectory directory;
+  const std::string errors = (directory.path() / "stderr").string();
+  FILE* pipe = popen((SEQFUSE_BINARY " " + arguments + " 2>" + errors).c_str(), "r");
+  Outcome outcome;
+  std::array<char, 4096> buffer;
+  while (const size_t n = std::fread(buffer.data(), 1, buffer.size(), pipe)) {
+    outcome.out.append(buffer.data(), n);
+  }
+  outcome.code = WEXITSTATUS(pclose(pipe));
+  std::ifstream in(errors);
+  outcome.err.assign(std::istreambuf_iterator<char>(in), {});
+  return outcome;
+}
+
+}  // namespace seqfuse
