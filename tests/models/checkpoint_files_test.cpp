@@ -1,0 +1,260 @@
+// Checkpoints: what is written comes back, damage is named, failure leaves the older ones.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <csignal>
+#include <fstream>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "tests/temporary_directory.h"
+#include "training/checkpoint.h"
+#include "training/model_spec_json.h"
+#include "training/run_directory.h"
+#include "training/weights.h"
+
+namespace seqfuse::training {
+namespace {
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+Checkpoint example(int64_t step) {
+  torch::manual_seed(step);
+  Checkpoint checkpoint{.step = step};
+  checkpoint.dense = {{"w", torch::randn({3, 4})}, {"b", torch::randn({4}, torch::kDouble)}};
+  checkpoint.tables = {{"item", torch::randn({7, 2})}, {"user_id", torch::randn({5, 2})}};
+  checkpoint.optimizer = {{"w.exp_avg", torch::randn({3, 4})}, {"step", torch::tensor(step)}};
+  checkpoint.state = {{"epoch", 3}, {"loss", 0.1}};
+  return checkpoint;
+}
+
+void expect_equal(const TensorMap& a, const TensorMap& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (const auto& [name, tensor] : a) {
+    EXPECT_EQ(tensor.dtype(), b.at(name).dtype()) << name;
+    EXPECT_TRUE(tensor.equal(b.at(name))) << name;
+  }
+}
+
+std::string data_error(const fs::path& directory) {
+  try {
+    load_checkpoint(directory);
+  } catch (const DataError& error) {
+    return error.what();
+  }
+  return "no DataError";
+}
+
+TEST(Safetensors, EveryDtypeAndShapeComesBack) {
+  const TemporaryDirectory directory;
+  const fs::path file = directory.path() / "x.safetensors";
+  const TensorMap tensors = {{"f64", torch::randn({2, 3}, torch::kDouble)},
+                             {"f32", torch::randn({5})},
+                             {"f16", torch::randn({3}).to(torch::kHalf)},
+                             {"bf16", torch::randn({3}).to(torch::kBFloat16)},
+                             {"i64", torch::arange(4)},
+                             {"i32", torch::arange(4, torch::kInt)},
+                             {"i16", torch::arange(3, torch::kShort)},
+                             {"i8", torch::arange(3, torch::kChar)},
+                             {"u8", torch::arange(3, torch::kByte)},
+                             {"bool", torch::ones({3}, torch::kBool)},
+                             {"scalar", torch::tensor(2.5)},
+                             {"empty", torch::empty({0, 4})},
+                             {"transposed", torch::randn({3, 4}).t()}};
+  save_safetensors(file, tensors, {{"format", "pt"}});
+  expect_equal(tensors, load_safetensors(file));
+}
+
+TEST(Safetensors, FullDiskIsAnIoError) {
+  if (!fs::exists("/dev/full")) GTEST_SKIP() << "no /dev/full";
+  EXPECT_THROW(save_safetensors("/dev/full", {{"w", torch::ones({1000})}}), IoError);
+}
+
+TEST(Safetensors, EveryTruncationIsADataError) {
+  const TemporaryDirectory directory;
+  const fs::path file = directory.path() / "x.safetensors", cut = directory.path() / "cut";
+  save_safetensors(file, {{"w", torch::ones({3})}, {"b", torch::ones({2}, torch::kDouble)}});
+  const std::string content = read_file(file);
+  for (size_t length = 0; length < content.size(); ++length) {
+    write_file_atomically(cut, content.substr(0, length));
+    EXPECT_THROW(load_safetensors(cut), DataError) << length << " bytes";
+  }
+}
+
+TEST(Checkpoint, ComesBackWhole) {
+  const TemporaryDirectory run;
+  save_checkpoint(run.path(), example(12), 3);
+  const auto newest = newest_checkpoint(run.path());
+  ASSERT_TRUE(newest);
+  EXPECT_EQ(newest->filename(), "step_12");
+  const Checkpoint wanted = example(12), found = load_checkpoint(*newest);
+  EXPECT_EQ(found.step, 12);
+  EXPECT_EQ(found.state, wanted.state);
+  expect_equal(wanted.dense, found.dense);
+  expect_equal(wanted.tables, found.tables);
+  expect_equal(wanted.optimizer, found.optimizer);
+}
+
+TEST(Checkpoint, KeepsTheNewest) {
+  const TemporaryDirectory run;
+  for (const int64_t step : {1, 2, 10, 9}) save_checkpoint(run.path(), example(step), 2);
+  EXPECT_TRUE(fs::exists(run.path() / "checkpoints/step_9"));
+  EXPECT_TRUE(fs::exists(run.path() / "checkpoints/step_10"));
+  EXPECT_FALSE(fs::exists(run.path() / "checkpoints/step_2"));
+  EXPECT_EQ(newest_checkpoint(run.path())->filename(), "step_10");
+}
+
+TEST(Checkpoint, AnUnfinishedOneIsNotTheNewest) {
+  const TemporaryDirectory run;
+  EXPECT_FALSE(newest_checkpoint(run.path()));
+  save_checkpoint(run.path(), example(1), 3);
+  fs::create_directories(run.path() / "checkpoints/step_2");
+  fs::create_directories(run.path() / "checkpoints/step_3.tmp-99");
+  EXPECT_EQ(newest_checkpoint(run.path())->filename(), "step_1");
+  save_checkpoint(run.path(), example(4), 3);
+  EXPECT_FALSE(fs::exists(run.path() / "checkpoints/step_3.tmp-99"));
+}
+
+TEST(Checkpoint, AFlippedByteInAnyFileNamesTheFile) {
+  const TemporaryDirectory run;
+  const fs::path step = run.path() / "checkpoints/step_5";
+  for (const char* name : {"dense.safetensors", "optimizer.safetensors", "tables/item.safetensors",
+                           "tables/user_id.safetensors", "state.json"}) {
+    save_checkpoint(run.path(), example(5), 3);
+    std::string content = read_file(step / name);
+    content[content.size() / 2] = static_cast<char>(content[content.size() / 2] ^ 1);
+    write_file_atomically(step / name, content);
+    EXPECT_THAT(data_error(step), HasSubstr(name));
+  }
+}
+
+TEST(Checkpoint, MissingAndTruncatedFilesAreNamed) {
+  const TemporaryDirectory run;
+  const fs::path step = run.path() / "checkpoints/step_5";
+  for (const char* name : {"dense.safetensors", "tables/item.safetensors", "state.json"}) {
+    save_checkpoint(run.path(), example(5), 3);
+    fs::resize_file(step / name, fs::file_size(step / name) - 1);
+    if (std::string(name) != "state.json") {  // whose last byte is only a line's end
+      EXPECT_THAT(data_error(step), HasSubstr(name));
+    }
+    fs::remove(step / name);
+    EXPECT_THAT(data_error(step), HasSubstr(name));
+  }
+}
+
+TEST(Checkpoint, AFailedSaveLeavesTheOlderOnes) {
+  const TemporaryDirectory run;
+  save_checkpoint(run.path(), example(1), 1);
+  Checkpoint large = example(2);
+  large.dense["large"] = torch::ones({1 << 16});
+  // No file may grow past 64 KiB: what a full disk looks like to the writer.
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit small{.rlim_cur = 1 << 16, .rlim_max = before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  EXPECT_THROW(save_checkpoint(run.path(), large, 1), IoError);
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_EQ(std::distance(fs::directory_iterator(run.path() / "checkpoints"), {}), 1);
+  expect_equal(example(1).dense, load_checkpoint(*newest_checkpoint(run.path())).dense);
+}
+
+TEST(Checkpoint, AnotherFormatIsRefused) {
+  const TemporaryDirectory run;
+  EXPECT_THAT(data_error(run.path() / "nothing"), HasSubstr("state.json"));
+  write_file_atomically(run.path() / "state.json", "{\"format\": 99}");
+  EXPECT_THAT(data_error(run.path()), HasSubstr("state.json"));
+}
+
+struct Net : torch::nn::Module {
+  explicit Net(int64_t rows, bool extra = false) {
+    tables = register_module("tables", std::make_shared<torch::nn::Module>());
+    item = tables->register_parameter("item", torch::randn({rows, 2}));
+    weight = register_parameter("weight", torch::randn({2, 2}));
+    if (extra) register_parameter("bias", torch::randn({2}));
+  }
+  std::shared_ptr<torch::nn::Module> tables;
+  torch::Tensor item, weight;
+};
+
+TEST(Weights, TablesAreApartAndComeBack) {
+  const Net source(5);
+  Checkpoint checkpoint;
+  collect_weights(source, checkpoint);
+  EXPECT_EQ(checkpoint.tables.size(), 1U);
+  EXPECT_TRUE(checkpoint.tables.contains("item"));
+  EXPECT_TRUE(checkpoint.dense.contains("weight"));
+  Net copy(5);
+  load_weights(copy, checkpoint);
+  EXPECT_TRUE(copy.item.equal(source.item));
+  EXPECT_TRUE(copy.weight.equal(source.weight));
+}
+
+TEST(Weights, AnotherArchitectureOrVocabularyIsRefused) {
+  Checkpoint checkpoint;
+  collect_weights(Net(5), checkpoint);
+  Net larger(6), more(5, true);
+  EXPECT_THROW(load_weights(larger, checkpoint), DataError);
+  EXPECT_THROW(load_weights(more, checkpoint), DataError);
+  Checkpoint with_bias;
+  collect_weights(more, with_bias);
+  Net fewer(5);
+  EXPECT_THROW(load_weights(fewer, with_bias), DataError);
+}
+
+TEST(ModelSpecJson, ComesBackAndNamesWhatIsMissing) {
+  models::ModelSpec spec;
+  spec.task = models::Task::ranking;
+  spec.network.num_layers = 3;
+  spec.network.hidden_dropout = 0.1;
+  spec.network.embedding_backend = "x";
+  spec.ranking.prediction_head_arch = {512, 8};
+  spec.ranking.label_threshold = 4;
+  spec.retrieval.eval_metrics = {"HR@3"};
+  spec.scaling_seqlen = 441;
+  spec.context = {{"user_id", 10}, {"sex", 3}};
+  spec.dataset_hash = "xxh3:1";
+  const nlohmann::json object = to_json(spec);
+  EXPECT_EQ(to_json(spec_from_json(object)), object);
+  for (const auto& [name, value] : object.items()) {
+    nlohmann::json without = object;
+    without.erase(name);
+    EXPECT_THROW(spec_from_json(without), DataError) << name;
+  }
+}
+
+TEST(RunDirectory, MetricsAreCutToTheStepOfTheCheckpoint) {
+  const TemporaryDirectory parent;
+  const fs::path path = parent.path() / "run";
+  const RunInfo info{
+      .task = "retrieval", .dataset_path = "/d", .dataset_hash = "h", .seed = 5, .version = "1"};
+  RunDirectory run = RunDirectory::create(path, info, "A.b = 1\n", false);
+  for (int step = 1; step <= 4; ++step) run.append_metrics({{"step", step}, {"loss", 1.0 / step}});
+  std::ofstream(run.metrics_file(), std::ios::app) << "{\"step\": 5, \"lo";  // cut off by a crash
+  RunDirectory again = RunDirectory::open(path);
+  EXPECT_EQ(again.info().seed, 5U);
+  EXPECT_EQ(again.info().task, "retrieval");
+  again.truncate_metrics_after(2);
+  EXPECT_EQ(read_file(again.metrics_file()),
+            "{\"loss\":1.0,\"step\":1}\n{\"loss\":0.5,\"step\":2}\n");
+}
+
+TEST(RunDirectory, DoesNotOverwrite) {
+  const TemporaryDirectory parent;
+  const fs::path path = parent.path() / "run";
+  RunDirectory::create(path, {}, "", false);
+  EXPECT_THROW(RunDirectory::create(path, {}, "", false), UsageError);
+  write_file_atomically(path / "old", "x");
+  RunDirectory::create(path, {}, "", true);
+  EXPECT_FALSE(fs::exists(path / "old"));
+  // Not a run: never removed, even with force.
+  write_file_atomically(parent.path() / "precious", "x");
+  EXPECT_THROW(RunDirectory::create(parent.path(), {}, "", true), UsageError);
+  EXPECT_TRUE(fs::exists(parent.path() / "precious"));
+  EXPECT_THROW(RunDirectory::open(parent.path()), DataError);
+}
+
+}  // namespace
+}  // namespace seqfuse::training

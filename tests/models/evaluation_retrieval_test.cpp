@@ -1,0 +1,144 @@
+// Ranks over the catalogue and the metrics made of them, against brute force.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <set>
+
+#include "base/error.h"
+#include "base/random.h"
+#include "tests/models/fake_models.h"
+#include "tests/unit/memory_dataset.h"
+#include "training/evaluation.h"
+#include "training/evaluation_catalogue.h"
+#include "training/retrieval_metrics.h"
+
+namespace seqfuse::training {
+namespace {
+
+using data::MemoryDataset;
+
+struct Problem {
+  torch::Tensor queries, rows;
+  std::vector<int64_t> targets;
+  std::vector<std::vector<int64_t>> excluded;
+};
+
+// Rows hold small integers, so that scores are exact and ties are common.
+Problem random_problem(int64_t users, int64_t items, torch::ScalarType dtype, uint64_t seed) {
+  torch::manual_seed(static_cast<int64_t>(seed));
+  Random random(seed);
+  Problem problem{torch::randint(-3, 4, {users, 6}, dtype),
+                  torch::randint(-3, 4, {items + 1, 6}, dtype),
+                  {},
+                  {}};
+  for (int64_t b = 0; b < users; ++b) {
+    problem.targets.push_back(1 + static_cast<int64_t>(random.below(items)));
+    std::set<int64_t> excluded;
+    for (int i = 0; i < 20; ++i) excluded.insert(1 + static_cast<int64_t>(random.below(items)));
+    problem.excluded.emplace_back(excluded.begin(), excluded.end());
+  }
+  return problem;
+}
+
+int64_t brute_force_rank(const Problem& problem, int64_t b) {
+  const auto scores = problem.rows.to(torch::kDouble).mv(problem.queries[b].to(torch::kDouble));
+  const double target = scores[problem.targets[b]].item<double>();
+  int64_t rank = 1;
+  for (int64_t item = 1; item < problem.rows.size(0); ++item) {
+    const bool left_out = std::ranges::binary_search(problem.excluded[b], item);
+    if (item != problem.targets[b] && !left_out) rank += scores[item].item<double>() >= target;
+  }
+  return rank;
+}
+
+TEST(CatalogueRanks, EqualBruteForceWithTiesAndSeenItemsAcrossTiles) {
+  for (const auto dtype : {torch::kFloat, torch::kDouble}) {
+    for (const int64_t items : {1, 50, 4096, 4097, 9000}) {
+      const Problem problem = random_problem(5, items, dtype, 7);
+      const auto ranks =
+          CatalogueRanks(problem.rows).ranks(problem.queries, problem.targets, problem.excluded);
+      for (int64_t b = 0; b < 5; ++b) {
+        EXPECT_EQ(ranks[b], brute_force_rank(problem, b)) << items << " items, query " << b;
+      }
+    }
+  }
+}
+
+TEST(CatalogueRanks, EqualRowsTieWhateverTheirPlaceInATile) {
+  torch::manual_seed(1);
+  const torch::Tensor rows = torch::randn({1, 50}).repeat({10'001, 1});
+  const auto ranks =
+      CatalogueRanks(rows).ranks(torch::randn({3, 50}), std::vector<int64_t>{1, 4999, 10'000},
+                                 std::vector<std::vector<int64_t>>(3));
+  EXPECT_EQ(ranks, (std::vector<int64_t>{10'000, 10'000, 10'000}));
+}
+
+TEST(CatalogueRanks, NaNCountsAgainstTheModel) {
+  torch::Tensor rows = torch::randn({101, 8});
+  rows[50].fill_(std::numeric_limits<float>::quiet_NaN());
+  const torch::Tensor queries = torch::full({1, 8}, std::numeric_limits<float>::quiet_NaN());
+  EXPECT_GE(CatalogueRanks(rows).ranks(queries, std::vector<int64_t>{3}, {{}})[0], 100);
+}
+
+TEST(CatalogueRanks, UnknownTargetIsFoundByNobody) {
+  const torch::Tensor rows = torch::ones({11, 4});
+  EXPECT_EQ(CatalogueRanks(rows).ranks(torch::ones({1, 4}), std::vector<int64_t>{0}, {{}})[0], 11);
+}
+
+TEST(RetrievalMetrics, Definitions) {
+  RetrievalMetrics metrics({"HR@2", "NDCG@2", "MRR"});
+  for (const int64_t rank : {1, 2, 3, 10}) metrics.add(rank);
+  const Metrics values = metrics.compute();
+  EXPECT_EQ(values[0].first, "HR@2");
+  EXPECT_DOUBLE_EQ(values[0].second, 0.5);
+  EXPECT_DOUBLE_EQ(values[1].second, (1 + 1 / std::log2(3.0)) / 4);
+  EXPECT_DOUBLE_EQ(values[2].second, (1 + 0.5 + 1.0 / 3 + 0.1) / 4);
+}
+
+TEST(RetrievalMetrics, UnknownNamesAreRefused) {
+  for (const char* name : {"HR", "HR@", "HR@0", "HR@-1", "HR@10x", "AUC", "", "mrr"}) {
+    EXPECT_THROW(RetrievalMetrics({name}), UsageError) << name;
+  }
+}
+
+// Two users; user 0's target is item 3, user 1's item 1. One dimension: scores are the items' rows.
+struct TwoUsers {
+  MemoryDataset dataset{{{.items = {1, 2, 3}, .actions = {}, .timestamps = {}, .context = {}},
+                         {.items = {2, 4, 1}, .actions = {}, .timestamps = {}, .context = {}}}};
+  std::vector<data::Sample> samples{{.user = 0, .begin = 1, .end = 3, .num_candidates = 1},
+                                    {.user = 1, .begin = 1, .end = 3, .num_candidates = 1}};
+  torch::Tensor rows = torch::tensor({0.F, 9.F, 8.F, 7.F, 6.F}).view({5, 1});
+
+  Metrics evaluate(bool filter_seen, int64_t max_batches = -1) {
+    models::ModelSpec spec;
+    spec.retrieval.eval_metrics = {"MRR"};
+    spec.retrieval.filter_seen = filter_seen;
+    models::FakeRetrievalModel model(spec, torch::ones({2, 1}), rows);
+    model.train();
+    const Metrics metrics =
+        evaluate_retrieval(model, dataset, samples, {.batch_size = 1, .max_batches = max_batches});
+    EXPECT_TRUE(model.is_training());
+    return metrics;
+  }
+};
+
+TEST(EvaluateRetrieval, LeavesOutItemsSeenBeforeTheWindowToo) {
+  // Target 3 (score 7) is behind items 1 and 2, both seen, item 1 before the window.
+  EXPECT_DOUBLE_EQ(TwoUsers().evaluate(true)[0].second, (1.0 + 1.0) / 2);
+  EXPECT_DOUBLE_EQ(TwoUsers().evaluate(false)[0].second, (1.0 / 3 + 1.0) / 2);
+}
+
+TEST(EvaluateRetrieval, MaxBatchesLimitsTheUsers) {
+  EXPECT_DOUBLE_EQ(TwoUsers().evaluate(false, 1)[0].second, 1.0 / 3);
+}
+
+TEST(EvaluateRetrieval, NoWindowsGiveNaN) {
+  TwoUsers users;
+  users.samples.clear();
+  EXPECT_TRUE(std::isnan(users.evaluate(true)[0].second));
+}
+
+}  // namespace
+}  // namespace seqfuse::training
