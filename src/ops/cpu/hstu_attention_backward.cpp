@@ -188,10 +188,10 @@ class HeadGradient {
         bias_.template buckets<kLd>(buckets, i, j);
         bias_.template add_by_time<kLd>(weights, buckets);
       }
-      for (int l = 0; l < kLd; ++l) {
-        const T gate = sigmoid(weights[l]);
-        weights[l] *= gate;
-        ds[l] *= gate + weights[l] * (T(1) - gate);
+      for (int l = 0; l < kLd; l += kW) {
+        const Vector<T> score = load(weights + l), gate = sigmoid(score), weight = score * gate;
+        store(weights + l, weight);
+        store(ds + l, load(ds + l) * (gate + weight * (T(1) - gate)));
       }
       if (!strip.sees_fully(segment, j)) {
         strip.template mask<kLd>(weights, segment.vec, j);

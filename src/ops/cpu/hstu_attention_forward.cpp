@@ -53,7 +53,7 @@ void weigh(T* scores, const Strip<T>& strip, const Segment& segment, const Relat
       bias.template buckets<kWidth>(buckets, i, j);
       bias.template add_by_time<kWidth>(scores, buckets);
     }
-    for (int l = 0; l < kWidth; ++l) scores[l] = silu(scores[l]);
+    for (int l = 0; l < kWidth; l += kLanes<T>) store(scores + l, silu(load(scores + l)));
     if (!strip.sees_fully(segment, j)) strip.template mask<kWidth>(scores, segment.vec, j);
   }
 }
