@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <numeric>
 
 #include "base/random.h"
 #include "ops/cpu/hstu_attention_mask.h"
