@@ -35,13 +35,13 @@ constexpr double kProfileEnterRate = 0.3;
 // intercept, taste, second taste, appeal, polish, generous, sociable,
 // {active degree, follows, fans, friends, registration}
 constexpr Mixtures kMixtures = {{
-    {-1.9F, 1.5F, .4F, .4F, 0, .4F, 0, {.6F, .2F, 0, 0, -.3F}},         // is_click
+    {-2.2F, 1.8F, .4F, .4F, 0, .3F, 0, {.8F, .3F, 0, 0, -.4F}},         // is_click
     {-4.6F, 1.7F, .6F, .3F, .3F, .5F, 0, {.3F, .4F, 0, .4F, 0}},        // is_like
     {-4.6F, 1.3F, .7F, 0, .4F, 0, .4F, {0, .9F, -.4F, 0, -.4F}},        // is_follow
     {-4.4F, 1.2F, .3F, 0, .4F, 0, .7F, {.3F, 0, .5F, .8F, 0}},          // is_comment
     {-5.0F, 1.4F, .3F, .3F, -.3F, 0, .5F, {0, 0, .6F, .8F, -.3F}},      // is_forward
-    {-2.0F, -1.6F, -.4F, -.4F, .3F, -.3F, 0, {-.5F, -.3F, 0, 0, .6F}},  // is_hate
-    {-0.3F, 1.3F, .5F, 0, .4F, .4F, 0, {.3F, 0, 0, -.3F, .6F}},         // long_view, if clicked
+    {-2.0F, -1.7F, -.4F, -.4F, .3F, -.3F, 0, {-.6F, -.3F, 0, 0, .7F}},  // is_hate
+    {-0.3F, 1.4F, .4F, 0, .4F, .3F, 0, {.4F, 0, 0, -.3F, .7F}},         // long_view, if clicked
 }};
 
 struct Variant {

@@ -16,7 +16,7 @@
 
 namespace seqfuse::data::synthetic {
 
-inline constexpr int kTopics = 16;
+inline constexpr int kTopics = 12;
 inline constexpr int kContexts = 5;  // features of a user; unused ones are 0
 inline constexpr int kLabels = 7;    // that can be learnt
 

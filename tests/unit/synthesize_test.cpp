@@ -308,8 +308,9 @@ TEST_F(SynthesizeTest, TastesShowInTheSequence) {
   }
   std::vector<std::pair<double, int>> scored;
   for (const Row& row : rows_of(out() / "data/log_standard_4_22_to_5_08_1k.csv")) {
-    scored.emplace_back((seen[{row.user, topic_of[row.video]}] + 1) / (events[row.user] + 16),
-                        row.label(0));
+    scored.emplace_back(
+        (seen[{row.user, topic_of[row.video]}] + 1) / (events[row.user] + synthetic::kTopics),
+        row.label(0));
   }
   EXPECT_GT(auc(scored), 0.68);
 }
