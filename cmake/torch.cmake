@@ -28,6 +28,13 @@ add_library(seqfuse_torch_pch OBJECT ${CMAKE_BINARY_DIR}/torch_pch.cpp)
 target_link_libraries(seqfuse_torch_pch PUBLIC seqfuse_options seqfuse_fmt seqfuse_torch)
 target_precompile_headers(seqfuse_torch_pch PRIVATE <torch/torch.h>)
 
+# Gives a target the precompiled header. Executables would be compiled with -fPIE, for which a header
+# compiled with -fPIC is not valid: they take -fPIC too.
+function(seqfuse_use_torch_pch target)
+  target_precompile_headers(${target} REUSE_FROM seqfuse_torch_pch)
+  target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-fPIC>)
+endfunction()
+
 # seqfuse_torch_layer(name [libraries...]): like seqfuse_layer, with torch and the precompiled header.
 function(seqfuse_torch_layer name)
   seqfuse_layer(${name} seqfuse_torch ${ARGN})
