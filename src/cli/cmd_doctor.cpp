@@ -33,7 +33,9 @@ struct Report {
 
   void add(std::string_view section, const std::string& key, const nlohmann::json& value,
            const std::string& text) {
-    facts[std::string(section)][key] = value;
+    std::string field = key;
+    std::replace(field.begin(), field.end(), ' ', '_');
+    facts[std::string(section)][field] = value;
     lines.push_back(fmt::format("{:<8} {:<13} {}", section, key, text));
   }
 };

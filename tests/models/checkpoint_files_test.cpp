@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/hash.h"
 #include "tests/temporary_directory.h"
 #include "training/checkpoint.h"
 #include "training/model_spec_json.h"
@@ -164,8 +165,10 @@ TEST(Checkpoint, AFailedSaveLeavesTheOlderOnes) {
 TEST(Checkpoint, AnotherFormatIsRefused) {
   const TemporaryDirectory run;
   EXPECT_THAT(data_error(run.path() / "nothing"), HasSubstr("state.json"));
-  write_file_atomically(run.path() / "state.json", "{\"format\": 99}");
-  EXPECT_THAT(data_error(run.path()), HasSubstr("state.json"));
+  nlohmann::json state = {{"format", 99}};
+  state["checksum"] = hash_text(state.dump());
+  write_file_atomically(run.path() / "state.json", state.dump());
+  EXPECT_THAT(data_error(run.path()), HasSubstr("format 99"));
 }
 
 struct Net : torch::nn::Module {

@@ -93,19 +93,20 @@ TEST(EvaluateRanking, TasksAreBitsOfTheAction) {
 
 TEST(EvaluateRanking, ClassesAreComparedOneAgainstTheRest) {
   const MemoryDataset dataset = one_user({0, 1, 2, 2});
-  models::FakeRankingModel model(ranking_spec(3, 1, {"AUC", "ACC", "NE"}),
-                                 [](int64_t, int64_t item) {
-                                   std::vector<float> logits(3, 0.F);
-                                   logits[item == 4 ? 0 : item - 1] = 3.F;  // wrong for item 4
-                                   return logits;
-                                 });
+  models::FakeRankingModel model(
+      ranking_spec(3, 1, {"AUC", "ACC", "NE"}), [](int64_t, int64_t item) {
+        std::vector<float> logits(3, 0.F);
+        logits[item == 4 ? 0 : item - 1] = item == 4 ? 5.F : 3.F;  // wrong for item 4
+        return logits;
+      });
   const Metrics metrics = evaluate_ranking(model, dataset, kOneWindow, {.batch_size = 4});
   ASSERT_EQ(metrics.size(), 3U);
-  // Class 0: one tie of three pairs. Class 1: all in order. Class 2: a tie in two of four pairs.
-  EXPECT_NEAR(metrics[0].second, (2.5 / 3 + 1 + 0.75) / 3, 1e-12);
+  // Class 0: item 4 is wrongly above. Class 1: all in order. Class 2: item 4 is wrongly below.
+  EXPECT_NEAR(metrics[0].second, (2.0 / 3 + 1 + 0.5) / 3, 1e-12);
   EXPECT_DOUBLE_EQ(metrics[1].second, 0.75);
-  const double z = std::log(std::exp(3.0) + 2), entropy = 0.5 * std::log(4.0) + 0.5 * std::log(2.0);
-  EXPECT_NEAR(metrics[2].second, (3 * (z - 3) + z) / 4 / entropy, 1e-6);
+  const double z = std::log(std::exp(3.0) + 2), wrong = std::log(std::exp(5.0) + 2);
+  const double entropy = 0.5 * std::log(4.0) + 0.5 * std::log(2.0);
+  EXPECT_NEAR(metrics[2].second, (3 * (z - 3) + wrong) / 4 / entropy, 1e-6);
 }
 
 TEST(EvaluateRanking, LogitsThatAreNotFiniteAreAnError) {
@@ -134,9 +135,9 @@ TEST(MetricsTable, MarksTheBestAndAligns) {
        {"popularity", {{"HR@10", 0.1}, {"NE", std::numeric_limits<double>::quiet_NaN()}}},
        {"other", {{"HR@10", 0.3}, {"NE", 0.9}}}});
   EXPECT_EQ(table,
-            "              HR@10       NE\n"
+            "             HR@10       NE\n"
             "model       0.3000*  0.8000*\n"
-            "popularity  0.1000         -\n"
+            "popularity  0.1000        -\n"
             "other       0.3000*  0.9000\n"
             "* best\n");
 }
