@@ -1,0 +1,227 @@
+// Random problems for HSTU attention: their results by the operator, by plain PyTorch and by the
+// oracle.
+#pragma once
+
+#include <fmt/format.h>
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "base/random.h"
+#include "ops/torch/ops.h"
+#include "tests/ops/op_test.h"
+#include "tests/oracles/hstu_attention.h"
+
+namespace seqfuse::test {
+
+using ops::HstuAttentionOptions;
+
+inline Tensor integers(const std::vector<int64_t>& values) {
+  return at::tensor(values, at::kLong);
+}
+
+inline Tensor offsets_of(const std::vector<int64_t>& lengths) {
+  std::vector<int64_t> offsets{0};
+  for (const int64_t length : lengths) offsets.push_back(offsets.back() + length);
+  return integers(offsets);
+}
+
+inline std::vector<double> doubles(const Tensor& tensor) {
+  const Tensor flat = tensor.to(at::kDouble).contiguous();
+  return {flat.const_data_ptr<double>(), flat.const_data_ptr<double>() + flat.numel()};
+}
+
+inline std::vector<int64_t> values_of(const Tensor& tensor) {
+  return {tensor.const_data_ptr<int64_t>(), tensor.const_data_ptr<int64_t>() + tensor.numel()};
+}
+
+// What a test varies.
+struct Setting {
+  int64_t heads = 2, head_dim = 5;
+  int64_t contexts = 0, targets = 0;  // at most, in each sequence
+  int64_t group_size = 1, window = 0, full_rows = 0;
+  bool causal = true, bias = false, fewer_queries = false;
+};
+
+inline std::string describe(const Setting& s) {
+  return fmt::format("H={} d={} contexts={} targets={} g={} w={} F={} causal={} bias={} delta_q={}",
+                     s.heads, s.head_dim, s.contexts, s.targets, s.group_size, s.window,
+                     s.full_rows, s.causal, s.bias, s.fewer_queries);
+}
+
+// Arguments in float64 (values exact in float32), with everything random that the setting leaves
+// open.
+struct Problem {
+  Tensor q, k, v, dout, q_offsets, k_offsets;
+  HstuAttentionOptions options;
+  std::vector<oracle::HstuAttentionMask> masks;
+
+  Problem(const std::vector<int64_t>& lengths, const Setting& s, uint64_t seed = 1) {
+    Random random_number(seed);
+    const auto up_to = [&](int64_t n) {
+      return static_cast<int64_t>(random_number.below(static_cast<uint64_t>(n) + 1));
+    };
+    std::vector<int64_t> queries = lengths, contexts, targets, times, requests;
+    for (size_t b = 0; b < lengths.size(); ++b) {
+      const int64_t n = lengths[b];
+      if (s.fewer_queries) queries[b] = up_to(n);
+      contexts.push_back(up_to(std::min(s.contexts, n)));
+      targets.push_back(up_to(std::min(s.targets, n - contexts.back())));
+      masks.push_back(
+          {n, contexts.back(), targets.back(), s.group_size, s.window, s.full_rows, s.causal});
+      int64_t now = 1'000'000'000 + up_to(1000);
+      for (int64_t i = 0; i < n; ++i) {
+        times.push_back(now);
+        now += up_to(9) == 0 ? up_to(100'000'000) - 1000 : up_to(40);  // at times backwards
+      }
+      requests.push_back(now);
+    }
+    at::manual_seed(seed);
+    q_offsets = offsets_of(queries);
+    k_offsets = offsets_of(lengths);
+    const auto rows = [&](const Tensor& offsets) {
+      return random({offsets[-1].item<int64_t>(), s.heads, s.head_dim}, at::kFloat).to(at::kDouble);
+    };
+    q = rows(q_offsets);
+    k = rows(k_offsets);
+    v = rows(k_offsets);
+    dout = rows(q_offsets);
+    options = {.alpha = s.bias ? 1.0 : 1 / std::sqrt(static_cast<double>(s.head_dim)),
+               .scaling_seqlen = 37,
+               .causal = s.causal,
+               .target_group_size = s.group_size,
+               .max_attn_len = s.window,
+               .min_full_attn_seq_len = s.full_rows,
+               .num_contexts = integers(contexts),
+               .num_targets = integers(targets)};
+    if (s.bias) {
+      const int64_t longest = *std::max_element(lengths.begin(), lengths.end());
+      options.position_bias = random({2 * (longest + 3) - 1}, at::kFloat).to(at::kDouble);
+      options.time_bias = random({50}, at::kFloat).to(at::kDouble);
+      options.timestamps = integers(times);
+      options.request_times = integers(requests);
+    }
+  }
+
+  oracle::HstuAttentionInput oracle_input() const {
+    oracle::HstuAttentionInput in{.heads = q.size(1),
+                                  .head_dim = q.size(2),
+                                  .q = doubles(q),
+                                  .k = doubles(k),
+                                  .v = doubles(v),
+                                  .dout = doubles(dout),
+                                  .q_offsets = values_of(q_offsets),
+                                  .k_offsets = values_of(k_offsets),
+                                  .masks = masks,
+                                  .alpha = options.alpha,
+                                  .scaling_seqlen = static_cast<double>(options.scaling_seqlen)};
+    if (options.position_bias) {
+      in.position_bias = doubles(*options.position_bias);
+      in.time_bias = doubles(*options.time_bias);
+      in.timestamps = values_of(*options.timestamps);
+      in.request_times = values_of(*options.request_times);
+    }
+    return in;
+  }
+};
+
+inline constexpr const char* kResultNames[] = {"out",        "dq", "dk", "dv", "d_position_bias",
+                                               "d_time_bias"};
+
+// out, dq, dk, dv and the gradients of the biases, from attention(q, k, v, options).
+template <class Attention>
+std::vector<Tensor> results(const Problem& problem, at::ScalarType type, Attention&& attention) {
+  const auto leaf = [&](const Tensor& t) { return t.to(type).detach().clone().requires_grad_(); };
+  std::vector<Tensor> leaves{leaf(problem.q), leaf(problem.k), leaf(problem.v)};
+  HstuAttentionOptions options = problem.options;
+  if (options.position_bias) {
+    leaves.push_back(leaf(*options.position_bias));
+    leaves.push_back(leaf(*options.time_bias));
+    options.position_bias = leaves[3];
+    options.time_bias = leaves[4];
+  }
+  const Tensor out = attention(leaves[0], leaves[1], leaves[2], options);
+  std::vector<Tensor> all{out.detach()};
+  for (Tensor& gradient : torch::autograd::grad({out}, leaves, {problem.dout.to(type)})) {
+    all.push_back(gradient);
+  }
+  return all;
+}
+
+inline std::vector<Tensor> ours(const Problem& problem, at::ScalarType type) {
+  return results(
+      problem, type,
+      [&](const Tensor& q, const Tensor& k, const Tensor& v, const HstuAttentionOptions& options) {
+        return ops::hstu_attention(q, k, v, problem.q_offsets, problem.k_offsets, options);
+      });
+}
+
+// The same computation in plain PyTorch, sequence by sequence with whole score matrices.
+inline std::vector<Tensor> plain(const Problem& problem, at::ScalarType type) {
+  return results(
+      problem, type,
+      [&](const Tensor& q, const Tensor& k, const Tensor& v, const HstuAttentionOptions& options) {
+        std::vector<Tensor> parts{q * 0};  // keeps every argument in the graph
+        Tensor out = q * 0 + (k.sum() + v.sum()) * 0;
+        for (size_t b = 0; b < problem.masks.size(); ++b) {
+          const int64_t q0 = problem.q_offsets[b].item<int64_t>();
+          const int64_t q1 = problem.q_offsets[b + 1].item<int64_t>();
+          const int64_t k0 = problem.k_offsets[b].item<int64_t>(), keys = problem.masks[b].keys;
+          const int64_t shift = keys - (q1 - q0);
+          if (q1 == q0) continue;
+          Tensor mask = at::zeros({q1 - q0, keys}, at::kDouble);
+          Tensor buckets = at::zeros({q1 - q0, keys}, at::kLong), distance = buckets.clone();
+          for (int64_t i = shift; i < keys; ++i) {
+            for (int64_t j = 0; j < keys; ++j) {
+              mask.mutable_data_ptr<double>()[(i - shift) * keys + j] = problem.masks[b](i, j);
+              if (!options.time_bias) continue;
+              const int64_t* times = options.timestamps->const_data_ptr<int64_t>() + k0;
+              const int64_t next =
+                  i + 1 < keys ? times[i + 1] : (*options.request_times)[b].item<int64_t>();
+              buckets.mutable_data_ptr<int64_t>()[(i - shift) * keys + j] =
+                  oracle::hstu_time_bucket(next - times[j], options.time_bias->numel());
+              distance.mutable_data_ptr<int64_t>()[(i - shift) * keys + j] =
+                  options.position_bias->numel() / 2 + j - i;
+            }
+          }
+          const auto heads_first = [](const Tensor& t) { return t.transpose(0, 1); };
+          Tensor scores =
+              options.alpha * heads_first(q.slice(0, q0, q1))
+                                  .matmul(heads_first(k.slice(0, k0, k0 + keys)).transpose(1, 2));
+          if (options.position_bias) {
+            scores = scores + options.position_bias->index({distance}) +
+                     options.time_bias->index({buckets});
+          }
+          const Tensor weights =
+              at::silu(scores) / options.scaling_seqlen * mask.to(q.scalar_type());
+          const Tensor attended =
+              heads_first(weights.matmul(heads_first(v.slice(0, k0, k0 + keys))));
+          out = at::slice_scatter(out, attended, 0, q0, q1);
+        }
+        if (options.position_bias) {
+          out = out + (options.position_bias->sum() + options.time_bias->sum()) * 0;
+        }
+        return out;
+      });
+}
+
+inline void expect_matches_oracle(const Problem& problem, const std::string& what) {
+  const oracle::HstuAttentionResult expected = oracle::hstu_attention(problem.oracle_input());
+  const std::vector<const std::vector<double>*> references{
+      &expected.out,        &expected.dq, &expected.dk, &expected.dv, &expected.d_position_bias,
+      &expected.d_time_bias};
+  const auto actual = ours(problem, at::kFloat), exact = ours(problem, at::kDouble),
+             framework = plain(problem, at::kFloat);
+  for (size_t r = 0; r < actual.size(); ++r) {
+    const Tensor reference = at::tensor(*references[r], at::kDouble).view(actual[r].sizes());
+    expect_oracle_rule(actual[r], framework[r], reference, r == 0 ? 2 : 5,
+                       what + ": " + kResultNames[r]);
+    EXPECT_LE(max_abs(exact[r] - reference), 1e-12 * (1 + max_abs(reference)))
+        << what << ": float64 " << kResultNames[r];
+  }
+}
+
+}  // namespace seqfuse::test
