@@ -25,14 +25,20 @@ struct IdRange {
   int64_t first_touched;  // ids with a term in the ranges before
 };
 
-// log2 of the ids of a range: their sums should fit the first-level cache, but the sort writes to
-// all ranges at once and slows down where these are too many.
+// log2 of the ids of a range. Their sums stay in the second-level cache, and every thread finds
+// work; but the sort writes to all ranges at once, and slows down where these are too many. No
+// result depends on it: the sum of an id is in order of position whatever ids share its range.
 template <class T>
 int range_shift(int64_t num_rows, int64_t dim) {
-  constexpr int64_t kSumBytes = 32 * 1024, kMaxRanges = 1024;
+  constexpr int64_t kSumBytes = 128 * 1024, kMaxRanges = 1024, kRangesPerThread = 4;
   const int64_t row_bytes = round_up_to_lanes<T>(dim) * static_cast<int64_t>(sizeof(T));
+  const auto num_ranges = [num_rows](int shift) { return ((num_rows - 1) >> shift) + 1; };
   int shift = 0;
-  while ((row_bytes << (shift + 1)) <= kSumBytes || (num_rows - 1) >> shift >= kMaxRanges) ++shift;
+  while ((row_bytes << (shift + 1)) <= kSumBytes &&
+         num_ranges(shift + 1) >= kRangesPerThread * num_threads()) {
+    ++shift;
+  }
+  while (num_ranges(shift) > kMaxRanges) ++shift;
   return shift;
 }
 

@@ -85,9 +85,9 @@ Tensor time_encoding(const Tensor& x, const Tensor& table, const Tensor& offsets
                      const Tensor& timestamps, double unit);
 
 // ---- embeddings (embedding.cpp)
-// ---------------------------------------------------------------------- table [V, D] rows of ids
-// int64 [T]. Gradient: rows of equal ids summed in order of position. sparse: as a coalesced sparse
-// tensor of the touched rows, else dense.
+// table [V, D] rows of ids int64 [T]. Gradient: rows of equal ids summed in order of position.
+// sparse: as a coalesced sparse tensor of the touched rows, else dense. (A leaf's grad() loses the
+// flag that says coalesced; _indices() and _values() are sorted and unique all the same.)
 Tensor embedding_lookup(const Tensor& table, const Tensor& ids, bool sparse);
 
 // ---- losses (sampled_softmax.cpp, full_softmax.cpp, sample_uniform.cpp)

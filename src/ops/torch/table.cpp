@@ -1,7 +1,9 @@
 #include "ops/torch/table.h"
 
+#include <array>
 #include <limits>
 #include <string>
+#include <vector>
 
 #include "ops/kernels/embedding.h"
 
@@ -68,7 +70,7 @@ Tensor checked_ids(const Arg& arg, at::ScalarType type, int64_t num_rows) {
 
 Tensor table_gradient(const RowSumParams& params, at::ScalarType type, bool sparse) {
   const auto sums = make_row_sums_cpu(params, type == at::kDouble ? DType::f64 : DType::f32);
-  const at::IntArrayRef sizes = {params.num_rows, params.dim};
+  const std::array<int64_t, 2> sizes{params.num_rows, params.dim};
   if (!sparse) {
     Tensor gradient = at::empty(sizes, type);
     sums->write_dense(gradient.mutable_data_ptr());
