@@ -85,7 +85,8 @@ void write_vocabulary(const std::filesystem::path& file, int64_t size,
   };
   for (int64_t begin = 0; begin < size; begin += kVocabularyBatch) {
     const int64_t end = std::min(size, begin + kVocabularyBatch);
-    std::vector<std::shared_ptr<arrow::Array>> arrays = {column(id, begin, end)};
+    arrow::ArrayVector arrays;
+    arrays.push_back(column(id, begin, end));
     if (title) arrays.push_back(column(title, begin, end));
     writer.write(*arrow::RecordBatch::Make(schema, end - begin, arrays));
   }

@@ -162,9 +162,30 @@ void RowMapper::add(std::span<const std::string_view> fields, int64_t line, Pars
   }
   if (!map_action(fields, event.action)) return add_bad(std::move(reason_), line, out);
   event.user = tables_.users.code(user, users_);
-  event.item = tables_.items.code(item, items_);
   add_context(fields, event.user, out);
   out.events.push_back(event);
+  map_item(item, out);
+}
+
+void RowMapper::map_item(std::string_view field, ParsedRows& out) {
+  const auto number = parse_canonical_int64(field);
+  if (!number) {
+    out.events.back().item = tables_.items.code(field, items_);
+    return;
+  }
+  tables_.items.prefetch(*number);
+  PendingItem& slot = pending_[next_pending_++ % kPendingItems];
+  resolve(slot, out);
+  slot = {out.events.size() - 1, *number, true};
+}
+
+void RowMapper::resolve(PendingItem& item, ParsedRows& out) {
+  if (std::exchange(item.waiting, false))
+    out.events[item.event].item = tables_.items.code(item.id, items_);
+}
+
+void RowMapper::finish(ParsedRows& out) {
+  for (PendingItem& item : pending_) resolve(item, out);
 }
 
 void RowMapper::add_sequence(std::span<const std::string_view> fields, int64_t line,
@@ -194,12 +215,14 @@ void RowMapper::add_sequence(std::span<const std::string_view> fields, int64_t l
   const auto set = [&](int k, size_t i) {
     if (list_columns[k] >= 0) row[static_cast<size_t>(list_columns[k])] = lists_[k][i];
   };
+  finish(out);
   const int64_t bad_before = out.bad_count;
   const size_t events_before = out.events.size();
   for (size_t i = 0; i < lists_[0].size() && out.bad_count == bad_before; ++i) {
     for (int k = 0; k < 3; ++k) set(k, i);
     add(row, line, out);
   }
+  finish(out);
   if (out.bad_count > bad_before) out.events.resize(events_before);
 }
 

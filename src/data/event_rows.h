@@ -1,6 +1,7 @@
 // Rows of an interaction log to events: which columns hold what, and how an action becomes a label.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -65,23 +66,39 @@ class RowMapper {
  public:
   RowMapper(const EventColumns& columns, IdTables& tables);
 
-  // Appends the row's event, or counts it among the bad ones with the reason.
+  // Appends the row's event, or counts it among the bad ones with the reason. The items of the last
+  // events are known after finish() only.
   void add(std::span<const std::string_view> fields, int64_t line, ParsedRows& out);
   // The row is malformed already.
   void add_bad(std::string reason, int64_t line, ParsedRows& out);
   // A row that holds a whole user: the item, action and time columns are lists "[1, 2, 3]".
   void add_sequence(std::span<const std::string_view> fields, int64_t line, ParsedRows& out);
+  // After the last row of out.
+  void finish(ParsedRows& out);
 
  private:
+  // An item whose code is looked up some rows later, when its place in the table has come from
+  // memory.
+  struct PendingItem {
+    size_t event = 0;
+    int64_t id = 0;
+    bool waiting = false;
+  };
+  static constexpr size_t kPendingItems = 16;
+
   std::string bad_field(int column, std::string_view value, std::string_view expected) const;
   bool map_action(std::span<const std::string_view> fields, int32_t& action);
   bool map_time(std::string_view field, int64_t& time);
+  void map_item(std::string_view field, ParsedRows& out);
+  void resolve(PendingItem& item, ParsedRows& out);
   void add_context(std::span<const std::string_view> fields, uint32_t user, ParsedRows& out);
 
   const EventColumns& columns_;
   IdTables& tables_;
   IdTable::Cache users_, items_, actions_;
   std::vector<IdTable::Cache> context_;
+  std::array<PendingItem, kPendingItems> pending_;
+  size_t next_pending_ = 0;
   std::string reason_;  // of the last failure of map_*()
   std::vector<std::string_view> lists_[3];
 };

@@ -55,7 +55,34 @@ void IdTable::Shard::grow() {
   slots = std::move(larger);
 }
 
+IdTable::Directory::~Directory() {
+  for (const auto& page : pages_) delete page.load();
+}
+
+std::atomic<uint32_t>& IdTable::Directory::operator[](int64_t id) {
+  std::atomic<Page*>& slot = pages_[static_cast<size_t>(id / kPage)];
+  Page* page = slot.load(std::memory_order_acquire);
+  if (page == nullptr) [[unlikely]] {
+    auto made = std::make_unique<Page>();
+    if (slot.compare_exchange_strong(page, made.get())) page = made.release();
+  }
+  return (*page)[static_cast<size_t>(id % kPage)];
+}
+
+void IdTable::prefetch(int64_t id) const {
+  if (id >= 0 && id < kDirectIds) __builtin_prefetch(&(*direct_)[id]);
+}
+
 uint32_t IdTable::code(int64_t id, Cache& cache) {
+  if (id >= 0 && id < kDirectIds) {
+    std::atomic<uint32_t>& entry = (*direct_)[id];
+    uint32_t code_plus_1 = entry.load(std::memory_order_relaxed);
+    if (code_plus_1 == 0) {
+      code_plus_1 = add_number(id, mix(id)) + 1;
+      entry.store(code_plus_1, std::memory_order_relaxed);
+    }
+    return code_plus_1 - 1;
+  }
   const uint64_t hash = mix(id);
   Cache::Slot& slot = cache.slots_[hash % Cache::kSlots];
   if (slot.number != id || slot.code == UINT32_MAX) slot = {id, add_number(id, hash)};

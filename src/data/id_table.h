@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -15,7 +16,7 @@ namespace seqfuse::data {
 
 class IdTable {
  public:
-  // A thread's memory of recent ids, so that most look-ups take no lock.
+  // A thread's memory of recent large numbers, so that most look-ups take no lock.
   class Cache {
    public:
     Cache() : slots_(kSlots) {}
@@ -34,6 +35,8 @@ class IdTable {
   // 2^32.
   uint32_t code(std::string_view id, Cache& cache);
   uint32_t code(int64_t id, Cache& cache);
+  // Starts to load what code(id) will read.
+  void prefetch(int64_t id) const;
 
   // The rest must not run beside code().
   uint32_t code_bound() const;            // every code is below; not every number below is a code
@@ -43,6 +46,20 @@ class IdTable {
 
  private:
   static constexpr uint32_t kShards = 256;
+  // Codes + 1 of the ids in [0, kDirectIds), which most data sets number their ids in: one look-up
+  // without a lock. Pages are made as ids are seen; 128 MiB when all are.
+  static constexpr int64_t kDirectIds = int64_t{1} << 25, kPage = int64_t{1} << 12;
+  using Page = std::array<std::atomic<uint32_t>, kPage>;
+  class Directory {
+   public:
+    ~Directory();
+    std::atomic<uint32_t>& operator[](int64_t id);
+
+   private:
+    std::array<std::atomic<Page*>, kDirectIds / kPage> pages_{};
+  };
+  std::unique_ptr<Directory> direct_ = std::make_unique<Directory>();
+
   // Open addressing: a slot holds the hash's upper half and the entry's number + 1.
   struct Shard {
     std::mutex mutex;

@@ -228,6 +228,7 @@ class Ingestor {
         mapper.add(rows.fields(), line, out);
       }
     }
+    mapper.finish(out);
   }
 
   void read_parquet(const InputMember& member, ByteStream& stream) {
@@ -243,6 +244,7 @@ class Ingestor {
     while (parquet.next_batch()) {
       ParsedRows parsed;
       while (parquet.next()) mapper.add(parquet.fields(), ++row, parsed);
+      mapper.finish(parsed);
       take(std::move(parsed), member);
     }
     out_.sources.push_back({member.name, parquet.bytes(), parquet.hash()});

@@ -56,7 +56,7 @@ void write_processed_seqs(const Dataset& dataset, const std::filesystem::path& f
   const ColumnNames names = column_names(manifest.dataset_name);
   std::string row = "user_id";
   for (const ContextFeature& feature : manifest.context) {
-    if (feature.name != "user_id") row += "," + csv_field(feature.name);
+    if (feature.name != "user_id") (row += ',') += csv_field(feature.name);
   }
   row += fmt::format(",{}", names.item);
   if (manifest.action_kind != ActionKind::none) row += fmt::format(",{}", names.action);

@@ -35,6 +35,7 @@ void map_rows(std::string_view text) {
   while (rows.next()) {
     mapper.add(rows.fields(), rows.lines_before(), parsed);
     mapper.add_sequence(rows.fields(), rows.lines_before(), parsed);
+    mapper.finish(parsed);
   }
 }
 
