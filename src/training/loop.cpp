@@ -1,5 +1,7 @@
 #include "training/loop.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -185,7 +187,7 @@ void Trainer::fail_not_finite(const char* what, double value) {
       "{} is {} in step {} (epoch {}); {}\n  lower OptimizerArgs.learning_rate, set max_grad_norm, "
       "or "
       "add warmup_steps",
-      what, value, state_.step + 1, epoch_of(state_.batch) + 1,
+      what, std::abs(value), state_.step + 1, epoch_of(state_.batch) + 1,
       checkpoint ? fmt::format("the last good checkpoint is {}", checkpoint->string())
                  : "there is no checkpoint yet");
 }
