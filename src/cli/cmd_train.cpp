@@ -204,7 +204,8 @@ void print_result(const training::TrainResult& result, const data::Dataset& data
                result.best_step);
   } else {
     fmt::print("next: seqfuse evaluate {}", path);
-    if (spec.task == models::Task::retrieval) fmt::print(", or seqfuse recommend {} --user ID", path);
+    if (spec.task == models::Task::retrieval)
+      fmt::print(", or seqfuse recommend {} --user ID", path);
     fmt::print("\n");
   }
 }
