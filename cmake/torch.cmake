@@ -16,7 +16,9 @@ target_link_directories(seqfuse_torch INTERFACE ${SEQFUSE_TORCH_DIR}/lib)
 target_link_options(seqfuse_torch INTERFACE
   LINKER:-rpath,${SEQFUSE_TORCH_DIR}/lib LINKER:--no-as-needed)
 set(SEQFUSE_TORCH_HAS_CUDA OFF)
-target_link_libraries(seqfuse_torch INTERFACE torch torch_cpu c10)
+# libstdc++ first: libtorch.so exports functions of std::filesystem that end in a null call when they are
+# found before the real ones.
+target_link_libraries(seqfuse_torch INTERFACE stdc++ torch torch_cpu c10)
 if(EXISTS ${SEQFUSE_TORCH_DIR}/lib/libtorch_cuda.so)
   set(SEQFUSE_TORCH_HAS_CUDA ON)
   target_link_libraries(seqfuse_torch INTERFACE torch_cuda c10_cuda)

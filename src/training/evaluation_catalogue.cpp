@@ -10,7 +10,7 @@
 namespace seqfuse::training {
 namespace {
 
-constexpr int64_t kTile = 4096;  // items whose scores are held at a time
+constexpr int64_t kTile = 1024;  // items whose scores a thread holds at a time
 
 // In order of the dimensions: equal rows have equal scores.
 template <class T>
@@ -46,66 +46,67 @@ CatalogueRanks::CatalogueRanks(const torch::Tensor& item_rows)
 std::vector<int64_t> CatalogueRanks::ranks(
     const torch::Tensor& queries, std::span<const int64_t> targets,
     const std::vector<std::vector<int64_t>>& excluded) const {
-  const torch::NoGradGuard no_grad;
-  const torch::Tensor dense_queries = queries.contiguous();
+  const torch::Tensor dense_queries = queries.detach().contiguous();
   const int64_t num_rows = rows_.size(0);
-  std::vector<int64_t> ranks(targets.size(), 1);
-  torch::Tensor scores = torch::empty({0}, rows_.options());
-  for (int64_t begin = 1; begin < num_rows; begin += kTile) {
+  // Each task multiplies and counts a tile of its own: products inside a parallel loop are serial,
+  // so threads meet once per batch instead of twice per tile.
+  std::vector<std::vector<int64_t>> above((num_rows - 2) / kTile + 1);
+  parallel_tasks(std::ssize(above), [&](int64_t task) {
+    const torch::NoGradGuard no_grad;  // of this thread
+    const int64_t begin = 1 + task * kTile;
     const torch::Tensor tile = rows_.slice(0, begin, std::min(num_rows, begin + kTile));
-    scores.resize_({dense_queries.size(0), tile.size(0)});
-    at::mm_out(scores, dense_queries, tile.t());
+    const torch::Tensor scores = dense_queries.mm(tile.t());
     AT_DISPATCH_FLOATING_TYPES(rows_.scalar_type(), "catalogue_ranks", [&] {
-      count_tile<scalar_t>(scores, begin, dense_queries, targets, excluded, ranks);
+      above[task] = count_tile<scalar_t>(scores, begin, dense_queries, targets, excluded);
     });
-  }
+  });
+  std::vector<int64_t> ranks(targets.size(), 1);
   for (size_t b = 0; b < targets.size(); ++b) {
+    for (const std::vector<int64_t>& counts : above) ranks[b] += counts[b];
     if (targets[b] == 0) ranks[b] = num_rows;
   }
   return ranks;
 }
 
 template <class T>
-void CatalogueRanks::count_tile(const torch::Tensor& scores, int64_t tile_begin,
-                                const torch::Tensor& queries, std::span<const int64_t> targets,
-                                const std::vector<std::vector<int64_t>>& excluded,
-                                std::vector<int64_t>& ranks) const {
+std::vector<int64_t> CatalogueRanks::count_tile(
+    const torch::Tensor& scores, int64_t tile_begin, const torch::Tensor& queries,
+    std::span<const int64_t> targets, const std::vector<std::vector<int64_t>>& excluded) const {
   const int64_t width = rows_.size(1), items = scores.size(1);
   const T* rows = rows_.const_data_ptr<T>();
-  parallel_for(std::ssize(targets), 8, [&](int64_t begin, int64_t end) {
-    for (int64_t b = begin; b < end; ++b) {
-      T* row_scores = scores.mutable_data_ptr<T>() + b * items;
-      const T* query = queries.const_data_ptr<T>() + b * width;
-      const auto leave_out = [&](int64_t item) {
-        const int64_t column = item - tile_begin;
-        if (column >= 0 && column < items) row_scores[column] = -std::numeric_limits<T>::infinity();
-      };
-      const std::vector<int64_t>& seen = excluded[b];
-      for (auto it = std::lower_bound(seen.begin(), seen.end(), tile_begin);
-           it != seen.end() && *it < tile_begin + items; ++it) {
-        leave_out(*it);
-      }
-      leave_out(targets[b]);
+  std::vector<int64_t> counts(targets.size());
+  for (int64_t b = 0; b < std::ssize(targets); ++b) {
+    T* row_scores = scores.mutable_data_ptr<T>() + b * items;
+    const T* query = queries.const_data_ptr<T>() + b * width;
+    const auto leave_out = [&](int64_t item) {
+      const int64_t column = item - tile_begin;
+      if (column >= 0 && column < items) row_scores[column] = -std::numeric_limits<T>::infinity();
+    };
+    const std::vector<int64_t>& seen = excluded[b];
+    for (auto it = std::lower_bound(seen.begin(), seen.end(), tile_begin);
+         it != seen.end() && *it < tile_begin + items; ++it) {
+      leave_out(*it);
+    }
+    leave_out(targets[b]);
 
-      // The product's error is below width * epsilon / 2 * |query| * |row|; twice that, to be safe.
-      const double target_score = dot(query, rows + targets[b] * width, width);
-      const double query_norm = std::sqrt(dot(query, query, width));
-      const double margin = static_cast<double>(width) * std::numeric_limits<T>::epsilon() *
-                            query_norm * largest_norm_;
-      const T high = static_cast<T>(target_score + margin),
-              low = static_cast<T>(target_score - margin);
-      const int64_t above = count_above(row_scores, items, high);
-      ranks[b] += above;
-      if (count_not_below(row_scores, items, low) == above) continue;
-      for (int64_t column = 0; column < items; ++column) {
-        const T score = row_scores[column];
-        if (score >= low && score <= high &&
-            dot(query, rows + (tile_begin + column) * width, width) >= target_score) {
-          ++ranks[b];
-        }
+    // The product's error is below width * epsilon / 2 * |query| * |row|; twice that, to be safe.
+    const double target_score = dot(query, rows + targets[b] * width, width);
+    const double query_norm = std::sqrt(dot(query, query, width));
+    const double margin =
+        static_cast<double>(width) * std::numeric_limits<T>::epsilon() * query_norm * largest_norm_;
+    const T high = static_cast<T>(target_score + margin),
+            low = static_cast<T>(target_score - margin);
+    counts[b] = count_above(row_scores, items, high);
+    if (count_not_below(row_scores, items, low) == counts[b]) continue;
+    for (int64_t column = 0; column < items; ++column) {
+      const T score = row_scores[column];
+      if (score >= low && score <= high &&
+          dot(query, rows + (tile_begin + column) * width, width) >= target_score) {
+        ++counts[b];
       }
     }
-  });
+  }
+  return counts;
 }
 
 }  // namespace seqfuse::training

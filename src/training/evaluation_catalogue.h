@@ -24,11 +24,11 @@ class CatalogueRanks {
                              const std::vector<std::vector<int64_t>>& excluded) const;
 
  private:
+  // Items of a tile that are not below each target.
   template <class T>
-  void count_tile(const torch::Tensor& scores, int64_t tile_begin, const torch::Tensor& queries,
-                  std::span<const int64_t> targets,
-                  const std::vector<std::vector<int64_t>>& excluded,
-                  std::vector<int64_t>& ranks) const;
+  std::vector<int64_t> count_tile(const torch::Tensor& scores, int64_t tile_begin,
+                                  const torch::Tensor& queries, std::span<const int64_t> targets,
+                                  const std::vector<std::vector<int64_t>>& excluded) const;
 
   torch::Tensor rows_;
   double largest_norm_ = 0;

@@ -24,7 +24,7 @@ TEST(Recommend, UserGetsUnseenItemsBestFirst) {
   std::set<std::string> names;
   for (size_t i = 0; i < items.size(); ++i) {
     names.insert(items[i]["item"]);
-    if (i > 0) EXPECT_LE(items[i]["score"], items[i - 1]["score"]);
+    EXPECT_LE(items[i]["score"], items[i > 0 ? i - 1 : 0]["score"]);
   }
   EXPECT_EQ(names, (std::set<std::string>{"item8", "item9", "item10", "item11", "item12", "item13",
                                           "item14"}));
