@@ -14,8 +14,7 @@ constexpr double kEps = 1e-6;
 
 TEST(L2Normalize, ForwardAndGradientKeepTheOracleRule) {
   at::manual_seed(1);
-  for (const auto& [rows, dim] :
-       {std::pair{0, 5}, {1, 1}, {1, 50}, {37, 7}, {301, 50}, {3, 1025}}) {
+  for (const auto& [rows, dim] : {std::pair{0, 5}, {1, 50}, {37, 7}, {301, 50}, {3, 1025}}) {
     const Tensor x = random({rows, dim}, at::kFloat) * 2, dy = random({rows, dim}, at::kFloat);
     const auto run = [&](at::ScalarType type, auto&& f) {
       const Tensor leaf = x.to(type).detach().clone().requires_grad_();
@@ -23,13 +22,23 @@ TEST(L2Normalize, ForwardAndGradientKeepTheOracleRule) {
       y.backward(dy.to(type));
       return std::pair{y, leaf.grad()};
     };
-    const auto plain_maths = [](const Tensor& x) { return x / x.norm(2, 1, true).clamp_min(kEps); };
-    const auto ours = run(at::kFloat, [](const Tensor& x) { return ops::l2_normalize(x, kEps); });
+    const auto plain_maths = [](const Tensor& in) {
+      return in / in.norm(2, 1, true).clamp_min(kEps);
+    };
+    const auto ours = run(at::kFloat, [](const Tensor& in) { return ops::l2_normalize(in, kEps); });
     const auto plain = run(at::kFloat, plain_maths), reference = run(at::kDouble, plain_maths);
     expect_oracle_rule(ours.first, plain.first, oracle::l2_normalize(x.to(at::kDouble), kEps), 2,
                        "y");
     expect_oracle_rule(ours.second, plain.second, reference.second, 5, "dx");
   }
+}
+
+TEST(L2Normalize, OneColumnBecomesItsSign) {
+  const Tensor x = at::tensor({-3.F, .7F}).view({2, 1}).requires_grad_();
+  const Tensor y = ops::l2_normalize(x, kEps);
+  y.backward(at::full({2, 1}, 2.F));
+  EXPECT_TRUE(at::allclose(y, at::tensor({-1.F, 1.F}).view({2, 1})));
+  EXPECT_LE(max_abs(x.grad()), 1e-6);  // 0 but for rounding
 }
 
 TEST(L2Normalize, RowsShorterThanEpsAreDividedByIt) {

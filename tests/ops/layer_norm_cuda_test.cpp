@@ -43,6 +43,15 @@ INSTANTIATE_TEST_SUITE_P(
                                      Case{3, 8192}, Case{5, 8193}, Case{7, 20000}),
                      testing::Values(at::kFloat, at::kHalf, at::kBFloat16)));
 
+Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  return ops::layer_norm(x, weight, bias, kEps);
+}
+
+Tensor torch_layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  return at::layer_norm(x, {x.size(1)}, weight, bias, kEps);
+}
+
+// y and the gradients of the leaves x, weight and bias.
 std::vector<Tensor> results(
     const std::function<Tensor(const Tensor&, const Tensor&, const Tensor&)>& f,
     std::vector<Tensor> leaves, const Tensor& dy) {
@@ -59,23 +68,21 @@ TEST_P(LayerNormCudaTest, KeepsTheOracleRule) {
   const std::vector<Tensor> inputs{(random({rows, dim}) * 3 + 1).to(type).cuda(),
                                    random({dim}, type).cuda(), random({dim}, type).cuda()};
   const Tensor dy = random({rows, dim}, type).cuda();
-  const auto f = [](const Tensor& x, const Tensor& w, const Tensor& b) {
-    return ops::layer_norm(x, w, b, kEps);
-  };
-  const auto ours = results(f, inputs, dy);
-  const auto plain =
-      results([](const Tensor& x, const Tensor& w,
-                 const Tensor& b) { return at::layer_norm(x, {x.size(1)}, w, b, kEps); },
-              inputs, dy);
+  const auto ours = results(layer_norm, inputs, dy);
+  const auto plain = results(torch_layer_norm, inputs, dy);
   const auto to64 = [](const Tensor& t) { return t.cpu().to(at::kDouble); };
   const Tensor x64 = to64(inputs[0]), w64 = to64(inputs[1]);
   const auto d64 = oracle::layer_norm_backward(x64, w64, to64(dy), kEps);
   expect_oracle_rule(ours[0], plain[0], oracle::layer_norm(x64, w64, to64(inputs[2]), kEps), 2,
                      "y");
-  expect_oracle_rule(ours[1], plain[1], d64.dx, 5, "dx");
+  if (dim == 1) {
+    EXPECT_LE(max_abs(ours[1]), 1e-1);  // 0 but for rounding: terms of about dy / sqrt(eps) cancel
+  } else {
+    expect_oracle_rule(ours[1], plain[1], d64.dx, 5, "dx");
+  }
   expect_oracle_rule(ours[2], plain[2], d64.dweight, 5, "dweight");
   expect_oracle_rule(ours[3], plain[3], d64.dbias, 5, "dbias");
-  const auto again = results(f, inputs, dy);
+  const auto again = results(layer_norm, inputs, dy);
   for (size_t i = 0; i < ours.size(); ++i)
     EXPECT_TRUE(at::equal(again[i], ours[i])) << "run to run, " << i;
 }
@@ -87,13 +94,10 @@ TEST_P(LayerNormCudaTest, StridesAndMisalignmentDoNotMatter) {
   const Tensor dy = random({rows, dim}, type).cuda();
   const Tensor shifted =
       at::cat({w, w}).slice(0, 1, 1 + dim).copy_(w);  // starts off a 16-byte boundary
-  const auto f = [](const Tensor& x, const Tensor& w, const Tensor& b) {
-    return ops::layer_norm(x, w, b, kEps);
-  };
-  const auto expected = results(f, {x, w, w}, dy);
-  for (const auto& actual :
-       {results(f, {with_row_gaps(x), w, w}, with_row_gaps(dy)),
-        results(f, {transposed(x), w, w}, transposed(dy)), results(f, {x, shifted, w}, dy)}) {
+  const auto expected = results(layer_norm, {x, w, w}, dy);
+  for (const auto& actual : {results(layer_norm, {with_row_gaps(x), w, w}, with_row_gaps(dy)),
+                             results(layer_norm, {transposed(x), w, w}, transposed(dy)),
+                             results(layer_norm, {x, shifted, w}, dy)}) {
     for (size_t i = 0; i < actual.size(); ++i) {
       const Tensor a = actual[i].to(at::kDouble), b = expected[i].to(at::kDouble);
       // Lanes own other elements, so that sums may differ in their last bits.

@@ -42,7 +42,11 @@ TEST_P(LayerNormTest, ForwardAndGradientsKeepTheOracleRule) {
   const Tensor y64 = oracle::layer_norm(x64, weight64, bias.to(at::kDouble), kEps);
   const auto d64 = oracle::layer_norm_backward(x64, weight64, dy.to(at::kDouble), kEps);
   expect_oracle_rule(ours[0], plain[0], y64, 2, "y");
-  expect_oracle_rule(ours[1], plain[1], d64.dx, 5, "dx");
+  if (dim == 1) {
+    EXPECT_LE(max_abs(ours[1]), 1e-5);  // 0 but for rounding: terms of about dy / sqrt(eps) cancel
+  } else {
+    expect_oracle_rule(ours[1], plain[1], d64.dx, 5, "dx");
+  }
   expect_oracle_rule(ours[2], plain[2], d64.dweight, 5, "dweight");
   expect_oracle_rule(ours[3], plain[3], d64.dbias, 5, "dbias");
 }

@@ -27,7 +27,8 @@ inline Tensor with_row_gaps(const Tensor& x) {
   auto sizes = x.sizes().vec();
   const int64_t columns = sizes.back();
   sizes.back() += 3;
-  Tensor wide = at::full(sizes, std::numeric_limits<double>::quiet_NaN(), x.options());
+  const at::Scalar gap = x.is_floating_point() ? at::Scalar(std::nan("")) : at::Scalar(-1);
+  Tensor wide = at::full(sizes, gap, x.options());
   Tensor view = wide.slice(-1, 1, 1 + columns);
   view.copy_(x);
   return view;
