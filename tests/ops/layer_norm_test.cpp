@@ -35,9 +35,9 @@ TEST_P(LayerNormTest, ForwardAndGradientsKeepTheOracleRule) {
     y.backward(dy);
     return std::vector<Tensor>{y, leaves[0].grad(), leaves[1].grad(), leaves[2].grad()};
   };
-  const auto ours = run([](auto& x, auto& w, auto& b) { return ops::layer_norm(x, w, b, kEps); });
+  const auto ours = run([](auto& in, auto& w, auto& b) { return ops::layer_norm(in, w, b, kEps); });
   const auto plain =
-      run([&](auto& x, auto& w, auto& b) { return at::layer_norm(x, {x.size(1)}, w, b, kEps); });
+      run([](auto& in, auto& w, auto& b) { return at::layer_norm(in, {in.size(1)}, w, b, kEps); });
   const Tensor x64 = x.to(at::kDouble), weight64 = weight.to(at::kDouble);
   const Tensor y64 = oracle::layer_norm(x64, weight64, bias.to(at::kDouble), kEps);
   const auto d64 = oracle::layer_norm_backward(x64, weight64, dy.to(at::kDouble), kEps);
