@@ -12,6 +12,7 @@
 #include "data/arrow_files.h"
 #include "data/csv.h"
 #include "data/manifest.h"
+#include "data/parquet_dataset.h"
 
 namespace seqfuse::data {
 namespace fs = std::filesystem;
@@ -223,6 +224,9 @@ class ArrowDataset final : public Dataset {
 }  // namespace
 
 std::shared_ptr<const Dataset> Dataset::open(const fs::path& directory) {
+  if (!fs::exists(directory / "manifest.json") && has_parquet_sequences(directory)) {
+    return open_parquet_dataset(directory);
+  }
   return std::make_shared<ArrowDataset>(directory);
 }
 

@@ -168,6 +168,7 @@ class Ingestor {
     out_.has_time = columns.time >= 0;
     for (const std::string& action : actions)
       columns.actions.push_back(column_index(names, action, file));
+    out_.has_actions = !columns.actions.empty();
     if (!format_.users || options_.kind == InputKind::processed_seqs) {
       for (const ContextSource& feature : format_.context) {
         columns.context.push_back(column_index(names, feature.column, file));

@@ -35,7 +35,7 @@ struct Ingested {
   int64_t context_conflicts = 0;  // rows whose context is not that of the user's first row
   SideTable users, titles;
   bool has_users = false, has_titles = false;
-  bool has_time = false;
+  bool has_time = false, has_actions = false;
   std::vector<std::string> logs;  // names, in the order read
   std::vector<SourceEntry> sources;
   int64_t rows = 0, bad_rows = 0;

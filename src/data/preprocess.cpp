@@ -215,12 +215,21 @@ class Preprocessor {
     return in_.tables.users.text(in_.events.user_code(position));
   }
 
+  // Sequences hold labels already: the format then names them, if it can.
+  ActionRule action_rule() const {
+    if (options_.ingest.kind == InputKind::log) return format_.action_rule;
+    if (!in_.has_actions) return ActionRule::none;
+    const bool named =
+        format_.action_rule != ActionRule::none && format_.action_rule != ActionRule::values;
+    return named ? format_.action_rule : ActionRule::labels;
+  }
+
   void map_actions() {
     Manifest& summary = manifest_.summary;
-    const bool sequences = options_.ingest.kind == InputKind::processed_seqs;
-    switch (sequences && format_.action_rule == ActionRule::values ? ActionRule::labels
-                                                                   : format_.action_rule) {
+    summary.action_kind = ActionKind::classes;
+    switch (action_rule()) {
       case ActionRule::none:
+        summary.action_kind = ActionKind::none;
         return;
       case ActionRule::whole_stars:
         for (int star = 1; star <= 5; ++star) summary.action_names.push_back(std::to_string(star));
@@ -235,19 +244,19 @@ class Preprocessor {
       case ActionRule::bits:
         summary.action_kind = ActionKind::bits;
         summary.action_names = format_.action_columns;
-        summary.num_actions = int64_t{1} << format_.action_columns.size();
         rule(fmt::format("Action: bit k is set where column k of {} is not 0.",
                          fmt::join(format_.action_columns, ", ")));
-        return;
+        break;
       case ActionRule::values:
         map_action_values();
         break;
       case ActionRule::labels:
-        count_labels();
+        name_labels();
         break;
     }
-    summary.action_kind = ActionKind::classes;
-    summary.num_actions = static_cast<int64_t>(summary.action_names.size());
+    const auto names = static_cast<int64_t>(summary.action_names.size());
+    summary.num_actions = summary.action_kind == ActionKind::bits ? int64_t{1} << names : names;
+    if (options_.ingest.kind == InputKind::processed_seqs) check_labels();
   }
 
   // Distinct values ascending: as numbers if all are, else bytewise.
@@ -277,7 +286,7 @@ class Preprocessor {
                      format_.action_columns[0], values.size() - 1));
   }
 
-  void count_labels() {
+  int32_t highest_label() {
     std::atomic<int32_t> highest{0};
     for_each_history([&](int64_t, const std::vector<Event>& history) {
       int32_t mine = 0;
@@ -285,11 +294,28 @@ class Preprocessor {
       for (int32_t seen = highest; seen < mine && !highest.compare_exchange_weak(seen, mine);) {
       }
     });
-    if (highest >= 1 << 20)
-      throw_error<DataError>("the highest action is {}, at most {} are labels", highest.load(),
-                             1 << 20);
-    for (int32_t a = 0; a <= highest; ++a)
+    return highest;
+  }
+
+  void check_labels() {
+    const int32_t highest = highest_label();
+    if (highest >= manifest_.summary.num_actions) {
+      throw_error<DataError>("{} holds the label {}, but labels of {} are 0 to {}",
+                             options_.ingest.input.string(), highest, format_.name,
+                             manifest_.summary.num_actions - 1);
+    }
+  }
+
+  void name_labels() {
+    const int32_t highest = highest_label();
+    if (highest >= kMaxActionValues) {
+      throw_error<DataError>(
+          "{} holds the label {}, at most {} are classes: is it the right column?",
+          options_.ingest.input.string(), highest, kMaxActionValues - 1);
+    }
+    for (int32_t a = 0; a <= highest; ++a) {
       manifest_.summary.action_names.push_back(std::to_string(a));
+    }
     rule("Action: the labels of the input as they are.");
   }
 

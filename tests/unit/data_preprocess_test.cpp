@@ -346,8 +346,11 @@ TEST_F(PreprocessTest, ProcessedSeqsReadBackAsTheSameDataset) {
                 testing::ElementsAreArray(before->user(row).timestamps));
     EXPECT_EQ(after->context(0, row), before->context(0, row));
   }
-  write("processed_seqs.csv", "user_id,item_id,city\n1,\"[1, 2\",a\n");
+  write("processed_seqs.csv", "user_id,movie_id,rating\n1,\"[1, 2]\",\"[9, 10]\"\n");
   options_.output = path("bad");
+  EXPECT_THAT(refused(find_format("ml-latest-small")),
+              HasSubstr("the label 10, but labels of ml-latest-small are 0 to 9"));
+  write("processed_seqs.csv", "user_id,item_id,city\n1,\"[1, 2\",a\n");
   EXPECT_THAT(refused(csv_), AllOf(HasSubstr(":2: column item_id"), HasSubstr("expected a list")));
 }
 
