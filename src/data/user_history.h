@@ -19,6 +19,13 @@ struct HistoryCounts {
   int64_t blank_times = 0;   // filled in
   int64_t out_of_order = 0;  // events earlier than the one before them in the file
   int64_t duplicates = 0;    // dropped
+
+  HistoryCounts& operator+=(const HistoryCounts& other) {
+    blank_times += other.blank_times;
+    out_of_order += other.out_of_order;
+    duplicates += other.duplicates;
+    return *this;
+  }
 };
 
 // events: of one user, in file order; changed in place.
