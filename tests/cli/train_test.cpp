@@ -110,7 +110,7 @@ TemporaryDirectory* Train::shared_ = nullptr;
 TEST_F(Train, EndsWithMetricsBesideBaselinesAndSaysWhereTheRunIs) {
   const Result result = seqfuse(common() + " --output " + run());
   ASSERT_EQ(result.code, 0) << result.output;
-  for (const char* part : {"HR@10", "NDCG@10", "popularity", "markov", "operative_config.gin",
+  for (const char* part : {"HR@10", "NDCG@10", "popularity", "Markov", "operative_config.gin",
                            "parameters in tables", "12 steps"}) {
     EXPECT_THAT(result.output, HasSubstr(part));
   }
@@ -208,7 +208,9 @@ TEST_F(Train, MistakesAreToldWithWhatToDo) {
   expect_refused(common() + " --gin NetworkArgs.num_layer=3 --output " + run(), 2, "num_layers");
   expect_refused(common() + " --gin \"NetworkArgs.kernel_backend='triton'\" --output " + run(), 2,
                  "Only CUTLASS backend is supported");
-  expect_refused(common("ranking") + " --output " + run(), 2, "prediction_head_arch");
+  expect_refused(common("ranking") + " --output " + run(), 2, "cannot rank");
+  expect_refused(common("ranking") + " --gin \"NetworkArgs.architecture='hstu'\" --output " + run(),
+                 2, "prediction_head_arch is missing");
   expect_refused(common("ranking") +
                      " --gin \"NetworkArgs.architecture='hstu'\" --gin "
                      "\"RankingArgs.prediction_head_arch=[8,3]\" --output " +
