@@ -47,7 +47,11 @@ class MapperPool {
 class Ingestor {
  public:
   Ingestor(const DatasetFormat& format, const IngestOptions& options, Ingested& out)
-      : format_(format), options_(options), out_(out), progress_("preprocess", "rows", 0) {}
+      : format_(format),
+        options_(options),
+        table_(options.kind == InputKind::log ? format.table : TableFormat()),
+        out_(out),
+        progress_("preprocess", "rows", 0) {}
 
   void run() {
     const std::vector<std::string> names = visit_input(
@@ -182,16 +186,16 @@ class Ingestor {
 
   // While one batch of chunks is parsed by all threads, the next one is read and decompressed.
   void read_text(const InputMember& member, ByteStream& stream) {
-    const CsvDialect& dialect = format_.table.dialect;
+    const CsvDialect& dialect = table_.dialect;
     TextChunks chunks(stream, member.location, dialect.quotes);
-    std::vector<std::string> names = format_.table.columns;
+    std::vector<std::string> names = table_.columns;
     if (names.empty()) {
       const std::string header = chunks.header();
       if (trim(header).empty()) {
         throw_error<DataError>("{} is empty: its first row must name the columns", member.location);
       }
       std::string_view rest = header;
-      names = take_header(rest, format_.table);
+      names = take_header(rest, table_);
     }
     const EventColumns columns = resolve(names, member.location);
     MapperPool mappers(columns, out_.tables);
@@ -218,7 +222,7 @@ class Ingestor {
   }
 
   void parse_chunk(const TextChunk& chunk, RowMapper& mapper, ParsedRows& out) const {
-    RowSplitter rows(chunk.text, format_.table.dialect);
+    RowSplitter rows(chunk.text, table_.dialect);
     while (rows.next()) {
       const int64_t line = chunk.first_line + rows.lines_before();
       if (rows.malformed() != nullptr) {
@@ -274,6 +278,7 @@ class Ingestor {
 
   const DatasetFormat& format_;
   const IngestOptions& options_;
+  const TableFormat table_;  // of the log
   Ingested& out_;
   Progress progress_;
   bool input_is_log_file_ = false;

@@ -4,7 +4,6 @@
 
 #include <cerrno>
 #include <cstdio>
-#include <iterator>
 #include <memory>
 #include <string>
 
@@ -68,8 +67,9 @@ void write_processed_seqs(const Dataset& dataset, const std::filesystem::path& f
     row = csv_field(dataset.user_id(user));
     for (size_t f = 0; f < manifest.context.size(); ++f) {
       if (manifest.context[f].name == "user_id") continue;
-      fmt::format_to(std::back_inserter(row), ",{}",
-                     dataset.context(static_cast<int64_t>(f), user));
+      const int64_t value = dataset.context(static_cast<int64_t>(f), user);
+      row += ',';
+      if (value != 0) row += std::to_string(value);
     }
     const auto add_list = [&](std::span<const int64_t> values, const auto& text) {
       row += ",\"[";

@@ -325,32 +325,52 @@ TEST_F(PreprocessTest, SameBytesForAnyThreadsAndMemory) {
 }
 
 TEST_F(PreprocessTest, ProcessedSeqsReadBackAsTheSameDataset) {
-  csv_.action_columns = {"x"};
-  csv_.action_rule = ActionRule::values;
-  csv_.context = {{"city", "city"}};
-  const auto before = run_csv(
-      "user,item,time,x,city\nbob,924,5,1,a\nbob,919,4,0,a\nann,924,1,2,b\nann,x y,2,2,b\n");
+  write("in/ratings.dat", random_ratings(500) + "61::91::5::7\n");
+  write("in/users.dat", "3::F::1::10::48067\n7::M::56::16::02460\n9::M::25::1::1\n");
+  const auto before = run(find_format("ml-1m"));
   write_processed_seqs(*before, path("processed_seqs.csv"));
   EXPECT_THAT(read_file(path("processed_seqs.csv")),
-              HasSubstr("bob,1,\"[919, 924]\",\"[0, 1]\",\"[4, 5]\"\n"));
+              HasSubstr("\n61,,,,,\"[91]\",\"[4]\",\"[7]\"\n"));
   options_.ingest.input = path("processed_seqs.csv");
   options_.ingest.kind = InputKind::processed_seqs;
   options_.output = path("again");
-  const auto after = run(csv_);
-  ASSERT_EQ(after->num_users(), 2);
-  for (int64_t row = 0; row < 2; ++row) {
+  const auto after = run(find_format("ml-1m"));
+  ASSERT_EQ(after->num_users(), before->num_users());
+  for (int64_t row = 0; row < before->num_users(); ++row) {
     EXPECT_EQ(after->user_id(row), before->user_id(row));
     EXPECT_EQ(items(*after, row), items(*before, row));
     EXPECT_THAT(after->user(row).actions, testing::ElementsAreArray(before->user(row).actions));
     EXPECT_THAT(after->user(row).timestamps,
                 testing::ElementsAreArray(before->user(row).timestamps));
-    EXPECT_EQ(after->context(0, row), before->context(0, row));
+    for (int64_t f = 0; f < 5; ++f) EXPECT_EQ(after->context(f, row), before->context(f, row));
   }
+}
+
+TEST_F(PreprocessTest, ProcessedSeqsOfTextIds) {
+  csv_.action_columns = {"x"};
+  csv_.action_rule = ActionRule::values;
+  const auto before = run_csv("user,item,time,x\nbob,924,5,1\nbob,919,4,0\nann,x y,2,2\n");
+  write_processed_seqs(*before, path("processed_seqs.csv"));
+  EXPECT_EQ(read_file(path("processed_seqs.csv")),
+            "user_id,item_id,action,timestamp\n"
+            "ann,\"[\"\"x y\"\"]\",\"[2]\",\"[2]\"\n"
+            "bob,\"[919, 924]\",\"[0, 1]\",\"[4, 5]\"\n");
+  options_.ingest.input = path("processed_seqs.csv");
+  options_.ingest.kind = InputKind::processed_seqs;
+  options_.output = path("again");
+  const auto after = run(csv_);
+  EXPECT_EQ(items(*after, 0), items(*before, 0));
+  EXPECT_THAT(after->user(1).actions, ElementsAre(0, 1));
+}
+
+TEST_F(PreprocessTest, ProcessedSeqsThatDoNotFit) {
+  options_.ingest.input = path("processed_seqs.csv");
+  options_.ingest.kind = InputKind::processed_seqs;
   write("processed_seqs.csv", "user_id,movie_id,rating\n1,\"[1, 2]\",\"[9, 10]\"\n");
   options_.output = path("bad");
   EXPECT_THAT(refused(find_format("ml-latest-small")),
               HasSubstr("the label 10, but labels of ml-latest-small are 0 to 9"));
-  write("processed_seqs.csv", "user_id,item_id,city\n1,\"[1, 2\",a\n");
+  write("processed_seqs.csv", "user_id,item_id\n1,\"[1, 2\"\n");
   EXPECT_THAT(refused(csv_), AllOf(HasSubstr(":2: column item_id"), HasSubstr("expected a list")));
 }
 
