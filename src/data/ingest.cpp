@@ -223,6 +223,7 @@ class Ingestor {
 
   void parse_chunk(const TextChunk& chunk, RowMapper& mapper, ParsedRows& out) const {
     RowSplitter rows(chunk.text, table_.dialect);
+    out.events.reserve(chunk.text.size() / 64);
     while (rows.next()) {
       const int64_t line = chunk.first_line + rows.lines_before();
       if (rows.malformed() != nullptr) {

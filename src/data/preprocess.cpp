@@ -161,6 +161,7 @@ class Preprocessor {
 
   void write_vocabularies() {
     const auto title = [this](int64_t row) {
+      if (in_.titles.empty()) return std::string();
       const auto found = in_.titles.find(item_text(row));
       return found == in_.titles.end() ? std::string() : found->second[0];
     };

@@ -57,6 +57,19 @@ TEST(Csv, MalformedQuotesEndWithTheirLine) {
 TEST(Csv, LongDelimiterAndNoQuotes) {
   EXPECT_EQ(split("1::\"T\": x::3\n", {"::", false}), (Rows{{"1", "\"T\": x", "3"}}));
   EXPECT_EQ(split("a:b::c", {"::", false}), (Rows{{"a:b", "c"}}));
+  EXPECT_EQ(split("a:::b::::c:", {"::", false}), (Rows{{"a", ":b", "", "c:"}}));
+}
+
+TEST(Csv, DelimitersAtEveryPlaceOfARow) {
+  for (size_t length = 0; length < 40; ++length) {
+    for (size_t at = 0; at < length; ++at) {
+      std::string row(length, 'x');
+      row[at] = ',';
+      EXPECT_EQ(split(row), (Rows{{row.substr(0, at), row.substr(at + 1)}}));
+    }
+  }
+  EXPECT_EQ(split(std::string(20, ',')), (Rows{std::vector<std::string>(21)}));
+  EXPECT_EQ(split("a\xAC,\x2C\x80\x01,b\xFF"), (Rows{{"a\xAC", "", "\x80\x01", "b\xFF"}}));
 }
 
 TEST(Csv, LineNumbersCountNewlinesWithinQuotes) {
