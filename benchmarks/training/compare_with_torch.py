@@ -99,7 +99,7 @@ def seqfuse_speed(build: pathlib.Path, data: str, config: str, steps: int) -> di
         )
         lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     # The first interval warms up.
-    rates = sorted(line["tokens_per_s"] for line in lines[1:] if "tokens_per_s" in line)
+    rates = sorted(line["tokens_per_second"] for line in lines[1:] if "tokens_per_second" in line)
     return {"steps": steps, "tokens_per_s": rates[len(rates) // 2]}
 
 
