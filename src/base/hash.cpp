@@ -36,12 +36,16 @@ struct Hasher::State {
   XXH3_state_t xxh3;
 };
 
-Hasher::Hasher() : state_(std::make_unique<State>()) { XXH3_64bits_reset(&state_->xxh3); }
+Hasher::Hasher() : state_(std::make_unique<State>()) {
+  XXH3_64bits_reset(&state_->xxh3);
+}
 Hasher::~Hasher() = default;
 void Hasher::update(std::string_view bytes) {
   XXH3_64bits_update(&state_->xxh3, bytes.data(), bytes.size());
 }
-std::string Hasher::text() const { return show(XXH3_64bits_digest(&state_->xxh3)); }
+std::string Hasher::text() const {
+  return show(XXH3_64bits_digest(&state_->xxh3));
+}
 
 std::string hash_file(const std::filesystem::path& file) {
   const std::unique_ptr<FILE, int (*)(FILE*)> in(std::fopen(file.c_str(), "rb"), std::fclose);

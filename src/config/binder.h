@@ -94,7 +94,7 @@ class Binder {
     }
   }
   template <class Args>
-  requires requires { Args::kName; }
+    requires requires { Args::kName; }
   void convert(const Value& value, Args& out, const std::string& parameter) {
     const Reference& reference =
         follow(value, parameter, std::string("@scope/") + Args::kName + "()", {Args::kName});

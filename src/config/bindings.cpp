@@ -48,22 +48,22 @@ void Bindings::add_text(const std::string& source, std::string_view text) {
 void Bindings::add_statements(const std::string& source, std::string_view text,
                               const fs::path& directory) {
   for (Statement& statement : parse_gin(source, text)) {
-    std::visit(
-        Overloaded{
-            [&](Binding& binding) {
-              last_[{binding.class_name, binding.scope, binding.parameter}] = bindings_.size();
-              bindings_.push_back(std::move(binding));
-            },
-            [&](Macro& macro) {
-              macros_.insert_or_assign(std::move(macro.name), std::move(macro.value));
-            },
-            [&](Include& file) { include(file, directory); },
-            [](Import& import) {
-              log::info("config", "{}: import {} has no effect: every class is built in",
-                        import.location.text(), import.module);
-            },
-        },
-        statement);
+    std::visit(Overloaded{
+                   [&](Binding& binding) {
+                     last_[{binding.class_name, binding.scope, binding.parameter}] =
+                         bindings_.size();
+                     bindings_.push_back(std::move(binding));
+                   },
+                   [&](Macro& macro) {
+                     macros_.insert_or_assign(std::move(macro.name), std::move(macro.value));
+                   },
+                   [&](Include& file) { include(file, directory); },
+                   [](Import& import) {
+                     log::info("config", "{}: import {} has no effect: every class is built in",
+                               import.location.text(), import.module);
+                   },
+               },
+               statement);
   }
 }
 

@@ -75,13 +75,13 @@ class Printer {
     return literal(value);
   }
   template <class T>
-  requires(!HasLiteral<T>) std::string
-      value(const std::optional<T>& optional, const std::string& name) {
+    requires(!HasLiteral<T>)
+  std::string value(const std::optional<T>& optional, const std::string& name) {
     return optional ? value(*optional, name) : "None";
   }
   template <class T>
-  requires(!HasLiteral<T>) std::string
-      value(const std::vector<T>& values, const std::string& name) {
+    requires(!HasLiteral<T>)
+  std::string value(const std::vector<T>& values, const std::string& name) {
     std::string text = "[";
     for (const T& each : values) text += fmt::format("\n    {},", value(each, name));
     return text + "\n]";
@@ -100,7 +100,7 @@ class Printer {
         ->second;
   }
   template <class Args>
-  requires requires { Args::kName; }
+    requires requires { Args::kName; }
   std::string value(const Args& args, const std::string& name) {
     const std::string scope = new_scope(name);
     print(args, scope);
