@@ -99,7 +99,7 @@ TEST(FullSoftmax, GradientsMatchCentralDifferences) {
 
 TEST(FullSoftmax, BlocksGiveTheLossesOfTheWhole) {
   at::manual_seed(4);
-  const Inputs in = make_inputs({500, 9000, 9000, 8}, at::kDouble);  // three blocks
+  const Inputs in = make_inputs({500, 9000, 9000, 8}, at::kDouble);  // several blocks
   const Result ours = run_ours(in);
   const Result plain = run(in, [&](auto& h, auto& t) { return plain_loss(in, h, t); });
   EXPECT_LE(max_abs(ours.losses - plain.losses), 1e-12);

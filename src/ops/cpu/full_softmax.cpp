@@ -7,6 +7,7 @@
 
 #include "ops/cpu/dispatch.h"
 #include "ops/cpu/row_loop.h"
+#include "ops/cpu/row_vectors.h"
 #include "ops/cpu/softmax_exp.h"
 
 namespace seqfuse::ops {
@@ -23,21 +24,16 @@ void softmax_rows(const FullSoftmaxParams& params) {
     const int64_t target = params.targets[i];
     // The target is kept apart: what the others sum to is exact where it is all but certain.
     const T positive = std::exchange(row[target], kLowest);
-    T highest = positive;
-#pragma omp simd reduction(max : highest)
-    for (int64_t j = 0; j < columns; ++j) highest = std::max(highest, row[j]);
-    T others = 0;
-#pragma omp simd reduction(+ : others)
+    const T highest = std::max(positive, largest(row, columns));
     for (int64_t j = 0; j < columns; ++j) {
       row[j] = exp_or_zero((row[j] - highest) * inverse_temperature);
-      others += row[j];
     }
+    const T others = sum(row, columns);
     const T below = (positive - highest) * inverse_temperature;
-    const T sum = others + std::exp(below);
-    if (params.losses) static_cast<T*>(params.losses)[i] = std::log(sum) - below;
+    const T total = others + std::exp(below);
+    if (params.losses) static_cast<T*>(params.losses)[i] = std::log(total) - below;
     if (!params.weights) return;
-    const T scale = static_cast<const T*>(params.weights)[i] * inverse_temperature / sum;
-#pragma omp simd
+    const T scale = static_cast<const T*>(params.weights)[i] * inverse_temperature / total;
     for (int64_t j = 0; j < columns; ++j) row[j] *= scale;
     row[target] = -others * scale;
   });

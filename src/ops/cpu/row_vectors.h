@@ -2,8 +2,10 @@
 // this directory only, which are all compiled for the same vector width.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <new>
 #include <utility>
@@ -71,6 +73,34 @@ inline T sum(Vector<T> v) {
 #pragma GCC unroll 4
   for (int n = kLanes<T> / 2; n > 0; n /= 2) v = detail::add_neighbours(v, v, lanes);
   return v[0];
+}
+
+// The largest of count values, passing over NaN; -infinity where there is none. (The compiler keeps
+// such a loop scalar.)
+template <class T>
+inline T largest(const T* values, int64_t count) {
+  constexpr T kLowest = -std::numeric_limits<T>::infinity();
+  Vector<T> lanes = Vector<T>{} + kLowest;
+  int64_t i = 0;
+  for (; i + kLanes<T> <= count; i += kLanes<T>) {
+    const Vector<T> v = load(values + i);
+    lanes = v > lanes ? v : lanes;
+  }
+  T result = kLowest;
+  for (int lane = 0; lane < kLanes<T>; ++lane) result = std::max(result, lanes[lane]);
+  for (; i < count; ++i) result = std::max(result, values[i]);
+  return result;
+}
+
+// The sum of count values, in a fixed order.
+template <class T>
+inline T sum(const T* values, int64_t count) {
+  Vector<T> lanes{};
+  int64_t i = 0;
+  for (; i + kLanes<T> <= count; i += kLanes<T>) lanes += load(values + i);
+  T result = sum<T>(lanes);
+  for (; i < count; ++i) result += values[i];
+  return result;
 }
 
 // Memory for n elements, aligned to a register, not initialised.

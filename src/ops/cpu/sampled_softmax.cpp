@@ -66,10 +66,10 @@ class PositionLoss {
     std::fill(logits_.data() + count, logits_.data() + padded_negatives_,
               -std::numeric_limits<T>::infinity());
 
-    const T highest = std::max(positive, highest_logit());
+    const T highest = std::max(positive, largest(logits_.data(), padded_negatives_));
     const T positive_exp = std::exp(positive - highest);
     for (int64_t k = 0; k < padded_negatives_; ++k) logits_[k] = exp_or_zero(logits_[k] - highest);
-    const T negatives_exp = sum_of_exponentials();
+    const T negatives_exp = sum(logits_.data(), padded_negatives_);
     const T sum_exp = positive_exp + negatives_exp;
     static_cast<T*>(params_.losses)[t] = std::log(sum_exp) + (highest - positive);
     if (!params_.coefficients) return;
@@ -104,23 +104,6 @@ class PositionLoss {
       }
     });
     return sum_each<T>(sums);
-  }
-
-  T highest_logit() {
-    Vector<T> highest = Vector<T>{} - std::numeric_limits<T>::infinity();
-    for (int64_t k = 0; k < padded_negatives_; k += kLanes<T>) {
-      const Vector<T> v = load(&logits_[k]);
-      highest = v > highest ? v : highest;
-    }
-    T result = highest[0];
-    for (int i = 1; i < kLanes<T>; ++i) result = std::max(result, highest[i]);
-    return result;
-  }
-
-  T sum_of_exponentials() {
-    Vector<T> sums{};
-    for (int64_t k = 0; k < padded_negatives_; k += kLanes<T>) sums += load(&logits_[k]);
-    return sum<T>(sums);
   }
 
   void write_dhidden(int64_t t, const T* coefficients) {

@@ -20,7 +20,7 @@ using torch::autograd::variable_list;
 // memory that the next block reuses.
 template <class Visit>
 void for_each_block(const Tensor& hidden, const Tensor& rows, Visit&& visit) {
-  constexpr int64_t kElements = 2 * 1024 * 1024, kMinPositions = 64;
+  constexpr int64_t kElements = 1024 * 1024, kMinPositions = 64;
   const int64_t positions = hidden.size(0), columns = rows.size(0);
   const int64_t block = std::min(positions, std::max(kElements / columns, kMinPositions));
   const Tensor memory = at::empty({block, columns}, hidden.options());

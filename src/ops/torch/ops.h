@@ -100,7 +100,7 @@ Tensor sampled_softmax_loss(const Tensor& hidden, const Tensor& table, const Ten
                             const Tensor& negatives, double temperature,
                             bool sparse_table_grad = false);
 // The same over all rows listed in catalogue (int64 [C], each at most once, every target among
-// them). Computed in blocks of rows, in the backward pass again: [T, C] is never held, but max(2
+// them). Computed in blocks of rows, in the backward pass again: [T, C] is never held, but max(1
 // million, 64 C) elements of it, and three times the catalogue's rows. Gradients are bit-equal from
 // run to run, and change with at::set_num_threads no more than at::mm does.
 Tensor full_softmax_loss(const Tensor& hidden, const Tensor& table, const Tensor& targets,
