@@ -44,7 +44,7 @@ void check_hash(const fs::path& file, const std::string& expected) {
 template <class ArrowArray>
 std::shared_ptr<ArrowArray> column(const arrow::RecordBatch& batch, const std::string& name,
                                    const std::string& file) {
-  const auto array = std::dynamic_pointer_cast<ArrowArray>(batch.GetColumnByName(name));
+  auto array = std::dynamic_pointer_cast<ArrowArray>(batch.GetColumnByName(name));
   if (!array || array->null_count() > 0) {
     throw_error<DataError>("{}: column {} is {}", file, name,
                            array ? "partly null" : "missing or of another type");

@@ -19,9 +19,9 @@ void fill_blank_times(std::vector<Event>& events, HistoryCounts& counts) {
     counts.blank_times += static_cast<int64_t>(end - begin);
     const int64_t after = end < n ? events[end].time : begin > 0 ? events[begin - 1].time : 0;
     const int64_t before = begin > 0 ? events[begin - 1].time : after;
-    const auto steps = static_cast<__int128>(end - begin + 1);
+    const __int128 steps = static_cast<int64_t>(end - begin) + 1;
     for (size_t i = begin; i < end; ++i) {
-      const auto step = static_cast<__int128>(i - begin + 1);
+      const __int128 step = static_cast<int64_t>(i - begin) + 1;
       events[i].time =
           static_cast<int64_t>(before + (static_cast<__int128>(after) - before) * step / steps);
     }
