@@ -14,10 +14,12 @@
 
 namespace seqfuse::ops::cpu {
 
-#ifdef __AVX512F__
+#if defined(__AVX512F__)
 inline constexpr int kVectorBytes = 64;
-#else
+#elif defined(__AVX__)
 inline constexpr int kVectorBytes = 32;
+#else
+inline constexpr int kVectorBytes = 16;
 #endif
 
 template <class T>
