@@ -221,6 +221,12 @@ int cmd_train(int argc, char** argv) {
   at::set_num_threads(num_threads());
 
   const config::LoadedConfig loaded = load(arguments);
+  if (loaded.config.benchmark_dataset) {
+    throw_error<UsageError>(
+        "BenchmarkDatasetArgs: generated batches cannot be trained on yet; make a dataset of any "
+        "size "
+        "with `seqfuse synthesize` and `preprocess`, and name it by DatasetArgs and --data");
+  }
   const config::Config& config = loaded.config;
   const models::Task task =
       arguments.task == "ranking" ? models::Task::ranking : models::Task::retrieval;
