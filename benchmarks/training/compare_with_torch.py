@@ -83,10 +83,10 @@ def parity(build: pathlib.Path, data: str, config: str) -> dict[str, float]:
     }
 
 
-def seqfuse_speed(build: pathlib.Path, data: str, config: str, steps: int) -> dict[str, float]:
+def seqfuse_speed(build: pathlib.Path, data: str, config: str, steps: int, overrides: list[str]) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         run = pathlib.Path(folder, "run")
-        overrides = [f"TrainerArgs.max_train_iters={steps}", "TrainerArgs.log_interval=10"]
+        overrides = [*overrides, f"TrainerArgs.max_train_iters={steps}", "TrainerArgs.log_interval=10"]
         overrides += [
             "TrainerArgs.num_epochs=None",
             "TrainerArgs.eval_interval_epochs=None",
@@ -121,6 +121,7 @@ def main():
     parser.add_argument("--build", type=pathlib.Path, default=pathlib.Path("build"))
     parser.add_argument("--data", required=True, help="dataset directory")
     parser.add_argument("--config", default="configs/ml_1m_hstu.gin")
+    parser.add_argument("--gin", action="append", default=[], help="override for seqfuse, as its own --gin")
     parser.add_argument("--steps", type=int, default=60, help="steps of seqfuse in each round")
     parser.add_argument("--torch-steps", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=2)
@@ -140,7 +141,7 @@ def main():
         "torch_compiled": [],
     }
     for _ in range(options.rounds):
-        result["seqfuse"].append(seqfuse_speed(options.build, options.data, options.config, options.steps))
+        result["seqfuse"].append(seqfuse_speed(options.build, options.data, options.config, options.steps, options.gin))
         result["torch_eager"].append(torch_speed(options.data, options.torch_steps, 1))
         result["torch_compiled"].append(torch_speed(options.data, options.torch_steps, 2, "--compile"))
     best = {name: max(r["tokens_per_s"] for r in result[name]) for name in ("seqfuse", "torch_eager", "torch_compiled")}
