@@ -75,8 +75,7 @@ void report_build(Report& report) {
     report.add("build", "cuda", nullptr, "none: a CPU-only build");
     report.advice.emplace_back(
         "CUDA kernels need nvcc: `apt-get install cuda-toolkit-13-0` from NVIDIA's repository, "
-        "then "
-        "`make build`");
+        "then `make build`");
   } else {
     report.add("build", "cuda", nvcc, fmt::format("{}, kernels for {}", nvcc, kCudaTargets));
     report.facts["build"]["cuda_targets"] = kCudaTargets;

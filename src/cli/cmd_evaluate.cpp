@@ -22,15 +22,14 @@ Rows evaluate(const serving::TrainedRun& run, const data::Split& split,
               const std::vector<data::Sample>& samples) {
   const training::EvaluationOptions options{.batch_size = run.config.trainer.eval_batch_size,
                                             .show_progress = true};
-  Rows rows, baselines;
+  Rows rows;
   if (run.retrieval) {
     rows = {
         {"model", training::evaluate_retrieval(*run.retrieval, *run.dataset, samples, options)}};
-    baselines = training::retrieval_baselines(*run.dataset, split, samples, run.spec.retrieval);
   } else {
     rows = {{"model", training::evaluate_ranking(*run.ranking, *run.dataset, samples, options)}};
-    baselines = training::ranking_baselines(*run.dataset, split, samples, run.spec);
   }
+  const Rows baselines = training::baselines(*run.dataset, split, samples, run.spec);
   rows.insert(rows.end(), baselines.begin(), baselines.end());
   return rows;
 }

@@ -88,8 +88,7 @@ std::vector<Row> rank(const serving::TrainedRun& run, const Request& request) {
   if (request.candidates.empty()) {
     throw_error<UsageError>(
         "{} is a ranking run, which orders given items: name them with --candidates \"id,id,...\", "
-        "or "
-        "train a retrieval run to choose from all items",
+        "or train a retrieval run to choose from all items",
         run.path.string());
   }
   const torch::NoGradGuard no_grad;

@@ -186,12 +186,8 @@ void print_result(const training::TrainResult& result, const data::Dataset& data
                       result.best_metrics);
   }
   if (!rows.empty()) {
-    const auto& samples =
-        config.dataset.evaluate_on == "validation" ? split.validation : split.test;
-    const Rows baselines =
-        spec.task == models::Task::retrieval
-            ? training::retrieval_baselines(dataset, split, samples, spec.retrieval)
-            : training::ranking_baselines(dataset, split, samples, spec);
+    const Rows baselines = training::baselines(
+        dataset, split, training::evaluation_samples(config.dataset, split), spec);
     rows.insert(rows.end(), baselines.begin(), baselines.end());
     fmt::print("{}\n", training::format_metrics_table(rows));
   } else {
@@ -224,8 +220,7 @@ int cmd_train(int argc, char** argv) {
   if (loaded.config.benchmark_dataset) {
     throw_error<UsageError>(
         "BenchmarkDatasetArgs: generated batches cannot be trained on yet; make a dataset of any "
-        "size "
-        "with `seqfuse synthesize` and `preprocess`, and name it by DatasetArgs and --data");
+        "size with `seqfuse synthesize` and `preprocess`, and name it by DatasetArgs and --data");
   }
   const config::Config& config = loaded.config;
   const models::Task task =

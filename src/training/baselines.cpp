@@ -204,4 +204,13 @@ std::vector<std::pair<std::string, Metrics>> ranking_baselines(
   return {{"item mean", metrics.compute()}};
 }
 
+std::vector<std::pair<std::string, Metrics>> baselines(const data::Dataset& dataset,
+                                                       const data::Split& split,
+                                                       const std::vector<data::Sample>& samples,
+                                                       const models::ModelSpec& spec) {
+  return spec.task == models::Task::retrieval
+             ? retrieval_baselines(dataset, split, samples, spec.retrieval)
+             : ranking_baselines(dataset, split, samples, spec);
+}
+
 }  // namespace seqfuse::training

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -44,6 +45,15 @@ std::vector<std::pair<std::string, Metrics>> retrieval_baselines(
 std::vector<std::pair<std::string, Metrics>> ranking_baselines(
     const data::Dataset& dataset, const data::Split& split,
     const std::vector<data::Sample>& samples, const models::ModelSpec& spec);
+
+// Those of the spec's task.
+std::vector<std::pair<std::string, Metrics>> baselines(const data::Dataset& dataset,
+                                                       const data::Split& split,
+                                                       const std::vector<data::Sample>& samples,
+                                                       const models::ModelSpec& spec);
+
+// Lower is better for normalised entropy, higher for every other metric. NaN is never better.
+bool is_better(std::string_view name, double value, double best);
 
 // A text table: one row a model, one column a metric; the best of each column is marked.
 std::string format_metrics_table(const std::vector<std::pair<std::string, Metrics>>& rows);

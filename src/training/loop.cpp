@@ -15,6 +15,7 @@
 #include "base/progress.h"
 #include "training/interrupt.h"
 #include "training/schedule.h"
+#include "training/split_options.h"
 #include "training/weights.h"
 
 namespace seqfuse::training {
@@ -35,11 +36,6 @@ int64_t total_steps_of(const config::TrainerArgs& trainer, int64_t batches_per_e
     steps = (batches + per_step - 1) / per_step;
   }
   return std::min(steps, trainer.max_train_iters.value_or(steps));
-}
-
-// Lower is better for normalised entropy, higher for every other metric.
-bool is_better(std::string_view name, double value, double best) {
-  return name.starts_with("NE") ? value < best : value > best;
 }
 
 double watched(const Metrics& metrics, const std::string& name) {
@@ -65,8 +61,7 @@ Trainer::Trainer(TaskModel& model, const data::Dataset& dataset, const data::Spl
     : model_(model),
       dataset_(dataset),
       config_(config),
-      evaluation_samples_(config.dataset.evaluate_on == "validation" ? split.validation
-                                                                     : split.test),
+      evaluation_samples_(evaluation_samples(config.dataset, split)),
       stream_(dataset, split.train, config.trainer, config.dataset.shuffle),
       optimizer_(model.module(), config.optimizer),
       total_steps_(total_steps_of(config.trainer, stream_.batches_per_epoch())) {
@@ -185,8 +180,7 @@ void Trainer::fail_not_finite(const char* what, double value) {
   const auto checkpoint = newest_checkpoint(run_->path());
   throw_error(
       "{} is {} in step {} (epoch {}); {}\n  lower OptimizerArgs.learning_rate, set max_grad_norm, "
-      "or "
-      "add warmup_steps",
+      "or add warmup_steps",
       what, std::abs(value), state_.step + 1, epoch_of(state_.batch) + 1,
       checkpoint ? fmt::format("the last good checkpoint is {}", checkpoint->string())
                  : "there is no checkpoint yet");

@@ -22,12 +22,6 @@ double value_of(const Metrics& metrics, const std::string& name) {
   return found == metrics.end() ? std::numeric_limits<double>::quiet_NaN() : found->second;
 }
 
-// Lower is better for normalised entropy, higher for every other metric. NaN is never better.
-bool is_better(const std::string& name, double value, double best) {
-  if (std::isnan(value)) return false;
-  return std::isnan(best) || (name.starts_with("NE") ? value < best : value > best);
-}
-
 std::vector<size_t> column_widths(const Cells& cells) {
   std::vector<size_t> widths(cells.front().size());
   for (const auto& row : cells) {
@@ -51,6 +45,11 @@ Cells transposed(const Cells& cells) {
 }
 
 }  // namespace
+
+bool is_better(std::string_view name, double value, double best) {
+  if (std::isnan(value)) return false;
+  return std::isnan(best) || (name.starts_with("NE") ? value < best : value > best);
+}
 
 std::string format_metrics_table(const std::vector<std::pair<std::string, Metrics>>& rows) {
   if (rows.empty()) return "";

@@ -36,4 +36,9 @@ data::SplitOptions split_options(const config::DatasetArgs& args, models::Task t
           .hold_out_validation = args.hold_out_validation};
 }
 
+const std::vector<data::Sample>& evaluation_samples(const config::DatasetArgs& args,
+                                                    const data::Split& split) {
+  return args.evaluate_on == "validation" ? split.validation : split.test;
+}
+
 }  // namespace seqfuse::training
