@@ -15,7 +15,7 @@ struct Rows {
   int64_t stride;  // bytes from row to row
 
   Rows(const void* data, int64_t stride_elements, int64_t element_size)
-      : first(static_cast<std::byte*>(const_cast<void*>(data))),
+      : first(const_cast<std::byte*>(static_cast<const std::byte*>(data))),
         stride(stride_elements * element_size) {}
   std::byte* row(int64_t i) const { return first + i * stride; }
 };
@@ -42,6 +42,13 @@ void for_each_sequence(int64_t batch, Body&& body) {
   parallel_for(batch, 4, [&](int64_t begin, int64_t end) {
     for (int64_t b = begin; b < end; ++b) body(b);
   });
+}
+
+// The rows of sequence b in the dense tensor.
+Rows dense_rows(const JaggedDenseParams& params, int64_t b) {
+  return Rows(
+      static_cast<std::byte*>(params.dense) + b * params.dense_batch_stride * params.element_size,
+      params.dense_stride, params.element_size);
 }
 
 enum class Direction { to_values, to_parts };
@@ -92,9 +99,7 @@ void jagged_to_dense_cpu(const JaggedDenseParams& params) {
   const int64_t row_bytes = params.dim * params.element_size;
   const Rows values(params.values, params.values_stride, params.element_size);
   for_each_sequence(params.batch, [&](int64_t b) {
-    const Rows dense(
-        static_cast<std::byte*>(params.dense) + b * params.dense_batch_stride * params.element_size,
-        params.dense_stride, params.element_size);
+    const Rows dense = dense_rows(params, b);
     const int64_t first = params.offsets[b];
     const int64_t count = std::min(params.offsets[b + 1] - first, params.max_len);
     copy_rows(values, first, dense, 0, count, row_bytes);
@@ -107,9 +112,7 @@ void jagged_from_dense_cpu(const JaggedDenseParams& params) {
   const int64_t row_bytes = params.dim * params.element_size;
   const Rows values(params.values, params.values_stride, params.element_size);
   for_each_sequence(params.batch, [&](int64_t b) {
-    const Rows dense(
-        static_cast<std::byte*>(params.dense) + b * params.dense_batch_stride * params.element_size,
-        params.dense_stride, params.element_size);
+    const Rows dense = dense_rows(params, b);
     const int64_t first = params.offsets[b], length = params.offsets[b + 1] - first;
     const int64_t count = std::min(length, params.max_len);
     copy_rows(dense, 0, values, first, count, row_bytes);

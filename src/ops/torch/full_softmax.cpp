@@ -112,10 +112,7 @@ Tensor full_softmax_loss(const Tensor& hidden, const Tensor& table, const Tensor
                          const Tensor& catalogue, double temperature) {
   constexpr const char* kOp = "full_softmax_loss";
   const Arg targets_arg{kOp, "targets", targets}, catalogue_arg{kOp, "catalogue", catalogue};
-  check_table({kOp, "table", table});
-  check_hidden({kOp, "hidden", hidden}, {kOp, "table", table});
-  check_temperature(kOp, temperature);
-  check_sizes(targets_arg, {hidden.size(0)}, "one for each row of hidden");
+  check_softmax_loss(kOp, hidden, table, targets, temperature);
   check_rank(catalogue_arg, 1, "[C]");
   TORCH_CHECK_VALUE(catalogue.numel() > 0, label(catalogue_arg), " is empty; expected some ids");
   const Tensor ids = checked_ids(catalogue_arg, at::kLong, table.size(0));

@@ -76,10 +76,7 @@ Tensor sampled_softmax_loss(const Tensor& hidden, const Tensor& table, const Ten
                             const Tensor& negatives, double temperature, bool sparse_table_grad) {
   constexpr const char* kOp = "sampled_softmax_loss";
   const Arg targets_arg{kOp, "targets", targets}, negatives_arg{kOp, "negatives", negatives};
-  check_table({kOp, "table", table});
-  check_hidden({kOp, "hidden", hidden}, {kOp, "table", table});
-  check_temperature(kOp, temperature);
-  check_sizes(targets_arg, {hidden.size(0)}, "one for each row of hidden");
+  check_softmax_loss(kOp, hidden, table, targets, temperature);
   check_rank(negatives_arg, 2, "[T, K]");
   check_sizes(negatives_arg, {hidden.size(0), negatives.size(1)}, "one row for each row of hidden");
   const bool needs_gradient =

@@ -42,17 +42,18 @@ void check_table(const Arg& table) {
                     " rows; expected at most ", kMaxRows);
 }
 
-void check_hidden(const Arg& hidden, const Arg& table) {
-  check_rank(hidden, 2, "[T, D]");
-  check_like(hidden, table);
-  check_sizes(hidden, {hidden.tensor.size(0), table.tensor.size(1)}, "the columns of table");
-  TORCH_CHECK_VALUE(hidden.tensor.size(0) <= kMaxRows, label(hidden), " has ",
-                    hidden.tensor.size(0), " rows; expected at most ", kMaxRows);
-}
-
-void check_temperature(const char* op, double temperature) {
+void check_softmax_loss(const char* op, const Tensor& hidden, const Tensor& table,
+                        const Tensor& targets, double temperature) {
+  const Arg hidden_arg{op, "hidden", hidden}, table_arg{op, "table", table};
+  check_table(table_arg);
+  check_rank(hidden_arg, 2, "[T, D]");
+  check_like(hidden_arg, table_arg);
+  check_sizes(hidden_arg, {hidden.size(0), table.size(1)}, "the columns of table");
+  TORCH_CHECK_VALUE(hidden.size(0) <= kMaxRows, label(hidden_arg), " has ", hidden.size(0),
+                    " rows; expected at most ", kMaxRows);
   TORCH_CHECK_VALUE(temperature > 0, op, ": temperature is ", temperature,
                     "; expected a positive number");
+  check_sizes({op, "targets", targets}, {hidden.size(0)}, "one for each row of hidden");
 }
 
 Tensor checked_ids(const Arg& arg, at::ScalarType type, int64_t num_rows) {

@@ -11,10 +11,10 @@ namespace seqfuse::ops {
 // table is [V, D] on the CPU, float32 or float64, D at least 1, V below 2^31.
 void check_table(const Arg& table);
 
-// hidden is [T, D] of the dtype of table [V, D], T below 2^31.
-void check_hidden(const Arg& hidden, const Arg& table);
-
-void check_temperature(const char* op, double temperature);
+// The arguments that both softmax losses have: hidden [T, D] of the dtype of table [V, D], T below
+// 2^31; targets [T]; a positive temperature.
+void check_softmax_loss(const char* op, const Tensor& hidden, const Tensor& table,
+                        const Tensor& targets, double temperature);
 
 // ids of any shape, of type at::kLong or at::kInt, each in [0, num_rows). Returned contiguous. The
 // message names the first id outside and its place.
