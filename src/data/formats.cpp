@@ -12,17 +12,24 @@ const CsvDialect kDoubleColon = {"::", false};
 const CsvDialect kTab = {"\t", false};
 const CsvDialect kPipe = {"|", false};
 
-DatasetFormat ml_100k() {
+// The older sets: no header line, whole stars.
+DatasetFormat movielens_without_header(const char* name, const char* log,
+                                       const CsvDialect& dialect) {
   DatasetFormat format;
-  format.name = "ml-100k";
-  format.log = {"u.data", "", ""};
-  format.table = {kTab, {"user_id", "movie_id", "rating", "unix_timestamp"}, false};
+  format.name = name;
+  format.log = {log, "", ""};
+  format.table = {dialect, {"user_id", "movie_id", "rating", "unix_timestamp"}, false};
   format.user_column = "user_id";
   format.item_column = "movie_id";
   format.time_column = "unix_timestamp";
   format.action_columns = {"rating"};
   format.action_rule = ActionRule::whole_stars;
   format.user_id_feature = true;
+  return format;
+}
+
+DatasetFormat ml_100k() {
+  DatasetFormat format = movielens_without_header("ml-100k", "u.data", kTab);
   format.context = {
       {"sex", "sex"}, {"age", "age"}, {"occupation", "occupation"}, {"zip_code", "zip_code"}};
   format.users = {{"u.user", "", ""},
@@ -36,16 +43,7 @@ DatasetFormat ml_100k() {
 }
 
 DatasetFormat ml_1m() {
-  DatasetFormat format;
-  format.name = "ml-1m";
-  format.log = {"ratings.dat", "", ""};
-  format.table = {kDoubleColon, {"user_id", "movie_id", "rating", "unix_timestamp"}, false};
-  format.user_column = "user_id";
-  format.item_column = "movie_id";
-  format.time_column = "unix_timestamp";
-  format.action_columns = {"rating"};
-  format.action_rule = ActionRule::whole_stars;
-  format.user_id_feature = true;
+  DatasetFormat format = movielens_without_header("ml-1m", "ratings.dat", kDoubleColon);
   format.context = {{"sex", "sex"},
                     {"age_group", "age_group"},
                     {"occupation", "occupation"},

@@ -109,17 +109,22 @@ class Splitter {
     return true;
   }
 
+  // Test on the events [test, end) of a user, validation on those just before, training before it.
+  void add_windows(int64_t row, int64_t test, int64_t end) {
+    const int64_t validation = test - targets_;
+    bool used = add_evaluation_window(split_.test, row, test, end);
+    used |= add_evaluation_window(split_.validation, row, validation, test);
+    used |=
+        add_training_window(split_.train, row, options_.hold_out_validation ? validation : test);
+    split_.skipped_users += used ? 0 : 1;
+  }
+
   void leave_one_out() {
     const char* targets = targets_ == 1 ? "event" : "events";
     const std::string count = targets_ == 1 ? "" : fmt::format("{} ", targets_);
     for (int64_t row = 0; row < dataset_.num_users(); ++row) {
       const int64_t n = kept_events(row);
-      const int64_t test = n - targets_, validation = test - targets_;
-      bool used = add_evaluation_window(split_.test, row, test, n);
-      used |= add_evaluation_window(split_.validation, row, validation, test);
-      used |=
-          add_training_window(split_.train, row, options_.hold_out_validation ? validation : test);
-      split_.skipped_users += used ? 0 : 1;
+      add_windows(row, n - targets_, n);
     }
     split_.rule = fmt::format(
         "leave_one_out: each user's last {}{} is test, the {}before is validation and {} in "
@@ -159,17 +164,12 @@ class Splitter {
     for (int64_t row = 0; row < dataset_.num_users(); ++row) {
       const UserSequence user = dataset_.user(row);
       const auto n = std::ssize(user.items);
-      const int64_t test = events_before(user.timestamps, cut), validation = test - targets_;
-      bool used = add_evaluation_window(split_.test, row, test, std::min(n, test + targets_));
-      used |= add_evaluation_window(split_.validation, row, validation, test);
-      used |=
-          add_training_window(split_.train, row, options_.hold_out_validation ? validation : test);
-      split_.skipped_users += used ? 0 : 1;
+      const int64_t test = events_before(user.timestamps, cut);
+      add_windows(row, test, std::min(n, test + targets_));
     }
     split_.rule = fmt::format(
         "temporal: events before time {} are training ({} of all), each user's first {} from then "
-        "on "
-        "test; validation is each user's last {} before it, {} in training",
+        "on test; validation is each user's last {} before it, {} in training",
         cut, options_.train_fraction, targets_, targets_,
         options_.hold_out_validation ? "not" : "also");
     finish_rule();
