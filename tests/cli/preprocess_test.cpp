@@ -2,18 +2,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mount.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <string>
 
 #include "base/file.h"
 #include "data/dataset.h"
+#include "tests/cli/seqfuse_process.h"
 #include "tests/temporary_directory.h"
 
 namespace seqfuse {
@@ -23,20 +21,8 @@ namespace fs = std::filesystem;
 using testing::AllOf;
 using testing::HasSubstr;
 
-struct Result {
-  int code = 0;
-  std::string output;  // standard output and error together
-};
-
-Result preprocess(const std::string& arguments) {
-  FILE* pipe = popen((SEQFUSE_BINARY " preprocess " + arguments + " 2>&1").c_str(), "r");
-  Result result;
-  std::array<char, 4096> buffer;
-  while (const size_t n = std::fread(buffer.data(), 1, buffer.size(), pipe)) {
-    result.output.append(buffer.data(), n);
-  }
-  result.code = WEXITSTATUS(pclose(pipe));
-  return result;
+Outcome preprocess(const std::string& arguments) {
+  return run_seqfuse("preprocess " + arguments);
 }
 
 class PreprocessCli : public testing::Test {
@@ -49,11 +35,11 @@ class PreprocessCli : public testing::Test {
 };
 
 TEST_F(PreprocessCli, BundledDataCountsAndSummary) {
-  const Result result = preprocess("--dataset_name ml-latest-small --input " SEQFUSE_SOURCE_DIR
-                                   "/data/ml-latest-small --output " +
-                                   path("out/"));
-  ASSERT_EQ(result.code, 0) << result.output;
-  EXPECT_THAT(result.output, AllOf(HasSubstr("610 users, 9724 items, 100836 events"),
+  const Outcome result = preprocess("--dataset_name ml-latest-small --input " SEQFUSE_SOURCE_DIR
+                                    "/data/ml-latest-small --output " +
+                                    path("out/"));
+  ASSERT_EQ(result.code, 0) << result.text();
+  EXPECT_THAT(result.text(), AllOf(HasSubstr("610 users, 9724 items, 100836 events"),
                                    HasSubstr("rule: Action: 2 * rating - 1"), HasSubstr("rows/s"),
                                    HasSubstr("written to")));
   const auto dataset = data::Dataset::open(path("out"));
@@ -64,12 +50,12 @@ TEST_F(PreprocessCli, BundledDataCountsAndSummary) {
 TEST_F(PreprocessCli, CsvByColumnNames) {
   write("log.tsv",
         "when\twho\twhat\tlike\tshare\n2024-01-02\tu\tx\t1\t0\n2024-01-01\tu\ty\t1\t1\n");
-  const Result result =
+  const Outcome result =
       preprocess("--dataset-name csv --input " + path("log.tsv") + " --output " + path("out") +
                  " --user-column who --item-column what --time-column when "
                  "--action-column like,share --write-processed-seqs " +
                  path("p.csv"));
-  ASSERT_EQ(result.code, 0) << result.output;
+  ASSERT_EQ(result.code, 0) << result.text();
   EXPECT_EQ(read_file(path("p.csv")),
             "user_id,item_id,action,timestamp\n"
             "u,\"[\"\"y\"\", \"\"x\"\"]\",\"[3, 1]\",\"[1704067200, 1704153600]\"\n");
@@ -79,13 +65,13 @@ TEST_F(PreprocessCli, SkippedRowsAreShown) {
   write("log.csv", "user_id,item_id\n1,2\nbad\n");
   const std::string arguments =
       "--dataset-name csv --input " + path("log.csv") + " --output " + path("out");
-  const Result refused = preprocess(arguments);
+  const Outcome refused = preprocess(arguments);
   EXPECT_EQ(refused.code, 1);
-  EXPECT_THAT(refused.output, HasSubstr("log.csv:3: expected 2 columns, found 1"));
+  EXPECT_THAT(refused.text(), HasSubstr("log.csv:3: expected 2 columns, found 1"));
   EXPECT_FALSE(fs::exists(path("out")));
-  const Result skipped = preprocess(arguments + " --on-bad-row skip");
+  const Outcome skipped = preprocess(arguments + " --on-bad-row skip");
   EXPECT_EQ(skipped.code, 0);
-  EXPECT_THAT(skipped.output,
+  EXPECT_THAT(skipped.text(),
               AllOf(HasSubstr("1 malformed rows of 2 skipped"), HasSubstr("log.csv:3:")));
 }
 
@@ -98,16 +84,17 @@ TEST_F(PreprocessCli, UsageErrors) {
            {"--dataset-name csv --on-bad-row maybe" + io, "--on-bad-row"},
            {"--dataset-name csv --delimiter abc" + io, "one or two characters"},
            {"--dataset-name csv", "--help"}}) {
-    const Result result = preprocess(arguments);
+    const Outcome result = preprocess(arguments);
     EXPECT_EQ(result.code, 2) << arguments;
-    EXPECT_THAT(result.output, HasSubstr(message)) << arguments;
+    EXPECT_THAT(result.text(), HasSubstr(message)) << arguments;
   }
 }
 
 TEST_F(PreprocessCli, HelpFitsAScreen) {
-  const Result result = preprocess("--help");
+  const Outcome result = preprocess("--help");
   EXPECT_EQ(result.code, 0);
-  EXPECT_LE(std::count(result.output.begin(), result.output.end(), '\n'), 50);
+  const std::string help = result.text();
+  EXPECT_LE(std::count(help.begin(), help.end(), '\n'), 50);
 }
 
 TEST_F(PreprocessCli, ReadOnlyFolder) {
@@ -115,10 +102,10 @@ TEST_F(PreprocessCli, ReadOnlyFolder) {
   write("log.csv", "user_id,item_id\n1,2\n");
   fs::create_directory(path("locked"));
   fs::permissions(path("locked"), fs::perms::owner_read | fs::perms::owner_exec);
-  const Result result = preprocess("--dataset-name csv --input " + path("log.csv") + " --output " +
-                                   path("locked/out"));
+  const Outcome result = preprocess("--dataset-name csv --input " + path("log.csv") + " --output " +
+                                    path("locked/out"));
   EXPECT_EQ(result.code, 1);
-  EXPECT_THAT(result.output, HasSubstr("locked/out"));
+  EXPECT_THAT(result.text(), HasSubstr("locked/out"));
 }
 
 TEST_F(PreprocessCli, FullDisk) {
@@ -126,11 +113,11 @@ TEST_F(PreprocessCli, FullDisk) {
   if (mount("tmpfs", path("small").c_str(), "tmpfs", 0, "size=256k") != 0) {
     GTEST_SKIP() << "needs the right to mount a small disk";
   }
-  const Result result = preprocess("--dataset-name ml-latest-small --input " SEQFUSE_SOURCE_DIR
-                                   "/data/ml-latest-small --output " +
-                                   path("small/out"));
+  const Outcome result = preprocess("--dataset-name ml-latest-small --input " SEQFUSE_SOURCE_DIR
+                                    "/data/ml-latest-small --output " +
+                                    path("small/out"));
   EXPECT_EQ(result.code, 1);
-  EXPECT_THAT(result.output, AllOf(HasSubstr("small/out"), HasSubstr("No space left on device")));
+  EXPECT_THAT(result.text(), AllOf(HasSubstr("small/out"), HasSubstr("No space left on device")));
   EXPECT_TRUE(fs::is_empty(path("small"))) << "nothing is left behind";
   umount(path("small").c_str());
 }

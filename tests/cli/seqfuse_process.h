@@ -16,6 +16,7 @@ namespace seqfuse {
 struct Outcome {
   int code = 0;
   std::string out, err;  // standard output, standard error
+  std::string text() const { return out + err; }
 };
 
 inline Outcome run_seqfuse(const std::string& arguments) {

@@ -1,15 +1,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
-#include <array>
-#include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "base/file.h"
+#include "tests/cli/seqfuse_process.h"
+#include "tests/temporary_directory.h"
 
 namespace seqfuse {
 namespace {
@@ -17,43 +15,25 @@ namespace {
 namespace fs = std::filesystem;
 using testing::HasSubstr;
 
-struct Outcome {
-  int code;
-  std::string text;  // standard output and error
-};
-
 Outcome run(const std::string& arguments) {
-  const std::string command = SEQFUSE_BINARY " synthesize " + arguments + " 2>&1";
-  std::FILE* pipe = popen(command.c_str(), "r");
-  Outcome outcome{};
-  std::array<char, 4096> buffer;
-  for (size_t n; (n = std::fread(buffer.data(), 1, buffer.size(), pipe)) > 0;) {
-    outcome.text.append(buffer.data(), n);
-  }
-  outcome.code = WEXITSTATUS(pclose(pipe));
-  return outcome;
+  return run_seqfuse("synthesize " + arguments);
 }
 
 class SynthesizeCommand : public testing::Test {
  protected:
-  SynthesizeCommand() {
-    std::string pattern = fs::temp_directory_path() / "seqfuse_synthesize_XXXXXX";
-    root_ = mkdtemp(pattern.data());
-  }
-  ~SynthesizeCommand() override { fs::remove_all(root_); }
-
-  fs::path root_;
+  const TemporaryDirectory directory_;
+  const fs::path root_ = directory_.path();
 };
 
 TEST_F(SynthesizeCommand, WritesAndReportsWhatItPlanted) {
   const fs::path out = root_ / "log";
   const Outcome outcome =
       run("--like kuairand-1k --users 20 --events 3000 --seed 9 --output " + out.string());
-  EXPECT_EQ(outcome.code, 0) << outcome.text;
-  EXPECT_THAT(outcome.text, HasSubstr("20 users"));
-  EXPECT_THAT(outcome.text, HasSubstr("3000 events"));
-  EXPECT_THAT(outcome.text, HasSubstr("is_profile_enter"));
-  EXPECT_THAT(outcome.text, HasSubstr("pure noise"));
+  EXPECT_EQ(outcome.code, 0) << outcome.text();
+  EXPECT_THAT(outcome.text(), HasSubstr("20 users"));
+  EXPECT_THAT(outcome.text(), HasSubstr("3000 events"));
+  EXPECT_THAT(outcome.text(), HasSubstr("is_profile_enter"));
+  EXPECT_THAT(outcome.text(), HasSubstr("pure noise"));
   const auto json = nlohmann::json::parse(read_file(out / "synthesis.json"));
   EXPECT_EQ(json["like"], "kuairand-1k");
   EXPECT_EQ(json["seed"], 9);
@@ -68,7 +48,7 @@ TEST_F(SynthesizeCommand, ReplacesAFolderOnlyWhenForced) {
   ASSERT_EQ(run(arguments).code, 0);
   const Outcome refused = run(arguments + " --seed 2");
   EXPECT_EQ(refused.code, 2);
-  EXPECT_THAT(refused.text, HasSubstr("exists: give another --output, or --force"));
+  EXPECT_THAT(refused.text(), HasSubstr("exists: give another --output, or --force"));
   const std::string before = read_file(root_ / "log/ratings.dat");
   EXPECT_EQ(run(arguments + " --seed 2 --force").code, 0);
   EXPECT_NE(read_file(root_ / "log/ratings.dat"), before);
@@ -78,7 +58,7 @@ TEST_F(SynthesizeCommand, UsageErrorsLeaveNothingBehind) {
   const std::string out = " --output " + (root_ / "log").string();
   const Outcome unknown = run("--like kuairand-1kk" + out);
   EXPECT_EQ(unknown.code, 2);
-  EXPECT_THAT(unknown.text, HasSubstr("did you mean 'kuairand-1k'?"));
+  EXPECT_THAT(unknown.text(), HasSubstr("did you mean 'kuairand-1k'?"));
   EXPECT_EQ(run("--like ml-1m --users many" + out).code, 2);
   EXPECT_EQ(run("--like ml-1m --userz 3" + out).code, 2);
   EXPECT_EQ(run("--like ml-1m").code, 2);

@@ -6,7 +6,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
@@ -16,6 +15,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "tests/cli/seqfuse_process.h"
 #include "tests/temporary_directory.h"
 
 namespace seqfuse {
@@ -23,22 +23,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using testing::HasSubstr;
-
-struct Result {
-  int code = 0;
-  std::string output;  // standard output and error together
-};
-
-Result seqfuse(const std::string& arguments) {
-  FILE* pipe = popen((SEQFUSE_BINARY " " + arguments + " 2>&1").c_str(), "r");
-  Result result;
-  std::array<char, 4096> buffer;
-  while (const size_t n = std::fread(buffer.data(), 1, buffer.size(), pipe)) {
-    result.output.append(buffer.data(), n);
-  }
-  result.code = WEXITSTATUS(pclose(pipe));
-  return result;
-}
 
 constexpr const char* kConfig = R"(
 DatasetArgs.dataset_name = 'csv'
@@ -75,12 +59,12 @@ class Train : public testing::Test {
     }
     log.close();
     write_file_atomically(shared_->path() / "small.gin", kConfig);
-    const Result result =
-        seqfuse(fmt::format("preprocess --dataset-name csv --input {0}/log.csv --output {0}/data "
-                            "--time-column timestamp "
-                            "--action-column rating",
-                            shared_->path().string()));
-    ASSERT_EQ(result.code, 0) << result.output;
+    const Outcome result = run_seqfuse(
+        fmt::format("preprocess --dataset-name csv --input {0}/log.csv --output {0}/data "
+                    "--time-column timestamp "
+                    "--action-column rating",
+                    shared_->path().string()));
+    ASSERT_EQ(result.code, 0) << result.text();
   }
   static void TearDownTestSuite() {
     delete shared_;
@@ -96,9 +80,9 @@ class Train : public testing::Test {
     return (directory_.path() / name).string();
   }
   void expect_refused(const std::string& arguments, int code, const std::string& part) const {
-    const Result result = seqfuse(arguments);
-    EXPECT_EQ(result.code, code) << result.output;
-    EXPECT_THAT(result.output, HasSubstr(part));
+    const Outcome result = run_seqfuse(arguments);
+    EXPECT_EQ(result.code, code) << result.text();
+    EXPECT_THAT(result.text(), HasSubstr(part));
   }
 
   TemporaryDirectory directory_;
@@ -108,39 +92,39 @@ class Train : public testing::Test {
 TemporaryDirectory* Train::shared_ = nullptr;
 
 TEST_F(Train, EndsWithMetricsBesideBaselinesAndSaysWhereTheRunIs) {
-  const Result result = seqfuse(common() + " --output " + run());
-  ASSERT_EQ(result.code, 0) << result.output;
+  const Outcome result = run_seqfuse(common() + " --output " + run());
+  ASSERT_EQ(result.code, 0) << result.text();
   for (const char* part : {"HR@10", "NDCG@10", "popularity", "Markov", "operative_config.gin",
                            "parameters in tables", "12 steps"}) {
-    EXPECT_THAT(result.output, HasSubstr(part));
+    EXPECT_THAT(result.text(), HasSubstr(part));
   }
-  EXPECT_THAT(result.output, HasSubstr("run: " + run()));
+  EXPECT_THAT(result.text(), HasSubstr("run: " + run()));
   EXPECT_TRUE(fs::exists(run() + "/checkpoints/step_12/state.json"));
   EXPECT_THAT(read_file(run() + "/metrics.jsonl"), HasSubstr("\"loss\""));
   // The configuration in force is whole: a second run from it alone gives the same losses.
-  const Result again = seqfuse(fmt::format(
+  const Outcome again = run_seqfuse(fmt::format(
       "train retrieval --gin-config-file {}/operative_config.gin --data {}/data --output {}", run(),
       shared(), run("again")));
-  ASSERT_EQ(again.code, 0) << again.output;
+  ASSERT_EQ(again.code, 0) << again.text();
   EXPECT_EQ(read_file(run() + "/operative_config.gin"),
             read_file(run("again") + "/operative_config.gin"));
 }
 
 TEST_F(Train, QuietPrintsTheTableAlone) {
-  const Result result = seqfuse(common() + " --quiet --output " + run());
-  ASSERT_EQ(result.code, 0) << result.output;
-  EXPECT_THAT(result.output, testing::Not(HasSubstr("[train] step")));
-  EXPECT_THAT(result.output, HasSubstr("HR@10"));
+  const Outcome result = run_seqfuse(common() + " --quiet --output " + run());
+  ASSERT_EQ(result.code, 0) << result.text();
+  EXPECT_THAT(result.text(), testing::Not(HasSubstr("[train] step")));
+  EXPECT_THAT(result.text(), HasSubstr("HR@10"));
 }
 
 TEST_F(Train, AnExistingRunIsKeptUnlessForcedOrResumed) {
-  ASSERT_EQ(seqfuse(common() + " --output " + run()).code, 0);
+  ASSERT_EQ(run_seqfuse(common() + " --output " + run()).code, 0);
   expect_refused(common() + " --output " + run(), 2, "--force");
-  EXPECT_EQ(seqfuse(common() + " --force --output " + run()).code, 0);
-  const Result longer = seqfuse(
+  EXPECT_EQ(run_seqfuse(common() + " --force --output " + run()).code, 0);
+  const Outcome longer = run_seqfuse(
       fmt::format("train retrieval --resume {} --gin TrainerArgs.max_train_iters=15", run()));
-  EXPECT_EQ(longer.code, 0) << longer.output;
-  EXPECT_THAT(longer.output, HasSubstr("resuming from"));
+  EXPECT_EQ(longer.code, 0) << longer.text();
+  EXPECT_THAT(longer.text(), HasSubstr("resuming from"));
   EXPECT_TRUE(fs::exists(run() + "/checkpoints/step_15"));
   expect_refused(fmt::format("train retrieval --resume {} --gin NetworkArgs.num_layers=1", run()),
                  1, "num_layers");
@@ -189,9 +173,9 @@ TEST_F(Train, ASignalFinishesTheStepSavesAndCanBeResumed) {
       step = std::stoll(entry.path().filename().string().substr(5));
     }
     ASSERT_GE(step, 1);
-    const Result resumed = seqfuse(fmt::format(
+    const Outcome resumed = run_seqfuse(fmt::format(
         "train retrieval --resume {} --gin TrainerArgs.max_train_iters={}", path, step + 2));
-    EXPECT_EQ(resumed.code, 0) << resumed.output;
+    EXPECT_EQ(resumed.code, 0) << resumed.text();
     EXPECT_TRUE(fs::exists(fmt::format("{}/checkpoints/step_{}", path, step + 2)));
   }
 }
@@ -232,11 +216,11 @@ TEST_F(Train, AGpuThatIsNotThereIsNotTrainedOn) {
 }
 
 TEST_F(Train, ADivergingLossStopsAndNamesTheStep) {
-  const Result result =
-      seqfuse(common() + " --gin OptimizerArgs.learning_rate=1e38 --output " + run());
-  EXPECT_EQ(result.code, 1) << result.output;
-  EXPECT_THAT(result.output, HasSubstr("in step"));
-  EXPECT_THAT(result.output, HasSubstr("learning_rate"));
+  const Outcome result =
+      run_seqfuse(common() + " --gin OptimizerArgs.learning_rate=1e38 --output " + run());
+  EXPECT_EQ(result.code, 1) << result.text();
+  EXPECT_THAT(result.text(), HasSubstr("in step"));
+  EXPECT_THAT(result.text(), HasSubstr("learning_rate"));
 }
 
 }  // namespace

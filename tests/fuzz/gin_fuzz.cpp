@@ -11,22 +11,9 @@
 #include "base/log.h"
 #include "config/load.h"
 #include "config/parser.h"
+#include "tests/minimal_config.h"
 
 namespace {
-
-// What every configuration needs, so that a few lines of input get past the list of what is
-// missing.
-constexpr std::string_view kRequired =
-    "TrainerArgs.train_batch_size = 4\n"
-    "TrainerArgs.eval_batch_size = 4\n"
-    "DatasetArgs.dataset_name = 'd'\n"
-    "DatasetArgs.max_history_seqlen = 20\n"
-    "NetworkArgs.num_layers = 1\n"
-    "NetworkArgs.hidden_size = 8\n"
-    "NetworkArgs.num_attention_heads = 2\n"
-    "NetworkArgs.kv_channels = 4\n"
-    "OptimizerArgs.optimizer_str = 'adam'\n"
-    "OptimizerArgs.learning_rate = 1e-3\n";
 
 void check(const std::string& text) {
   using namespace seqfuse::config;
@@ -48,7 +35,7 @@ extern "C" int LLVMFuzzerInitialize(int* /*argc*/, char*** /*argv*/) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string text(reinterpret_cast<const char*>(data), size);
   // As it is (a benchmark excludes DatasetArgs), and as an addition to what is required.
-  for (const std::string& whole : {text, std::string(kRequired) + text}) {
+  for (const std::string& whole : {text, seqfuse::config::kMinimalConfig + text}) {
     try {
       check(whole);
     } catch (const seqfuse::UsageError&) {

@@ -10,10 +10,6 @@ namespace {
 using at::Tensor;
 using namespace seqfuse::test;
 
-Tensor offsets_of(std::vector<int64_t> lengths) {
-  return ops::lengths_to_offsets(at::tensor(lengths, at::kLong));
-}
-
 struct Case {
   std::vector<int64_t> lengths, targets;
 };

@@ -23,12 +23,6 @@ inline Tensor integers(const std::vector<int64_t>& values) {
   return at::tensor(values, at::kLong);
 }
 
-inline Tensor offsets_of(const std::vector<int64_t>& lengths) {
-  std::vector<int64_t> offsets{0};
-  for (const int64_t length : lengths) offsets.push_back(offsets.back() + length);
-  return integers(offsets);
-}
-
 inline std::vector<double> doubles(const Tensor& tensor) {
   const Tensor flat = tensor.to(at::kDouble).contiguous();
   return {flat.const_data_ptr<double>(), flat.const_data_ptr<double>() + flat.numel()};

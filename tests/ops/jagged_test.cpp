@@ -10,10 +10,6 @@ namespace {
 using at::Tensor;
 using namespace seqfuse::test;
 
-Tensor offsets_of(std::vector<int64_t> lengths) {
-  return ops::lengths_to_offsets(at::tensor(lengths, at::kLong));
-}
-
 // Batches of two parts: no sequence, only empty ones, one-token ones, mixed.
 struct Case {
   std::vector<int64_t> first, second;
@@ -205,7 +201,9 @@ TEST(Jagged, SameBitsForAnyNumberOfThreads) {
 
 TEST(Jagged, WrongArgumentsAreExplained) {
   const Tensor x = random({4, 2});
-  const auto offsets = [](std::vector<int64_t> values) { return at::tensor(values, at::kLong); };
+  const auto offsets = [](const std::vector<int64_t>& values) {
+    return at::tensor(values, at::kLong);
+  };
   expect_error([&] { ops::lengths_to_offsets(offsets({1, -2})); },
                "lengths_to_offsets: lengths contains -2; expected no negative length");
   expect_error([&] { ops::lengths_to_offsets(random({3})); },

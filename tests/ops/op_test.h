@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/parallel.h"
+#include "ops/torch/ops.h"
 
 namespace seqfuse::test {
 
@@ -20,6 +21,10 @@ using at::Tensor;
 
 inline Tensor random(at::IntArrayRef sizes, at::ScalarType type = at::kDouble) {
   return at::randn(sizes, at::kDouble).to(type);
+}
+
+inline Tensor offsets_of(const std::vector<int64_t>& lengths) {
+  return ops::lengths_to_offsets(at::tensor(lengths, at::kLong));
 }
 
 // The same values with gaps between the rows; the elements of a row stay adjacent.

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "tests/minimal_config.h"
 #include "tests/temporary_directory.h"
 
 namespace seqfuse::config {
@@ -17,30 +18,8 @@ namespace fs = std::filesystem;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-// Everything that is required, in 10 lines; tests add lines after it.
-const std::string kMinimal =
-    "TrainerArgs.train_batch_size = 4\n"
-    "TrainerArgs.eval_batch_size = 4\n"
-    "DatasetArgs.dataset_name = 'ml-1m'\n"
-    "DatasetArgs.max_history_seqlen = 20\n"
-    "NetworkArgs.num_layers = 1\n"
-    "NetworkArgs.hidden_size = 8\n"
-    "NetworkArgs.num_attention_heads = 2\n"
-    "NetworkArgs.kv_channels = 4\n"
-    "OptimizerArgs.optimizer_str = 'adam'\n"
-    "OptimizerArgs.learning_rate = 1e-3\n";
-
 Config load(const std::string& lines, const std::vector<std::string>& overrides = {}) {
-  return load_config_text("t.gin", kMinimal + lines, overrides).config;
-}
-
-std::string error_of(const std::string& lines, const std::vector<std::string>& overrides = {}) {
-  try {
-    load(lines, overrides);
-  } catch (const UsageError& error) {
-    return error.what();
-  }
-  return "no error";
+  return load_config_text("t.gin", kMinimalConfig + lines, overrides).config;
 }
 
 TEST(ConfigLoad, DefaultsAndValues) {
@@ -138,9 +117,9 @@ TEST(ConfigLoad, MissingParametersAreListedTogether) {
 }
 
 TEST(ConfigLoad, RankingIsRequiredOnlyWhereBound) {
-  EXPECT_FALSE(load_config_text("t.gin", kMinimal).ranking_bound);
+  EXPECT_FALSE(load_config_text("t.gin", kMinimalConfig).ranking_bound);
   const LoadedConfig loaded =
-      load_config_text("t.gin", kMinimal + "RankingArgs.prediction_head_arch = [16, 10]\n");
+      load_config_text("t.gin", kMinimalConfig + "RankingArgs.prediction_head_arch = [16, 10]\n");
   EXPECT_TRUE(loaded.ranking_bound);
   EXPECT_THAT(loaded.config.ranking.prediction_head_arch, ElementsAre(16, 10));
 }
@@ -151,8 +130,7 @@ TEST(ConfigLoad, Macros) {
   EXPECT_EQ(error_of("UNUSED = %NOWHERE"), "no error") << "as gin: only macros in use are followed";
   std::string doubling = "M0 = ['x', 'x']\n";
   for (int i = 1; i < 60; ++i) {
-    const std::string last = "%M" + std::to_string(i - 1);
-    doubling += "M" + std::to_string(i) + " = [" + last + ", " + last + "]\n";
+    doubling += fmt::format("M{} = [%M{}, %M{}]\n", i, i - 1, i - 1);
   }
   EXPECT_THAT(error_of(doubling + "RetrievalArgs.eval_metrics = %M59"),
               HasSubstr("macros of macros make more than 1048576 values"));
@@ -166,7 +144,7 @@ TEST(ConfigLoad, Includes) {
     write_file_atomically(file, text);
     return file.string();
   };
-  write("deep/base.gin", kMinimal + "TrainerArgs.seed = 1\nTrainerArgs.log_interval = 2\n");
+  write("deep/base.gin", kMinimalConfig + "TrainerArgs.seed = 1\nTrainerArgs.log_interval = 2\n");
   write("deep/middle.gin", "include 'base.gin'\nTrainerArgs.log_interval = 3\n");
   const std::string top = write("top.gin", "TrainerArgs.seed = 0\ninclude 'deep/middle.gin'\n");
   const Config config = load_config(top, {}).config;
@@ -200,7 +178,7 @@ TEST(ConfigLoad, Includes) {
 
 TEST(ConfigLoad, TwiceTheSameIncludeIsNoCycle) {
   const TemporaryDirectory directory;
-  write_file_atomically(directory.path() / "base.gin", kMinimal);
+  write_file_atomically(directory.path() / "base.gin", kMinimalConfig);
   write_file_atomically(directory.path() / "x.gin", "include 'base.gin'\ninclude 'base.gin'\n");
   EXPECT_EQ(load_config((directory.path() / "x.gin").string(), {}).config.network.num_layers, 1);
 }
@@ -226,8 +204,8 @@ TEST(ConfigLoad, TablesAreCollectedByScope) {
 
 // The lines of a benchmark of items and actions.
 std::string benchmark_lines() {
-  std::string lines = kMinimal.substr(0, kMinimal.find("DatasetArgs")) +
-                      kMinimal.substr(kMinimal.find("NetworkArgs"));
+  std::string lines = kMinimalConfig.substr(0, kMinimalConfig.find("DatasetArgs")) +
+                      kMinimalConfig.substr(kMinimalConfig.find("NetworkArgs"));
   return lines +
          "len/RandomDistribution.dist_type = 'zipf'\n"
          "f/FeatureArgs.feature_names = ['item', 'action']\n"
