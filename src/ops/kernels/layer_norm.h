@@ -19,10 +19,7 @@
 #include <cstdint>
 
 #include "base/dtype.h"
-
-#if defined(SEQFUSE_HAS_CUDA) || defined(__CUDACC__)
-#include <cuda_runtime_api.h>
-#endif
+#include "ops/kernels/cuda_api.h"
 
 namespace seqfuse::ops {
 
@@ -55,7 +52,7 @@ struct LayerNormBackwardParams {
 void layer_norm_forward_cpu(const LayerNormParams& params, DType dtype);
 void layer_norm_backward_cpu(const LayerNormBackwardParams& params, DType dtype);
 
-#if defined(SEQFUSE_HAS_CUDA) || defined(__CUDACC__)
+#ifdef SEQFUSE_CUDA_API
 // Enqueue on the stream of the current device; no allocation, no synchronisation.
 cudaError_t layer_norm_forward_cuda(const LayerNormParams& params, DType dtype,
                                     cudaStream_t stream);

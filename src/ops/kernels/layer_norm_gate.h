@@ -4,18 +4,21 @@
 //
 // Backward: du = dy m l, then that of layer norm with dl = dy m u. m is drawn again, not stored.
 //
-// T: float32 or float64, CPU. rows = 0 is allowed; dim is at least 1. m is that of dropout.h over
-// the [rows, dim] elements in order, whatever the strides.
+// T: float32 or float64 on the CPU; float32, float16 and bfloat16 on CUDA. S, the statistics and
+// the arithmetic: float64 where T is float64, else float32. rows = 0 is allowed; dim is at least 1.
+// m is that of dropout.h over the [rows, dim] elements in order, whatever the strides.
 //
 // Aliasing: y may be o or u; d_o may be dy; no other outputs may overlap anything.
-// Determinism: the same bits for any number of threads.
+// Determinism: the same bits for any number of threads, and from run to run on the same GPU.
 // Exactness: T2, sums over a row and over rows are re-associated.
-// Errors: the binding checks shapes, dtypes and 0 <= p < 1.
+// Errors: the binding checks shapes, dtypes and 0 <= p < 1. CUDA: cudaErrorInvalidValue for another
+// dtype.
 #pragma once
 
 #include <cstdint>
 
 #include "base/dtype.h"
+#include "ops/kernels/cuda_api.h"
 
 namespace seqfuse::ops {
 
@@ -25,8 +28,8 @@ struct LayerNormGateParams {
   const void* weight;  // T [dim]; null: ones
   const void* bias;    // T [dim]; null: zeros
   void* y;             // T [rows, dim]
-  void* mean;          // T [rows]
-  void* rstd;          // T [rows]
+  void* mean;          // S [rows]
+  void* rstd;          // S [rows]
   int64_t rows, dim;
   int64_t o_stride, u_stride, y_stride;  // elements from row to row
   double eps;
@@ -39,13 +42,14 @@ struct LayerNormGateBackwardParams {
   const void* u;       // T [rows, dim]
   const void* weight;  // T [dim]; null: ones
   const void* bias;    // T [dim]; null: zeros
-  const void* mean;    // T [rows], of the forward pass
-  const void* rstd;    // T [rows], of the forward pass
+  const void* mean;    // S [rows], of the forward pass
+  const void* rstd;    // S [rows], of the forward pass
   const void* dy;      // T [rows, dim]
   void* d_o;           // T [rows, dim]
   void* du;            // T [rows, dim]
   void* dweight;       // T [dim]; null with dbias: neither is computed
   void* dbias;         // T [dim]
+  float* workspace;    // CUDA, with dweight: [layer_norm_gate_backward_partials(rows, dim), 2, dim]
   int64_t rows, dim;
   int64_t o_stride, u_stride, dy_stride, d_o_stride, du_stride;
   double dropout;
@@ -54,5 +58,15 @@ struct LayerNormGateBackwardParams {
 
 void layer_norm_gate_forward_cpu(const LayerNormGateParams& params, DType dtype);
 void layer_norm_gate_backward_cpu(const LayerNormGateBackwardParams& params, DType dtype);
+
+#ifdef SEQFUSE_CUDA_API
+// Enqueue on the stream of the current device; no allocation, no synchronisation.
+cudaError_t layer_norm_gate_forward_cuda(const LayerNormGateParams& params, DType dtype,
+                                         cudaStream_t stream);
+cudaError_t layer_norm_gate_backward_cuda(const LayerNormGateBackwardParams& params, DType dtype,
+                                          cudaStream_t stream);
+// Rows of the backward pass's workspace on the current device.
+int64_t layer_norm_gate_backward_partials(int64_t rows, int64_t dim);
+#endif
 
 }  // namespace seqfuse::ops

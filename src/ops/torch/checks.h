@@ -45,6 +45,24 @@ inline void check_cpu(const Arg& arg) {
                     "; this operator runs on the CPU only: move its arguments with .cpu()");
 }
 
+// The CPU, or a GPU where this build has kernels for it.
+inline void check_device(const Arg& arg) {
+  if (arg.tensor.is_cpu()) return;
+#ifdef SEQFUSE_HAS_CUDA
+  TORCH_CHECK_VALUE(arg.tensor.is_cuda(), label(arg), " is on ", arg.tensor.device(),
+                    "; this operator runs on the CPU and on CUDA GPUs: move its arguments there");
+#else
+  TORCH_CHECK_VALUE(false, label(arg), " is on ", arg.tensor.device(),
+                    ", but this build has no CUDA kernels: build where nvcc is, or use .cpu()");
+#endif
+}
+
+// The device of the other arguments.
+inline void check_on(const Arg& arg, at::Device device) {
+  TORCH_CHECK_VALUE(arg.tensor.device() == device, label(arg), " is on ", arg.tensor.device(),
+                    "; expected ", device, ", where the other arguments are");
+}
+
 inline void check_int64(const Arg& arg) {
   TORCH_CHECK_VALUE(arg.tensor.scalar_type() == at::kLong, label(arg), " is ",
                     arg.tensor.scalar_type(), "; expected Long (int64)");
@@ -56,6 +74,16 @@ inline void check_cpu_float(const Arg& arg) {
   const auto type = arg.tensor.scalar_type();
   TORCH_CHECK_VALUE(type == at::kFloat || type == at::kDouble, label(arg), " is ", type,
                     "; expected Float or Double on the CPU: convert it with .float()");
+}
+
+// A floating-point tensor that operators take on its device.
+inline void check_float(const Arg& arg) {
+  check_device(arg);
+  if (arg.tensor.is_cpu()) return check_cpu_float(arg);
+  const auto type = arg.tensor.scalar_type();
+  TORCH_CHECK_VALUE(type == at::kFloat || type == at::kHalf || type == at::kBFloat16, label(arg),
+                    " is ", type, " on ", arg.tensor.device(),
+                    "; expected Float, Half or BFloat16 on CUDA");
 }
 
 inline void check_dropout_probability(const char* op, double p) {
@@ -84,16 +112,19 @@ inline void check_affine(const Arg& x, const std::optional<Tensor>& weight,
   check("bias", bias);
 }
 
-// Offsets [B + 1] on the CPU, int64 or int32: from 0, non-decreasing, to total (rows of `of`).
-// Returned as contiguous int64, which is the argument itself if it is so already.
-inline Tensor checked_offsets(const Arg& arg, int64_t total, const char* of) {
-  check_cpu(arg);
+// Offsets [B + 1] on a device, int64 or int32: from 0, non-decreasing, to total (rows of `of`).
+// Values are not read on a GPU, which would wait for it. Returned as contiguous int64, which is the
+// argument itself if it is so already.
+inline Tensor checked_offsets(const Arg& arg, int64_t total, const char* of,
+                              at::Device device = at::kCPU) {
+  check_on(arg, device);
   const auto type = arg.tensor.scalar_type();
   TORCH_CHECK_VALUE(type == at::kLong || type == at::kInt, label(arg), " is ", type,
                     "; expected Long or Int (int64, int32)");
   TORCH_CHECK_VALUE(arg.tensor.dim() == 1 && arg.tensor.numel() > 0, label(arg), " is ",
                     arg.tensor.sizes(), "; expected [B + 1], starting with 0");
   const Tensor offsets = arg.tensor.to(at::kLong).contiguous();
+  if (!offsets.is_cpu()) return offsets;
   const int64_t* values = offsets.const_data_ptr<int64_t>();
   const int64_t batch = offsets.numel() - 1;
   TORCH_CHECK_VALUE(values[0] == 0, label(arg), " starts with ", values[0], "; expected 0");

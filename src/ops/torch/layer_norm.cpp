@@ -4,13 +4,8 @@
 #include <torch/torch.h>
 
 #include "ops/torch/checks.h"
+#include "ops/torch/cuda.h"
 #include "ops/torch/ops.h"
-
-#ifdef SEQFUSE_HAS_CUDA
-#include <c10/cuda/CUDAException.h>
-#include <c10/cuda/CUDAGuard.h>
-#include <c10/cuda/CUDAStream.h>
-#endif
 
 namespace seqfuse::ops {
 namespace {
@@ -23,60 +18,22 @@ void check_arguments(const Tensor& x, const OptionalTensor& weight, const Option
   check_rank(x_arg, 2, "[T, D]");
   TORCH_CHECK_VALUE(x.size(1) > 0, "layer_norm: x is ", x.sizes(),
                     "; expected at least one column");
-  if (x.is_cuda()) {
-#ifdef SEQFUSE_HAS_CUDA
-    const auto type = x.scalar_type();
-    TORCH_CHECK_VALUE(type == at::kFloat || type == at::kHalf || type == at::kBFloat16,
-                      label(x_arg), " is ", type, " on ", x.device(),
-                      "; expected Float, Half or BFloat16 on CUDA");
-#else
-    TORCH_CHECK_VALUE(false, label(x_arg), " is on ", x.device(),
-                      ", but this build has no CUDA kernels: build where nvcc is, or use .cpu()");
-#endif
-  } else {
-    check_cpu_float(x_arg);
-  }
+  check_float(x_arg);
   check_affine(x_arg, weight, bias);
 }
 
-void run_forward(const LayerNormParams& params, const Tensor& x) {
+// Memory for the parts of dweight and dbias, which params point to.
+Tensor make_workspace([[maybe_unused]] LayerNormBackwardParams& params, const Tensor& x) {
 #ifdef SEQFUSE_HAS_CUDA
-  if (x.is_cuda()) {
-    C10_CUDA_CHECK(layer_norm_forward_cuda(params, dtype_of(x), c10::cuda::getCurrentCUDAStream()));
-    return;
+  if (x.is_cuda() && params.dweight) {
+    const int64_t partials = layer_norm_backward_partials(params.rows, params.dim);
+    const Tensor workspace = at::empty({partials, 2, params.dim}, x.options().dtype(at::kFloat));
+    params.workspace = workspace.mutable_data_ptr<float>();
+    return workspace;
   }
 #endif
-  layer_norm_forward_cpu(params, dtype_of(x));
+  return {};
 }
-
-void run_backward(LayerNormBackwardParams params, const Tensor& x) {
-#ifdef SEQFUSE_HAS_CUDA
-  if (x.is_cuda()) {
-    Tensor workspace;
-    if (params.dweight) {
-      const int64_t partials = layer_norm_backward_partials(params.rows, params.dim);
-      workspace = at::empty({partials, 2, params.dim}, x.options().dtype(at::kFloat));
-      params.workspace = workspace.mutable_data_ptr<float>();
-    }
-    C10_CUDA_CHECK(
-        layer_norm_backward_cuda(params, dtype_of(x), c10::cuda::getCurrentCUDAStream()));
-    return;
-  }
-#endif
-  layer_norm_backward_cpu(params, dtype_of(x));
-}
-
-// Kernels run on the device of their arguments.
-struct DeviceGuard {
-#ifdef SEQFUSE_HAS_CUDA
-  explicit DeviceGuard(const Tensor& x) {
-    if (x.is_cuda()) guard.set_index(x.get_device());
-  }
-  c10::cuda::OptionalCUDAGuard guard;
-#else
-  explicit DeviceGuard(const Tensor&) {}
-#endif
-};
 
 class LayerNorm : public torch::autograd::Function<LayerNorm> {
  public:
@@ -89,9 +46,10 @@ class LayerNorm : public torch::autograd::Function<LayerNorm> {
     const Tensor bias = contiguous_or_undefined(bias_in);
     const int64_t rows = x.size(0), dim = x.size(1);
     Tensor y = at::empty({rows, dim}, x.options());
-    const auto stats = x.options().dtype(x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
+    const auto stats = x.options().dtype(sum_type(x.scalar_type()));
     Tensor mean = at::empty({rows}, stats), rstd = at::empty({rows}, stats);
-    run_forward({.x = x.const_data_ptr(),
+    SEQFUSE_RUN(x, layer_norm_forward,
+                {.x = x.const_data_ptr(),
                  .weight = data_or_null(weight),
                  .bias = data_or_null(bias),
                  .y = y.mutable_data_ptr(),
@@ -102,7 +60,7 @@ class LayerNorm : public torch::autograd::Function<LayerNorm> {
                  .x_stride = x.stride(0),
                  .y_stride = dim,
                  .eps = eps},
-                x);
+                dtype_of(x));
     context->save_for_backward({x, weight, mean, rstd});
     context->saved_data["has_bias"] = bias.defined();
     return y;
@@ -119,21 +77,23 @@ class LayerNorm : public torch::autograd::Function<LayerNorm> {
       dweight = at::empty({dim}, x.options());
       dbias = at::empty({dim}, x.options());
     }
-    run_backward({.x = x.const_data_ptr(),
-                  .weight = data_or_null(weight),
-                  .mean = saved[2].const_data_ptr(),
-                  .rstd = saved[3].const_data_ptr(),
-                  .dy = dy.const_data_ptr(),
-                  .dx = dx.mutable_data_ptr(),
-                  .dweight = dweight.defined() ? dweight.mutable_data_ptr() : nullptr,
-                  .dbias = dbias.defined() ? dbias.mutable_data_ptr() : nullptr,
-                  .workspace = nullptr,
-                  .rows = rows,
-                  .dim = dim,
-                  .x_stride = x.stride(0),
-                  .dy_stride = dy.stride(0),
-                  .dx_stride = dim},
-                 x);
+    LayerNormBackwardParams params{
+        .x = x.const_data_ptr(),
+        .weight = data_or_null(weight),
+        .mean = saved[2].const_data_ptr(),
+        .rstd = saved[3].const_data_ptr(),
+        .dy = dy.const_data_ptr(),
+        .dx = dx.mutable_data_ptr(),
+        .dweight = dweight.defined() ? dweight.mutable_data_ptr() : nullptr,
+        .dbias = dbias.defined() ? dbias.mutable_data_ptr() : nullptr,
+        .workspace = nullptr,
+        .rows = rows,
+        .dim = dim,
+        .x_stride = x.stride(0),
+        .dy_stride = dy.stride(0),
+        .dx_stride = dim};
+    const Tensor workspace = make_workspace(params, x);
+    SEQFUSE_RUN(x, layer_norm_backward, params, dtype_of(x));
     return {dx, weight.defined() ? dweight : Tensor(),
             context->saved_data["has_bias"].toBool() ? dbias : Tensor(), Tensor()};
   }
