@@ -8,33 +8,36 @@
 //
 // Backward: dx = scale dy; dtable[r] = sum of dy_i over the i with index_i = r, in order of i.
 //
-// T: float32 or float64, CPU. tokens = 0, B = 0 and empty sequences are allowed; rows and dim are
-// at least 1, tokens and rows below 2^31.
+// T: float32 or float64 on the CPU; float32, float16 and bfloat16 on CUDA, where the backward pass
+// is that of row_sums.h and a multiplication in PyTorch. tokens = 0, B = 0 and empty sequences are
+// allowed; rows and dim are at least 1, tokens and rows below 2^31.
 //
 // Aliasing: y may be x, dx may be dy.
-// Determinism: the same bits for any number of threads, without atomics.
-// Exactness: T0 forward; T1 backward, the table's sums are in T.
-// Errors: the binding checks shapes, dtypes, offsets, 0 <= num_targets <= length, unit > 0.
+// Determinism: the same bits for any number of threads, without atomics; CUDA: row_sums.h.
+// Exactness: T0 forward; T1 backward, the table's sums are in T (16-bit types: in float32).
+// Errors: the binding checks shapes, dtypes, unit > 0, and on the CPU offsets and 0 <= num_targets
+// <= length. CUDA: cudaErrorInvalidValue for another dtype.
 #pragma once
 
 #include <cstdint>
 
 #include "base/dtype.h"
+#include "ops/kernels/cuda_api.h"
 
 namespace seqfuse::ops {
 
 struct PositionIndexParams {
-  const int64_t* offsets;      // [B + 1]
-  const int64_t* num_targets;  // [B]; null: none
-  int64_t* index;              // [offsets[B]]
-  int64_t batch, table_rows;
+  const int64_t* offsets;             // [B + 1]
+  const int64_t* num_targets;         // [B]; null: none
+  int64_t* index;                     // [offsets[B]]
+  int64_t batch, tokens, table_rows;  // tokens: CUDA
 };
 
 struct TimeIndexParams {
-  const int64_t* offsets;     // [B + 1]
-  const int64_t* timestamps;  // [offsets[B]]
-  int64_t* index;             // [offsets[B]]
-  int64_t batch, table_rows;
+  const int64_t* offsets;             // [B + 1]
+  const int64_t* timestamps;          // [offsets[B]]
+  int64_t* index;                     // [offsets[B]]
+  int64_t batch, tokens, table_rows;  // tokens: CUDA
   double unit;
 };
 
@@ -61,5 +64,12 @@ void position_index_cpu(const PositionIndexParams& params);
 void time_index_cpu(const TimeIndexParams& params);
 void encoding_forward_cpu(const EncodingParams& params, DType dtype);
 void encoding_backward_cpu(const EncodingBackwardParams& params, DType dtype);
+
+#ifdef SEQFUSE_CUDA_API
+// Enqueue on the stream of the current device; no allocation, no synchronisation.
+cudaError_t position_index_cuda(const PositionIndexParams& params, cudaStream_t stream);
+cudaError_t time_index_cuda(const TimeIndexParams& params, cudaStream_t stream);
+cudaError_t encoding_forward_cuda(const EncodingParams& params, DType dtype, cudaStream_t stream);
+#endif
 
 }  // namespace seqfuse::ops

@@ -6,15 +6,17 @@
 //   products_ij <- weights_i (softmax(l_i)_j - [j = targets_i]) / temperature
 //                  the derivative of sum_i weights_i losses_i by products_ij
 //
-// T: float32 or float64, CPU. products are contiguous; rows = 0 is allowed; columns is at least 1.
-// Aliasing: products is overwritten, with intermediate values where weights is null; no other
-// overlap. Determinism: the same bits for any number of threads.   Exactness: T2. Errors: the
-// binding checks that targets lie in [0, columns).
+// T: float32 or float64 on the CPU, float32 on CUDA. products are contiguous; rows = 0 is allowed;
+// columns is at least 1. Aliasing: products is overwritten, with intermediate values where weights
+// is null; no other overlap. Determinism: the same bits for any number of threads, and from run to
+// run on a GPU. Exactness: T2. Errors: the binding checks, on the CPU, that targets lie in [0,
+// columns). CUDA: cudaErrorInvalidValue for another dtype.
 #pragma once
 
 #include <cstdint>
 
 #include "base/dtype.h"
+#include "ops/kernels/cuda_api.h"
 
 namespace seqfuse::ops {
 
@@ -28,5 +30,10 @@ struct FullSoftmaxParams {
 };
 
 void full_softmax_cpu(const FullSoftmaxParams& params, DType dtype);
+
+#ifdef SEQFUSE_CUDA_API
+// Enqueues on the stream of the current device; no allocation, no synchronisation.
+cudaError_t full_softmax_cuda(const FullSoftmaxParams& params, DType dtype, cudaStream_t stream);
+#endif
 
 }  // namespace seqfuse::ops

@@ -15,15 +15,18 @@
 // in cache for dhidden, and never stored: memory is that of the outputs, and of a copy of the table
 // where dim is not a multiple of the vector width.
 //
-// T: float32 or float64, CPU. Matrices are contiguous; positions = 0 and num_negatives = 0 are
-// allowed; dim is at least 1. Outputs alias no input.
-// Determinism: the same bits for any number of threads.   Exactness: T2.
-// Errors: the binding checks that every id lies in [0, num_rows).
+// T: float32 or float64 on the CPU; float32, float16 and bfloat16 on CUDA. S, of the results and
+// the arithmetic: float64 where T is float64, else float32. Matrices are contiguous; positions = 0
+// and num_negatives = 0 are allowed; dim is at least 1. Outputs alias no input. Determinism: the
+// same bits for any number of threads, and from run to run on a GPU. Exactness: T2. Errors: the
+// binding checks, on the CPU, that every id lies in [0, num_rows); CUDA: the kernel stops with
+// cudaErrorLaunchFailure at another. CUDA: cudaErrorInvalidValue for another dtype.
 #pragma once
 
 #include <cstdint>
 
 #include "base/dtype.h"
+#include "ops/kernels/cuda_api.h"
 
 namespace seqfuse::ops {
 
@@ -32,13 +35,19 @@ struct SampledSoftmaxParams {
   const void* table;         // T [num_rows, dim]
   const int64_t* targets;    // [positions]
   const int32_t* negatives;  // [positions, num_negatives]
-  void* losses;              // T [positions]
-  void* coefficients;        // T [positions, 1 + num_negatives]; null with dhidden: not computed
-  void* dhidden;             // T [positions, dim]
+  void* losses;              // S [positions]
+  void* coefficients;        // S [positions, 1 + num_negatives]; null with dhidden: not computed
+  void* dhidden;             // S [positions, dim]
   int64_t positions, num_negatives, dim, num_rows;
   double temperature;
 };
 
 void sampled_softmax_forward_cpu(const SampledSoftmaxParams& params, DType dtype);
+
+#ifdef SEQFUSE_CUDA_API
+// Enqueues on the stream of the current device; no allocation, no synchronisation.
+cudaError_t sampled_softmax_forward_cuda(const SampledSoftmaxParams& params, DType dtype,
+                                         cudaStream_t stream);
+#endif
 
 }  // namespace seqfuse::ops

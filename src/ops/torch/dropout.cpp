@@ -4,6 +4,7 @@
 #include <torch/torch.h>
 
 #include "ops/torch/checks.h"
+#include "ops/torch/cuda.h"
 #include "ops/torch/ops.h"
 
 namespace seqfuse::ops {
@@ -13,14 +14,16 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 Tensor apply_mask(const Tensor& x_in, double p, int64_t seed) {
+  const DeviceGuard guard(x_in);
   const Tensor x = x_in.contiguous();
   Tensor y = at::empty(x.sizes(), x.options());
-  dropout_forward_cpu({.x = x.const_data_ptr(),
-                       .y = y.mutable_data_ptr(),
-                       .count = x.numel(),
-                       .p = p,
-                       .seed = static_cast<uint64_t>(seed)},
-                      dtype_of(x));
+  SEQFUSE_RUN(x, dropout_forward,
+              {.x = x.const_data_ptr(),
+               .y = y.mutable_data_ptr(),
+               .count = x.numel(),
+               .p = p,
+               .seed = static_cast<uint64_t>(seed)},
+              dtype_of(x));
   return y;
 }
 
@@ -42,7 +45,7 @@ class Dropout : public torch::autograd::Function<Dropout> {
 }  // namespace
 
 Tensor dropout(const Tensor& x, double p, int64_t seed) {
-  check_cpu_float({"dropout", "x", x});
+  check_float({"dropout", "x", x});
   check_dropout_probability("dropout", p);
   return p == 0 ? x : Dropout::apply(x, p, seed);
 }

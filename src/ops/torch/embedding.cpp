@@ -4,6 +4,7 @@
 #include <torch/torch.h>
 
 #include "ops/torch/checks.h"
+#include "ops/torch/cuda.h"
 #include "ops/torch/ops.h"
 #include "ops/torch/table.h"
 
@@ -17,6 +18,11 @@ class Embedding : public torch::autograd::Function<Embedding> {
  public:
   static Tensor forward(AutogradContext* context, const Tensor& table_in, const Tensor& ids,
                         bool sparse) {
+    const DeviceGuard guard(table_in);
+    context->save_for_backward({ids});
+    context->saved_data["num_rows"] = table_in.size(0);
+    context->saved_data["sparse"] = sparse;
+    if (table_in.is_cuda()) return table_in.index_select(0, ids);
     const Tensor table = table_in.contiguous();
     const int64_t count = ids.size(0), dim = table.size(1);
     Tensor out = at::empty({count, dim}, table.options());
@@ -26,25 +32,23 @@ class Embedding : public torch::autograd::Function<Embedding> {
                            .count = count,
                            .dim = dim},
                           dtype_of(table));
-    context->save_for_backward({ids});
-    context->saved_data["num_rows"] = table.size(0);
-    context->saved_data["sparse"] = sparse;
     return out;
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const Tensor ids = context->get_saved_variables()[0];
     const Tensor dout = gradients[0].contiguous();
-    return {table_gradient({.rows = dout.const_data_ptr(),
-                            .ids = ids.const_data_ptr<int64_t>(),
-                            .more_ids = nullptr,
-                            .weights = nullptr,
-                            .positions = dout.size(0),
-                            .columns = 1,
-                            .dim = dout.size(1),
-                            .num_rows = context->saved_data["num_rows"].toInt()},
-                           dout.scalar_type(), context->saved_data["sparse"].toBool()),
-            Tensor(), Tensor()};
+    const int64_t num_rows = context->saved_data["num_rows"].toInt();
+    const bool sparse = context->saved_data["sparse"].toBool();
+    if (sparse && dout.is_cuda()) {
+      // How many rows are touched is not known without waiting for the GPU.
+      const Tensor dtable =
+          at::_sparse_coo_tensor_unsafe(ids.unsqueeze(0), dout, {num_rows, dout.size(1)},
+                                        dout.options().layout(at::kSparse), /*is_coalesced=*/false);
+      return {dtable, Tensor(), Tensor()};
+    }
+    const TableTerms terms{.rows = dout, .ids = ids, .more_ids = {}, .weights = {}};
+    return {table_gradient(terms, num_rows, dout.scalar_type(), sparse), Tensor(), Tensor()};
   }
 };
 
@@ -54,7 +58,7 @@ Tensor embedding_lookup(const Tensor& table, const Tensor& ids, bool sparse) {
   check_table({"embedding_lookup", "table", table});
   const Arg ids_arg{"embedding_lookup", "ids", ids};
   check_rank(ids_arg, 1, "[T]");
-  return Embedding::apply(table, checked_ids(ids_arg, at::kLong, table.size(0)), sparse);
+  return Embedding::apply(table, checked_ids(ids_arg, at::kLong, table), sparse);
 }
 
 }  // namespace seqfuse::ops

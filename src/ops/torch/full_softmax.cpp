@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ops/torch/checks.h"
+#include "ops/torch/cuda.h"
 #include "ops/torch/ops.h"
 #include "ops/torch/table.h"
 
@@ -20,9 +21,10 @@ using torch::autograd::variable_list;
 // memory that the next block reuses.
 template <class Visit>
 void for_each_block(const Tensor& hidden, const Tensor& rows, Visit&& visit) {
-  constexpr int64_t kElements = 1024 * 1024, kMinPositions = 64;
+  // A block stays in the CPU's caches, or is large enough to keep a GPU busy: 256 MiB.
+  const int64_t elements = hidden.is_cpu() ? 1024 * 1024 : 64 * 1024 * 1024, min_positions = 64;
   const int64_t positions = hidden.size(0), columns = rows.size(0);
-  const int64_t block = std::min(positions, std::max(kElements / columns, kMinPositions));
+  const int64_t block = std::min(positions, std::max(elements / columns, min_positions));
   const Tensor memory = at::empty({block, columns}, hidden.options());
   for (int64_t begin = 0; begin < positions; begin += block) {
     const int64_t end = std::min(positions, begin + block);
@@ -35,21 +37,24 @@ void for_each_block(const Tensor& hidden, const Tensor& rows, Visit&& visit) {
 class FullSoftmax : public torch::autograd::Function<FullSoftmax> {
  public:
   // columns: the place of each target in catalogue.
-  static Tensor forward(AutogradContext* context, const Tensor& hidden, const Tensor& table,
+  static Tensor forward(AutogradContext* context, const Tensor& hidden_in, const Tensor& table,
                         const Tensor& columns, const Tensor& catalogue, double temperature) {
-    const Tensor rows = table.index_select(0, catalogue);
+    const DeviceGuard guard(hidden_in);
+    const auto type = sum_type(hidden_in.scalar_type());
+    const Tensor hidden = hidden_in.to(type), rows = table.index_select(0, catalogue).to(type);
     Tensor losses = at::empty({hidden.size(0)}, hidden.options());
     for_each_block(hidden, rows, [&](int64_t begin, int64_t end, const Tensor& products) {
-      full_softmax_cpu({.products = products.mutable_data_ptr(),
-                        .targets = columns.slice(0, begin).const_data_ptr<int64_t>(),
-                        .losses = losses.slice(0, begin).mutable_data_ptr(),
-                        .weights = nullptr,
-                        .rows = end - begin,
-                        .columns = rows.size(0),
-                        .temperature = temperature},
-                       dtype_of(hidden));
+      SEQFUSE_RUN(hidden, full_softmax,
+                  {.products = products.mutable_data_ptr(),
+                   .targets = columns.slice(0, begin).const_data_ptr<int64_t>(),
+                   .losses = losses.slice(0, begin).mutable_data_ptr(),
+                   .weights = nullptr,
+                   .rows = end - begin,
+                   .columns = rows.size(0),
+                   .temperature = temperature},
+                  dtype_of(hidden));
     });
-    context->save_for_backward({hidden, table, columns, catalogue});
+    context->save_for_backward({hidden_in, table, columns, catalogue});
     context->saved_data["temperature"] = temperature;
     return losses;
   }
@@ -58,34 +63,46 @@ class FullSoftmax : public torch::autograd::Function<FullSoftmax> {
   // instead of the three that keeping [T, C] would take.
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const auto saved = context->get_saved_variables();
-    const Tensor &hidden = saved[0], &table = saved[1], &columns = saved[2], &catalogue = saved[3];
-    const Tensor weights = gradients[0].contiguous(), rows = table.index_select(0, catalogue);
+    const Tensor &table = saved[1], &columns = saved[2], &catalogue = saved[3];
+    const DeviceGuard guard(table);
+    const auto type = sum_type(table.scalar_type());
+    const Tensor hidden = saved[0].to(type), rows = table.index_select(0, catalogue).to(type);
+    const Tensor weights = gradients[0].contiguous();
     Tensor dhidden = at::empty(hidden.sizes(), hidden.options()), drows;
     if (context->needs_input_grad(1)) drows = at::zeros_like(rows);
     for_each_block(hidden, rows, [&](int64_t begin, int64_t end, const Tensor& products) {
-      full_softmax_cpu({.products = products.mutable_data_ptr(),
-                        .targets = columns.slice(0, begin).const_data_ptr<int64_t>(),
-                        .losses = nullptr,
-                        .weights = weights.slice(0, begin).const_data_ptr(),
-                        .rows = end - begin,
-                        .columns = rows.size(0),
-                        .temperature = context->saved_data["temperature"].toDouble()},
-                       dtype_of(hidden));
+      SEQFUSE_RUN(hidden, full_softmax,
+                  {.products = products.mutable_data_ptr(),
+                   .targets = columns.slice(0, begin).const_data_ptr<int64_t>(),
+                   .losses = nullptr,
+                   .weights = weights.slice(0, begin).const_data_ptr(),
+                   .rows = end - begin,
+                   .columns = rows.size(0),
+                   .temperature = context->saved_data["temperature"].toDouble()},
+                  dtype_of(hidden));
       Tensor block = dhidden.slice(0, begin, end);
       at::mm_out(block, products, rows);
       if (drows.defined()) drows.addmm_(products.t(), hidden.slice(0, begin, end));
     });
     variable_list result(5);
-    result[0] = dhidden;
+    result[0] = dhidden.to(table.scalar_type());
     if (drows.defined()) {
-      result[1] = at::zeros(table.sizes(), table.options()).index_copy_(0, catalogue, drows);
+      result[1] = at::zeros(table.sizes(), table.options())
+                      .index_copy_(0, catalogue, drows.to(table.scalar_type()));
     }
     return result;
   }
 };
 
-// The place of each target in catalogue.
+// The place of each target in catalogue. On a GPU nothing is checked: a target that catalogue does
+// not list gets the place of another.
 Tensor target_columns(const Tensor& targets, const Tensor& catalogue, int64_t num_rows) {
+  if (targets.is_cuda()) {
+    const DeviceGuard guard(targets);
+    return at::zeros({num_rows}, targets.options())
+        .index_copy_(0, catalogue, at::arange(catalogue.numel(), targets.options()))
+        .index_select(0, targets);
+  }
   std::vector<int64_t> column_of(num_rows, -1);
   const int64_t* ids = catalogue.const_data_ptr<int64_t>();
   for (int64_t c = 0; c < catalogue.numel(); ++c) {
@@ -115,9 +132,9 @@ Tensor full_softmax_loss(const Tensor& hidden, const Tensor& table, const Tensor
   check_softmax_loss(kOp, hidden, table, targets, temperature);
   check_rank(catalogue_arg, 1, "[C]");
   TORCH_CHECK_VALUE(catalogue.numel() > 0, label(catalogue_arg), " is empty; expected some ids");
-  const Tensor ids = checked_ids(catalogue_arg, at::kLong, table.size(0));
+  const Tensor ids = checked_ids(catalogue_arg, at::kLong, table);
   const Tensor columns =
-      target_columns(checked_ids(targets_arg, at::kLong, table.size(0)), ids, table.size(0));
+      target_columns(checked_ids(targets_arg, at::kLong, table), ids, table.size(0));
   return FullSoftmax::apply(hidden, table, columns, ids, temperature);
 }
 

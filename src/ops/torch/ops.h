@@ -1,9 +1,10 @@
 // The operators as differentiable functions of tensors; also registered as torch.ops.seqfuse.*
 //
 // Common rules. T: rows of a jagged tensor, B: sequences; offsets is int64 (or int32) [B + 1] on
-// the tensors' device, from 0, non-decreasing, to T. dtypes float32 and float64 on the CPU.
-// Arguments are checked; errors (c10::Error) say what was given and what was expected. None
-// synchronises a device.
+// the tensors' device, from 0, non-decreasing, to T. dtypes float32 and float64 on the CPU,
+// float32, float16 and bfloat16 on CUDA, where arithmetic is in float32. All arguments are on one
+// device. Arguments are checked; errors (c10::Error) say what was given and what was expected. None
+// synchronises a device: on CUDA the values of offsets, ids, counts and times are not checked.
 #pragma once
 
 #include <torch/torch.h>
@@ -65,12 +66,17 @@ Tensor hstu_attention(const Tensor& q, const Tensor& k, const Tensor& v, const T
 Tensor lengths_to_offsets(const Tensor& lengths);  // [B] -> [B + 1], exclusive cumulative sum
 // Concatenates sequence by sequence: parts[p] [T_p, D] with offsets[p] [B + 1].
 Tensor jagged_concat(const std::vector<Tensor>& parts, const std::vector<Tensor>& offsets);
-// The inverse: cuts each sequence at the lengths given by part_offsets.
-std::vector<Tensor> jagged_split(const Tensor& values, const std::vector<Tensor>& part_offsets);
+// The inverse: cuts each sequence at the lengths given by part_offsets. part_rows: what each of
+// them ends with; may be left out on the CPU. On CUDA both take at most 8 parts.
+std::vector<Tensor> jagged_split(const Tensor& values, const std::vector<Tensor>& part_offsets,
+                                 const std::vector<int64_t>& part_rows = {});
 Tensor jagged_to_dense(const Tensor& values, const Tensor& offsets, int64_t max_len,
                        double padding);
-Tensor dense_to_jagged(const Tensor& dense, const Tensor& offsets);  // [B, N, D] -> [T, D]
-Tensor jagged_repeat(const Tensor& rows, const Tensor& offsets);     // [B, D] -> [T, D]
+// total: T, what offsets end with; may be left out on the CPU.
+Tensor dense_to_jagged(const Tensor& dense, const Tensor& offsets,  // [B, N, D] -> [T, D]
+                       std::optional<int64_t> total = std::nullopt);
+Tensor jagged_repeat(const Tensor& rows, const Tensor& offsets,  // [B, D] -> [T, D]
+                     std::optional<int64_t> total = std::nullopt);
 // [a0, b0, a1, b1, ...]: a, b [T, D] -> [2T, D].
 Tensor interleave(const Tensor& a, const Tensor& b);
 
@@ -85,9 +91,13 @@ Tensor time_encoding(const Tensor& x, const Tensor& table, const Tensor& offsets
                      const Tensor& timestamps, double unit);
 
 // ---- embeddings (embedding.cpp)
-// table [V, D] rows of ids int64 [T]. Gradient: rows of equal ids summed in order of position.
-// sparse: as a coalesced sparse tensor of the touched rows, else dense. (A leaf's grad() loses the
-// flag that says coalesced; _indices() and _values() are sorted and unique all the same.)
+// table [V, D] rows of ids int64 [T]. Gradient: rows of equal ids summed in order of position. On
+// CUDA, here and wherever rows of a table are gathered: summed in float32 by atomics, or in a fixed
+// order, at about the cost of a sort, where at::globalContext().deterministicAlgorithms() is set.
+// sparse, CUDA: a sparse tensor that is not coalesced, whose indices are ids and values the
+// gradient of the result, since a count of the touched rows would wait for the GPU. sparse, CPU: as
+// a coalesced sparse tensor of the touched rows, else dense. (A leaf's grad() loses the flag that
+// says coalesced; _indices() and _values() are sorted and unique all the same.)
 Tensor embedding_lookup(const Tensor& table, const Tensor& ids, bool sparse);
 
 // ---- losses (sampled_softmax.cpp, full_softmax.cpp, sample_uniform.cpp)
@@ -95,13 +105,15 @@ Tensor embedding_lookup(const Tensor& table, const Tensor& ids, bool sparse);
 // <hidden, row> / temperature; negatives equal to the target get -5e4. hidden [T, D], table [V, D]
 // (normalise both before if wanted), targets int64 [T], negatives int32 [T, K]. No [T, K, D] is
 // made: memory is a few words for each of the T (K + 1) pairs and twice the table's. Gradient of
-// the table: dense, or sparse_table_grad: as a coalesced sparse tensor of the touched rows.
+// the table: dense, or sparse_table_grad (CPU): as a coalesced sparse tensor of the touched rows.
+// 16-bit types: losses are float32.
 Tensor sampled_softmax_loss(const Tensor& hidden, const Tensor& table, const Tensor& targets,
                             const Tensor& negatives, double temperature,
                             bool sparse_table_grad = false);
 // The same over all rows listed in catalogue (int64 [C], each at most once, every target among
 // them). Computed in blocks of rows, in the backward pass again: [T, C] is never held, but max(1
-// million, 64 C) elements of it, and three times the catalogue's rows. Gradients are bit-equal from
+// million, 64 C) elements of it (CUDA: 256 MiB), and three times the catalogue's rows. 16-bit types
+// are converted to float32, losses are float32. Gradients are bit-equal from
 // run to run, and change with at::set_num_threads no more than at::mm does.
 Tensor full_softmax_loss(const Tensor& hidden, const Tensor& table, const Tensor& targets,
                          const Tensor& catalogue, double temperature);

@@ -7,6 +7,7 @@
 
 #include "ops/kernels/embedding.h"
 #include "ops/torch/checks.h"
+#include "ops/torch/cuda.h"
 #include "ops/torch/ops.h"
 
 namespace seqfuse::ops {
@@ -14,25 +15,29 @@ namespace seqfuse::ops {
 Tensor sample_uniform(const Tensor& pool, int64_t rows, int64_t per_row, int64_t seed) {
   constexpr int64_t kEnd = std::numeric_limits<int32_t>::max();
   const Arg arg{"sample_uniform", "pool", pool};
-  check_cpu(arg);
+  check_device(arg);
   check_int64(arg);
   check_rank(arg, 1, "[C]");
   TORCH_CHECK_VALUE(rows >= 0 && per_row >= 0, "sample_uniform: rows is ", rows, " and per_row is ",
                     per_row, "; expected neither to be negative");
-  Tensor samples = at::empty({rows, per_row}, at::kInt);
+  Tensor samples = at::empty({rows, per_row}, pool.options().dtype(at::kInt));
   if (samples.numel() == 0) return samples;
   TORCH_CHECK_VALUE(pool.numel() > 0 && pool.numel() <= kEnd, label(arg), " has ", pool.numel(),
                     " ids; expected at least 1 and at most ", kEnd);
+  const DeviceGuard guard(pool);
   const Tensor ids = pool.contiguous();
   const int64_t* values = ids.const_data_ptr<int64_t>();
-  const int64_t i = first_outside_cpu(values, ids.numel(), kEnd);
-  TORCH_CHECK_INDEX(i < 0, label(arg), "[", i, "] is ", values[i],
-                    "; expected an id of at least 0 and below ", kEnd, " (samples are int32)");
-  sample_uniform_cpu({.pool = values,
-                      .samples = samples.mutable_data_ptr<int32_t>(),
-                      .size = ids.numel(),
-                      .count = samples.numel(),
-                      .seed = static_cast<uint64_t>(seed)});
+  if (ids.is_cpu()) {
+    const int64_t i = first_outside_cpu(values, ids.numel(), kEnd);
+    TORCH_CHECK_INDEX(i < 0, label(arg), "[", i, "] is ", values[i],
+                      "; expected an id of at least 0 and below ", kEnd, " (samples are int32)");
+  }
+  SEQFUSE_RUN(ids, sample_uniform,
+              {.pool = values,
+               .samples = samples.mutable_data_ptr<int32_t>(),
+               .size = ids.numel(),
+               .count = samples.numel(),
+               .seed = static_cast<uint64_t>(seed)});
   return samples;
 }
 

@@ -4,6 +4,7 @@
 #include <torch/torch.h>
 
 #include "ops/torch/checks.h"
+#include "ops/torch/cuda.h"
 #include "ops/torch/ops.h"
 #include "ops/torch/table.h"
 
@@ -18,27 +19,29 @@ class SampledSoftmax : public torch::autograd::Function<SampledSoftmax> {
   static Tensor forward(AutogradContext* context, const Tensor& hidden_in, const Tensor& table_in,
                         const Tensor& targets, const Tensor& negatives, double temperature,
                         bool sparse_table_grad, bool needs_gradient) {
+    const DeviceGuard guard(hidden_in);
     const Tensor hidden = hidden_in.contiguous(), table = table_in.contiguous();
     const int64_t positions = hidden.size(0), num_negatives = negatives.size(1);
-    Tensor losses = at::empty({positions}, hidden.options()), coefficients, dhidden;
+    const auto options = hidden.options().dtype(sum_type(hidden.scalar_type()));
+    Tensor losses = at::empty({positions}, options), coefficients, dhidden;
     if (needs_gradient) {
-      coefficients = at::empty({positions, 1 + num_negatives}, hidden.options());
-      dhidden = at::empty_like(hidden);
+      coefficients = at::empty({positions, 1 + num_negatives}, options);
+      dhidden = at::empty(hidden.sizes(), options);
     }
-    sampled_softmax_forward_cpu(
-        {.hidden = hidden.const_data_ptr(),
-         .table = table.const_data_ptr(),
-         .targets = targets.const_data_ptr<int64_t>(),
-         .negatives = negatives.const_data_ptr<int32_t>(),
-         .losses = losses.mutable_data_ptr(),
-         .coefficients = needs_gradient ? coefficients.mutable_data_ptr() : nullptr,
-         .dhidden = needs_gradient ? dhidden.mutable_data_ptr() : nullptr,
-         .positions = positions,
-         .num_negatives = num_negatives,
-         .dim = hidden.size(1),
-         .num_rows = table.size(0),
-         .temperature = temperature},
-        dtype_of(hidden));
+    SEQFUSE_RUN(hidden, sampled_softmax_forward,
+                {.hidden = hidden.const_data_ptr(),
+                 .table = table.const_data_ptr(),
+                 .targets = targets.const_data_ptr<int64_t>(),
+                 .negatives = negatives.const_data_ptr<int32_t>(),
+                 .losses = losses.mutable_data_ptr(),
+                 .coefficients = needs_gradient ? coefficients.mutable_data_ptr() : nullptr,
+                 .dhidden = needs_gradient ? dhidden.mutable_data_ptr() : nullptr,
+                 .positions = positions,
+                 .num_negatives = num_negatives,
+                 .dim = hidden.size(1),
+                 .num_rows = table.size(0),
+                 .temperature = temperature},
+                dtype_of(hidden));
     context->save_for_backward({hidden, targets, negatives, coefficients, dhidden});
     context->saved_data["num_rows"] = table.size(0);
     context->saved_data["temperature"] = temperature;
@@ -50,21 +53,16 @@ class SampledSoftmax : public torch::autograd::Function<SampledSoftmax> {
     const auto saved = context->get_saved_variables();
     const Tensor &hidden = saved[0], &targets = saved[1], &negatives = saved[2];
     const Tensor &coefficients = saved[3], &dhidden = saved[4];
+    const DeviceGuard guard(hidden);
     const Tensor weights = gradients[0].unsqueeze(1);
     variable_list result(7);
-    if (context->needs_input_grad(0)) result[0] = dhidden * weights;
+    if (context->needs_input_grad(0)) result[0] = (dhidden * weights).to(hidden.scalar_type());
     if (context->needs_input_grad(1)) {
       const Tensor rows = hidden * (weights / context->saved_data["temperature"].toDouble());
-      result[1] =
-          table_gradient({.rows = rows.const_data_ptr(),
-                          .ids = targets.const_data_ptr<int64_t>(),
-                          .more_ids = negatives.const_data_ptr<int32_t>(),
-                          .weights = coefficients.const_data_ptr(),
-                          .positions = hidden.size(0),
-                          .columns = coefficients.size(1),
-                          .dim = hidden.size(1),
-                          .num_rows = context->saved_data["num_rows"].toInt()},
-                         hidden.scalar_type(), context->saved_data["sparse_table_grad"].toBool());
+      result[1] = table_gradient(
+          {.rows = rows, .ids = targets, .more_ids = negatives, .weights = coefficients},
+          context->saved_data["num_rows"].toInt(), hidden.scalar_type(),
+          context->saved_data["sparse_table_grad"].toBool());
     }
     return result;
   }
@@ -79,10 +77,14 @@ Tensor sampled_softmax_loss(const Tensor& hidden, const Tensor& table, const Ten
   check_softmax_loss(kOp, hidden, table, targets, temperature);
   check_rank(negatives_arg, 2, "[T, K]");
   check_sizes(negatives_arg, {hidden.size(0), negatives.size(1)}, "one row for each row of hidden");
+  TORCH_CHECK_VALUE(!sparse_table_grad || table.is_cpu(), kOp, ": sparse_table_grad is true on ",
+                    table.device(),
+                    "; expected false on CUDA, where it would take [T, 1 + K, D]: "
+                    "pass the rows that are touched as the table");
   const bool needs_gradient =
       at::GradMode::is_enabled() && (hidden.requires_grad() || table.requires_grad());
-  return SampledSoftmax::apply(hidden, table, checked_ids(targets_arg, at::kLong, table.size(0)),
-                               checked_ids(negatives_arg, at::kInt, table.size(0)), temperature,
+  return SampledSoftmax::apply(hidden, table, checked_ids(targets_arg, at::kLong, table),
+                               checked_ids(negatives_arg, at::kInt, table), temperature,
                                sparse_table_grad, needs_gradient);
 }
 

@@ -3,9 +3,12 @@
 #include <array>
 #include <limits>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "ops/kernels/embedding.h"
+#include "ops/kernels/row_sums.h"
+#include "ops/torch/cuda.h"
 
 namespace seqfuse::ops {
 namespace {
@@ -31,11 +34,32 @@ void check_range(const Arg& arg, const Tensor& ids, int64_t num_rows) {
                     ", the rows of the table");
 }
 
+#ifdef SEQFUSE_HAS_CUDA
+// In float32.
+Tensor dense_gradient_on_gpu(const TableTerms& terms, const RowSumParams& params) {
+  const DeviceGuard guard(terms.rows);
+  Tensor sums = at::zeros({params.num_rows, params.dim}, terms.rows.options().dtype(at::kFloat));
+  Tensor sorted_ids, order;  // of all terms, position by position
+  if (at::globalContext().deterministicAlgorithms()) {
+    Tensor ids = terms.ids.to(at::kInt).unsqueeze(1);
+    if (terms.more_ids.defined()) ids = at::cat({ids, terms.more_ids}, 1);
+    std::tie(sorted_ids, order) = at::sort(ids.flatten(), /*stable=*/true, 0, false);
+  }
+  C10_CUDA_CHECK(
+      row_sums_cuda({.terms = params,
+                     .sums = sums.mutable_data_ptr<float>(),
+                     .sorted_ids = order.defined() ? sorted_ids.const_data_ptr<int32_t>() : nullptr,
+                     .order = order.defined() ? order.const_data_ptr<int64_t>() : nullptr},
+                    dtype_of(terms.rows), c10::cuda::getCurrentCUDAStream()));
+  return sums;
+}
+#endif
+
 }  // namespace
 
 void check_table(const Arg& table) {
   check_rank(table, 2, "[V, D]");
-  check_cpu_float(table);
+  check_float(table);
   TORCH_CHECK_VALUE(table.tensor.size(1) > 0, label(table), " is ", table.tensor.sizes(),
                     "; expected at least one column");
   TORCH_CHECK_VALUE(table.tensor.size(0) <= kMaxRows, label(table), " has ", table.tensor.size(0),
@@ -56,21 +80,34 @@ void check_softmax_loss(const char* op, const Tensor& hidden, const Tensor& tabl
   check_sizes({op, "targets", targets}, {hidden.size(0)}, "one for each row of hidden");
 }
 
-Tensor checked_ids(const Arg& arg, at::ScalarType type, int64_t num_rows) {
-  check_cpu(arg);
+Tensor checked_ids(const Arg& arg, at::ScalarType type, const Tensor& table) {
+  check_on(arg, table.device());
   TORCH_CHECK_VALUE(arg.tensor.scalar_type() == type, label(arg), " is ", arg.tensor.scalar_type(),
                     "; expected ", type, type == at::kInt ? " (int32)" : " (int64)");
   const Tensor ids = arg.tensor.contiguous();
+  if (!ids.is_cpu()) return ids;  // reading them would wait for the GPU
   if (type == at::kInt) {
-    check_range<int32_t>(arg, ids, num_rows);
+    check_range<int32_t>(arg, ids, table.size(0));
   } else {
-    check_range<int64_t>(arg, ids, num_rows);
+    check_range<int64_t>(arg, ids, table.size(0));
   }
   return ids;
 }
 
-Tensor table_gradient(const RowSumParams& params, at::ScalarType type, bool sparse) {
-  const auto sums = make_row_sums_cpu(params, type == at::kDouble ? DType::f64 : DType::f32);
+Tensor table_gradient(const TableTerms& terms, int64_t num_rows, at::ScalarType type, bool sparse) {
+  const RowSumParams params{
+      .rows = terms.rows.const_data_ptr(),
+      .ids = terms.ids.const_data_ptr<int64_t>(),
+      .more_ids = terms.more_ids.defined() ? terms.more_ids.const_data_ptr<int32_t>() : nullptr,
+      .weights = data_or_null(terms.weights),
+      .positions = terms.rows.size(0),
+      .columns = 1 + (terms.more_ids.defined() ? terms.more_ids.size(1) : 0),
+      .dim = terms.rows.size(1),
+      .num_rows = num_rows};
+#ifdef SEQFUSE_HAS_CUDA
+  if (terms.rows.is_cuda()) return dense_gradient_on_gpu(terms, params).to(type);
+#endif
+  const auto sums = make_row_sums_cpu(params, dtype_of(terms.rows));
   const std::array<int64_t, 2> sizes{params.num_rows, params.dim};
   if (!sparse) {
     Tensor gradient = at::empty(sizes, type);

@@ -3,12 +3,11 @@
 
 #include <torch/torch.h>
 
-#include "ops/kernels/row_sums.h"
 #include "ops/torch/checks.h"
 
 namespace seqfuse::ops {
 
-// table is [V, D] on the CPU, float32 or float64, D at least 1, V below 2^31.
+// table is [V, D] of a dtype that operators take on its device, D at least 1, V below 2^31.
 void check_table(const Arg& table);
 
 // The arguments that both softmax losses have: hidden [T, D] of the dtype of table [V, D], T below
@@ -16,12 +15,22 @@ void check_table(const Arg& table);
 void check_softmax_loss(const char* op, const Tensor& hidden, const Tensor& table,
                         const Tensor& targets, double temperature);
 
-// ids of any shape, of type at::kLong or at::kInt, each in [0, num_rows). Returned contiguous. The
-// message names the first id outside and its place.
-Tensor checked_ids(const Arg& ids, at::ScalarType type, int64_t num_rows);
+// ids of any shape, of type at::kLong or at::kInt, on the device of table, each the number of one
+// of its rows, which is checked on the CPU. Returned contiguous. The message names the first id
+// outside and its place.
+Tensor checked_ids(const Arg& ids, at::ScalarType type, const Tensor& table);
 
-// The gradient of a table [params.num_rows, params.dim] from its terms: dense, or as a coalesced
-// sparse tensor of the rows that have one.
-Tensor table_gradient(const RowSumParams& params, at::ScalarType type, bool sparse);
+// The terms of a table's gradient (kernels/row_sums.h); all tensors contiguous.
+struct TableTerms {
+  Tensor rows;      // [positions, D], on a GPU also of another dtype than the table's
+  Tensor ids;       // int64 [positions]
+  Tensor more_ids;  // int32 [positions, columns - 1]; undefined: columns = 1
+  Tensor weights;   // [positions, columns], on a GPU float32; undefined: all 1
+};
+
+// The gradient of a table [num_rows, D] of a dtype: dense, or on the CPU as a coalesced sparse
+// tensor of the rows that have a term. On a GPU sums are made by atomics, or in a fixed order where
+// at::globalContext().deterministicAlgorithms() says so.
+Tensor table_gradient(const TableTerms& terms, int64_t num_rows, at::ScalarType type, bool sparse);
 
 }  // namespace seqfuse::ops
