@@ -5,34 +5,7 @@ namespace {
 
 using at::Tensor;
 using namespace seqfuse::test;
-
-struct Case {
-  int64_t positions, catalogue, rows, dim;
-};
-
-struct Inputs {
-  Tensor hidden, table, targets, catalogue, dlosses;
-};
-
-// The catalogue is a random choice of the table's rows, in random order.
-Inputs make_inputs(const Case& c, at::ScalarType type) {
-  const Tensor catalogue = at::randperm(c.rows, at::kLong).slice(0, 0, c.catalogue);
-  const Tensor places = at::randint(c.catalogue, {c.positions}, at::kLong);
-  return {unit_rows(c.positions, c.dim, type), unit_rows(c.rows, c.dim, type),
-          catalogue.index_select(0, places), catalogue, random({c.positions}, type)};
-}
-
-LossResult run_ours(const Inputs& in) {
-  return run(in, [&](auto& hidden, auto& table) {
-    return ops::full_softmax_loss(hidden, table, in.targets, in.catalogue, kTemperature);
-  });
-}
-
-Tensor plain_loss(const Inputs& in, const Tensor& hidden, const Tensor& table) {
-  const Tensor logits = hidden.mm(table.index_select(0, in.catalogue).t()) / kTemperature;
-  const Tensor is_target = in.catalogue.unsqueeze(0) == in.targets.unsqueeze(1);
-  return -at::log_softmax(logits, 1).masked_select(is_target);
-}
+using namespace seqfuse::test::full;
 
 class FullSoftmaxTest : public testing::TestWithParam<Case> {};
 
@@ -47,9 +20,7 @@ TEST_P(FullSoftmaxTest, LossAndGradientsKeepTheOracleRule) {
   const Inputs in = make_inputs(GetParam(), at::kFloat);
   const LossResult ours = run_ours(in);
   const LossResult plain = run(in, [&](auto& h, auto& t) { return plain_loss(in, h, t); });
-  const auto expected =
-      oracle::full_softmax(in.hidden.to(at::kDouble), in.table.to(at::kDouble), in.targets,
-                           in.catalogue, kTemperature, in.dlosses.to(at::kDouble));
+  const auto expected = reference(in);
   expect_oracle_rule(ours, plain, expected);
 }
 
@@ -57,9 +28,7 @@ TEST_P(FullSoftmaxTest, DoubleMatchesTheOracle) {
   at::manual_seed(2);
   const Inputs in = make_inputs(GetParam(), at::kDouble);
   const LossResult ours = run_ours(in);
-  const auto expected =
-      oracle::full_softmax(in.hidden, in.table, in.targets, in.catalogue, kTemperature, in.dlosses);
-  expect_near(ours, expected, 1e-12);
+  expect_near(ours, reference(in), 1e-12);
 }
 
 TEST(FullSoftmax, GradientsMatchCentralDifferences) {
@@ -102,9 +71,7 @@ TEST(FullSoftmax, ExtremeLogitsStayFinite) {
   Inputs in = make_inputs({50, 40, 40, 6}, at::kFloat);
   in.hidden *= 1e4;
   const LossResult ours = run_ours(in);
-  const auto expected =
-      oracle::full_softmax(in.hidden.to(at::kDouble), in.table.to(at::kDouble), in.targets,
-                           in.catalogue, kTemperature, in.dlosses.to(at::kDouble));
+  const auto expected = reference(in);
   EXPECT_TRUE(at::allclose(ours.losses.to(at::kDouble), expected.losses, 1e-5, 1e-1));
   EXPECT_TRUE(ours.dhidden.isfinite().all().item<bool>());
   EXPECT_TRUE(ours.dtable.isfinite().all().item<bool>());

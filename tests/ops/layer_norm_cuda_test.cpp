@@ -1,13 +1,8 @@
 // Layer norm on a GPU. Skipped, with a reason, where the build or the machine has none.
 #include "ops/kernels/layer_norm.h"
 #include "ops/torch/ops.h"
-#include "tests/ops/op_test.h"
+#include "tests/ops/cuda_test.h"
 #include "tests/oracles/layer_norm.h"
-
-#ifdef SEQFUSE_HAS_CUDA
-#include <c10/cuda/CUDAException.h>
-#include <c10/cuda/CUDAStream.h>
-#endif
 
 namespace seqfuse {
 namespace {
@@ -21,17 +16,7 @@ struct Case {
   int64_t rows, dim;
 };
 
-class LayerNormCudaTest : public testing::TestWithParam<std::tuple<Case, at::ScalarType>> {
- protected:
-  void SetUp() override {
-#ifdef SEQFUSE_HAS_CUDA
-    if (!torch::cuda::is_available()) GTEST_SKIP() << "no GPU on this machine";
-#else
-    GTEST_SKIP() << "this build has no CUDA kernels";
-#endif
-    at::manual_seed(1);
-  }
-};
+class LayerNormCudaTest : public CudaTestWithParam<std::tuple<Case, at::ScalarType>> {};
 
 // Each kernel at its limits: one warp (to 512), 128 threads (to 2048), 512 threads (to 8192),
 // streaming; with dims that vector loads divide and others.
@@ -41,25 +26,14 @@ INSTANTIATE_TEST_SUITE_P(
                                      Case{5000, 64}, Case{33, 511}, Case{65, 512}, Case{129, 520},
                                      Case{40, 1023}, Case{700, 2048}, Case{9, 2051}, Case{11, 4096},
                                      Case{3, 8192}, Case{5, 8193}, Case{7, 20000}),
-                     testing::Values(at::kFloat, at::kHalf, at::kBFloat16)));
+                     cuda_types()));
 
-Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias) {
-  return ops::layer_norm(x, weight, bias, kEps);
+Tensor layer_norm(const std::vector<Tensor>& in) {
+  return ops::layer_norm(in[0], in[1], in[2], kEps);
 }
 
-Tensor torch_layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias) {
-  return at::layer_norm(x, {x.size(1)}, weight, bias, kEps);
-}
-
-// y and the gradients of the leaves x, weight and bias.
-std::vector<Tensor> results(
-    const std::function<Tensor(const Tensor&, const Tensor&, const Tensor&)>& f,
-    std::vector<Tensor> leaves, const Tensor& dy) {
-  for (Tensor& leaf : leaves) leaf = leaf.detach().requires_grad_();
-  const Tensor y = f(leaves[0], leaves[1], leaves[2]);
-  auto all = torch::autograd::grad({y}, leaves, {dy});
-  all.insert(all.begin(), y);
-  return all;
+Tensor torch_layer_norm(const std::vector<Tensor>& in) {
+  return at::layer_norm(in[0], {in[0].size(1)}, in[1], in[2], kEps);
 }
 
 TEST_P(LayerNormCudaTest, KeepsTheOracleRule) {
@@ -68,9 +42,8 @@ TEST_P(LayerNormCudaTest, KeepsTheOracleRule) {
   const std::vector<Tensor> inputs{(random({rows, dim}) * 3 + 1).to(type).cuda(),
                                    random({dim}, type).cuda(), random({dim}, type).cuda()};
   const Tensor dy = random({rows, dim}, type).cuda();
-  const auto ours = results(layer_norm, inputs, dy);
-  const auto plain = results(torch_layer_norm, inputs, dy);
-  const auto to64 = [](const Tensor& t) { return t.cpu().to(at::kDouble); };
+  const auto ours = with_gradients(layer_norm, inputs, dy);
+  const auto plain = with_gradients(torch_layer_norm, inputs, dy);
   const Tensor x64 = to64(inputs[0]), w64 = to64(inputs[1]);
   const auto d64 = oracle::layer_norm_backward(x64, w64, to64(dy), kEps);
   expect_oracle_rule(ours[0], plain[0], oracle::layer_norm(x64, w64, to64(inputs[2]), kEps), 2,
@@ -82,9 +55,7 @@ TEST_P(LayerNormCudaTest, KeepsTheOracleRule) {
   }
   expect_oracle_rule(ours[2], plain[2], d64.dweight, 5, "dweight");
   expect_oracle_rule(ours[3], plain[3], d64.dbias, 5, "dbias");
-  const auto again = results(layer_norm, inputs, dy);
-  for (size_t i = 0; i < ours.size(); ++i)
-    EXPECT_TRUE(at::equal(again[i], ours[i])) << "run to run, " << i;
+  expect_equal(with_gradients(layer_norm, inputs, dy), ours, "run to run");
 }
 
 TEST_P(LayerNormCudaTest, StridesAndMisalignmentDoNotMatter) {
@@ -94,17 +65,12 @@ TEST_P(LayerNormCudaTest, StridesAndMisalignmentDoNotMatter) {
   const Tensor dy = random({rows, dim}, type).cuda();
   const Tensor shifted =
       at::cat({w, w}).slice(0, 1, 1 + dim).copy_(w);  // starts off a 16-byte boundary
-  const auto expected = results(layer_norm, {x, w, w}, dy);
-  for (const auto& actual : {results(layer_norm, {with_row_gaps(x), w, w}, with_row_gaps(dy)),
-                             results(layer_norm, {transposed(x), w, w}, transposed(dy)),
-                             results(layer_norm, {x, shifted, w}, dy)}) {
-    for (size_t i = 0; i < actual.size(); ++i) {
-      const Tensor a = actual[i].to(at::kDouble), b = expected[i].to(at::kDouble);
-      // Lanes own other elements, so that sums may differ in their last bits.
-      const double tolerance = type == at::kFloat ? 1e-5 : type == at::kHalf ? 2e-3 : 2e-2;
-      EXPECT_LE(max_abs(a - b), tolerance * (1 + max_abs(b))) << "result " << i;
-    }
-  }
+  const auto expected = with_gradients(layer_norm, {x, w, w}, dy);
+  expect_close(with_gradients(layer_norm, {with_row_gaps(x), w, w}, with_row_gaps(dy)), expected,
+               "row gaps");
+  expect_close(with_gradients(layer_norm, {transposed(x), w, w}, transposed(dy)), expected,
+               "transposed");
+  expect_close(with_gradients(layer_norm, {x, shifted, w}, dy), expected, "shifted weight");
 }
 
 TEST_P(LayerNormCudaTest, AbsentWeightIsOnes) {
@@ -124,9 +90,7 @@ TEST_P(LayerNormCudaTest, AbsentWeightIsOnes) {
 TEST_P(LayerNormCudaTest, WritesItsOutputsAndNothingElse) {
   const auto [shape, type] = GetParam();
   const auto [rows, dim] = shape;
-  const DType dtype = type == at::kFloat  ? DType::f32
-                      : type == at::kHalf ? DType::f16
-                                          : DType::bf16;
+  const DType dtype = kernel_dtype(type);
   const Tensor x = random({rows, dim}, type).cuda(), dy = random({rows, dim}, type).cuda();
   const auto floats = x.options().dtype(at::kFloat);
   const GuardedMatrix y(rows, dim, x.options()), mean(1, rows, floats), rstd(1, rows, floats),

@@ -25,7 +25,7 @@ LossResult run(const Inputs& in, Loss&& f) {
   const Tensor hidden = in.hidden.detach().clone().requires_grad_();
   const Tensor table = in.table.detach().clone().requires_grad_();
   const Tensor losses = f(hidden, table);
-  losses.backward(in.dlosses);
+  losses.backward(in.dlosses.to(losses.dtype()));
   return {losses.detach(), hidden.grad(), table.grad()};
 }
 
@@ -43,4 +43,86 @@ inline void expect_near(const LossResult& ours, const oracle::SoftmaxLoss& expec
   EXPECT_LE(max_abs(ours.dtable - expected.dtable), tolerance);
 }
 
+namespace sampled {
+
+struct Case {
+  int64_t positions, negatives, rows, dim;
+};
+
+struct Inputs {
+  Tensor hidden, table, targets, negatives, dlosses;
+  Inputs cuda() const {
+    return {hidden.cuda(), table.cuda(), targets.cuda(), negatives.cuda(), dlosses.cuda()};
+  }
+};
+
+inline Inputs make_inputs(const Case& c, at::ScalarType type) {
+  return {unit_rows(c.positions, c.dim, type), unit_rows(c.rows, c.dim, type),
+          at::randint(c.rows, {c.positions}, at::kLong),
+          at::randint(c.rows, {c.positions, c.negatives}, at::kInt), random({c.positions}, type)};
+}
+
+inline LossResult run_ours(const Inputs& in, bool sparse = false) {
+  return run(in, [&](auto& hidden, auto& table) {
+    return ops::sampled_softmax_loss(hidden, table, in.targets, in.negatives, kTemperature, sparse);
+  });
+}
+
+inline Tensor plain_loss(const Inputs& in, const Tensor& hidden, const Tensor& table) {
+  const Tensor ids = at::cat({in.targets.unsqueeze(1), in.negatives.to(at::kLong)}, 1);
+  const Tensor rows = at::embedding(table, ids);
+  const Tensor logits = at::einsum("td,tkd->tk", {hidden, rows}) / kTemperature;
+  Tensor collision = ids == in.targets.unsqueeze(1);
+  collision.select(1, 0).fill_(false);
+  return -at::log_softmax(logits.masked_fill(collision, -5e4), 1).select(1, 0);
+}
+
+// In float64.
+inline oracle::SoftmaxLoss reference(const Inputs& in) {
+  return oracle::sampled_softmax(in.hidden.to(at::kDouble), in.table.to(at::kDouble), in.targets,
+                                 in.negatives, kTemperature, in.dlosses.to(at::kDouble));
+}
+
+}  // namespace sampled
+
+namespace full {
+
+struct Case {
+  int64_t positions, catalogue, rows, dim;
+};
+
+struct Inputs {
+  Tensor hidden, table, targets, catalogue, dlosses;
+  Inputs cuda() const {
+    return {hidden.cuda(), table.cuda(), targets.cuda(), catalogue.cuda(), dlosses.cuda()};
+  }
+};
+
+// The catalogue is a random choice of the table's rows, in random order.
+inline Inputs make_inputs(const Case& c, at::ScalarType type) {
+  const Tensor catalogue = at::randperm(c.rows, at::kLong).slice(0, 0, c.catalogue);
+  const Tensor places = at::randint(c.catalogue, {c.positions}, at::kLong);
+  return {unit_rows(c.positions, c.dim, type), unit_rows(c.rows, c.dim, type),
+          catalogue.index_select(0, places), catalogue, random({c.positions}, type)};
+}
+
+inline LossResult run_ours(const Inputs& in) {
+  return run(in, [&](auto& hidden, auto& table) {
+    return ops::full_softmax_loss(hidden, table, in.targets, in.catalogue, kTemperature);
+  });
+}
+
+inline Tensor plain_loss(const Inputs& in, const Tensor& hidden, const Tensor& table) {
+  const Tensor logits = hidden.mm(table.index_select(0, in.catalogue).t()) / kTemperature;
+  const Tensor is_target = in.catalogue.unsqueeze(0) == in.targets.unsqueeze(1);
+  return -at::log_softmax(logits, 1).masked_select(is_target);
+}
+
+// In float64.
+inline oracle::SoftmaxLoss reference(const Inputs& in) {
+  return oracle::full_softmax(in.hidden.to(at::kDouble), in.table.to(at::kDouble), in.targets,
+                              in.catalogue, kTemperature, in.dlosses.to(at::kDouble));
+}
+
+}  // namespace full
 }  // namespace seqfuse::test

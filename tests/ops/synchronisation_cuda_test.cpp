@@ -1,0 +1,94 @@
+// No operator waits for the GPU, forward or backward: PyTorch makes an error of whatever does.
+// Kernels of ours cannot, as launchers only enqueue.
+#include "ops/torch/ops.h"
+#include "tests/ops/cuda_test.h"
+
+namespace seqfuse {
+namespace {
+
+using at::Tensor;
+using namespace seqfuse::test;
+
+struct Case {
+  const char* name;
+  OpOfLeaves op;  // of rows [12, 8], a table [9, 8], a row [8] and a vector [8]
+};
+
+// Tensors of integers, made before anything is forbidden.
+struct Integers {
+  Tensor lengths = at::tensor({5, 0, 7}, at::kLong).cuda();
+  Tensor offsets = offsets_of({5, 0, 7}).cuda();
+  Tensor counts = at::tensor({1, 0, 2}, at::kLong).cuda();
+  Tensor times = at::arange(12, at::kLong).cuda();
+  Tensor ids = at::randint(9, {12}, at::kLong).cuda();
+  Tensor negatives = at::randint(9, {12, 4}, at::kInt).cuda();
+  Tensor catalogue = at::arange(9, at::kLong).cuda();
+};
+
+std::vector<Case> cases(const Integers& i) {
+  return {
+      {"layer_norm", [](auto& in) { return ops::layer_norm(in[0], in[2], in[3], 1e-5); }},
+      {"layer_norm_gate",
+       [](auto& in) { return ops::layer_norm_gate(in[0], in[0], in[2], in[3], 1e-5, .2, 1); }},
+      {"l2_normalize", [](auto& in) { return ops::l2_normalize(in[0], 1e-6); }},
+      {"dropout", [](auto& in) { return ops::dropout(in[0], .2, 1); }},
+      {"lengths_to_offsets",
+       [=](auto& in) { return in[0] * ops::lengths_to_offsets(i.lengths).size(0); }},
+      {"jagged_concat",
+       [=](auto& in) { return ops::jagged_concat({in[0], in[0]}, {i.offsets, i.offsets}); }},
+      {"jagged_split", [=](auto& in) { return ops::jagged_split(in[0], {i.offsets}, {12})[0]; }},
+      {"jagged_to_dense", [=](auto& in) { return ops::jagged_to_dense(in[0], i.offsets, 6, 0); }},
+      {"dense_to_jagged",
+       [=](auto& in) { return ops::dense_to_jagged(in[0].view({3, 4, 8}), i.offsets, 12); }},
+      {"jagged_repeat",
+       [=](auto& in) { return ops::jagged_repeat(in[0].slice(0, 0, 3), i.offsets, 12); }},
+      {"interleave", [](auto& in) { return ops::interleave(in[0], in[0]); }},
+      {"position_encoding",
+       [=](auto& in) { return ops::position_encoding(in[0], in[1], i.offsets, i.counts, 2); }},
+      {"time_encoding",
+       [=](auto& in) { return ops::time_encoding(in[0], in[1], i.offsets, i.times, 2); }},
+      {"embedding_lookup", [=](auto& in) { return ops::embedding_lookup(in[1], i.ids, false); }},
+      {"embedding_lookup, sparse",
+       [=](auto& in) { return ops::embedding_lookup(in[1], i.ids, true); }},
+      {"sampled_softmax_loss",
+       [=](auto& in) { return ops::sampled_softmax_loss(in[0], in[1], i.ids, i.negatives, .1); }},
+      {"full_softmax_loss",
+       [=](auto& in) { return ops::full_softmax_loss(in[0], in[1], i.ids, i.catalogue, .1); }},
+      {"sample_uniform",
+       [=](auto& in) { return in[0] + ops::sample_uniform(i.catalogue, 12, 8, 1); }},
+  };
+}
+
+class SynchronisationCudaTest : public CudaTest {};
+
+#ifdef SEQFUSE_HAS_CUDA
+TEST_F(SynchronisationCudaTest, NoOperatorWaits) {
+  std::vector<Tensor> leaves{random({12, 8}, at::kFloat).cuda(), random({9, 8}, at::kFloat).cuda(),
+                             random({8}, at::kFloat).cuda(), random({8}, at::kFloat).cuda()};
+  for (Tensor& leaf : leaves) leaf.requires_grad_();
+  const auto run = [&](const Case& c) {
+    const Tensor y = c.op(leaves);
+    torch::autograd::grad({y}, leaves, {at::ones_like(y)}, /*retain_graph=*/false,
+                          /*create_graph=*/false, /*allow_unused=*/true);
+  };
+  const Integers integers;
+  for (const bool deterministic : {false, true}) {
+    for (const Case& c : cases(integers)) {
+      // PyTorch's matrix products want an environment variable in that mode.
+      if (deterministic && std::string(c.name) == "full_softmax_loss") continue;
+      at::globalContext().setDeterministicAlgorithms(deterministic, false);
+      run(c);  // libraries load and allocate at their first use
+      const NoSynchronisation none;
+      try {
+        run(c);
+      } catch (const std::exception& error) {
+        ADD_FAILURE() << c.name << (deterministic ? ", deterministic: " : ": ") << error.what();
+      }
+    }
+  }
+  at::globalContext().setDeterministicAlgorithms(false, false);
+}
+#endif
+
+}  // namespace
+}  // namespace seqfuse
