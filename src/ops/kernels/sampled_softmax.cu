@@ -5,6 +5,9 @@
 // time.
 //
 // Rows of more than 1024 columns are read twice (stream_kernel).
+#include <cmath>
+#include <cstddef>
+
 #include "ops/kernels/row_kernels.cuh"
 #include "ops/kernels/sampled_softmax.h"
 
@@ -23,22 +26,30 @@ __device__ void check_id(int64_t id, int64_t num_rows) {
   if (id < 0 || id >= num_rows) __trap();
 }
 
+// e^x by one instruction, whose relative error of about 2^-22 (1 + |x|) is largest where the result
+// is smallest; 0 below 2^-126.
+__device__ float fast_exp(float x) {
+  float result;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x * 1.44269504F));
+  return result;
+}
+
 // The part of a row that a lane holds: packs of Width elements, Lanes apart. Width divides dim.
 template <class T, int Width, int Lanes, int Items>
 struct RowPart {
   static constexpr int kPacks = Items / Width;
-  Pack<T, Width> packs[kPacks];
+  Pack<T, Width> packs[kPacks] = {};  // 0 beyond the end of the row, which is never read
 
-  static __device__ int64_t column(int p) {
+  static __device__ int column(int p) {
     return (p * Lanes + static_cast<int>(threadIdx.x) % Lanes) * Width;
   }
 
-  __device__ void read(const void* rows, int64_t row, int64_t dim) {
-    const T* from = static_cast<const T*>(rows) + row * dim;
+  // rows: where the lane's first pack of row 0 is.
+  __device__ void read(const std::byte* rows, int row, int row_bytes, int dim) {
+    const auto* from = reinterpret_cast<const Pack<T, Width>*>(rows + int64_t{row} * row_bytes);
 #pragma unroll
     for (int p = 0; p < kPacks; ++p) {
-      packs[p] = column(p) < dim ? *reinterpret_cast<const Pack<T, Width>*>(from + column(p))
-                                 : Pack<T, Width>{};
+      if (column(p) < dim) packs[p] = from[p * Lanes];
     }
   }
 
@@ -63,7 +74,7 @@ struct OnlineSums {
   float rows[Items] = {};
 
   __device__ void rescale(float to) {
-    const float factor = expf(highest - to);
+    const float factor = fast_exp(highest - to);
     exps *= factor;
 #pragma unroll
     for (int i = 0; i < Items; ++i) rows[i] *= factor;
@@ -71,12 +82,13 @@ struct OnlineSums {
   }
 
   template <class Row>
-  __device__ void add(float logit, const Row& row) {
-    if (logit > highest) rescale(logit);
-    const float e = expf(logit - highest);
-    exps += e;
+  __device__ void add(const float (&logits)[2], const Row (&added)[2]) {
+    const float both = fmaxf(logits[0], logits[1]);
+    if (both > highest) rescale(both);
+    const float first = fast_exp(logits[0] - highest), second = fast_exp(logits[1] - highest);
+    exps += first + second;
 #pragma unroll
-    for (int i = 0; i < Items; ++i) rows[i] += e * row.get(i);
+    for (int i = 0; i < Items; ++i) rows[i] += first * added[0].get(i) + second * added[1].get(i);
   }
 
   // Over all groups of Lanes lanes, in each of them.
@@ -84,8 +96,7 @@ struct OnlineSums {
   __device__ void join() {
 #pragma unroll
     for (int mask = Lanes; mask < 32; mask *= 2) {
-      const float both = fmaxf(highest, __shfl_xor_sync(kAll, highest, mask));
-      rescale(both);
+      rescale(fmaxf(highest, __shfl_xor_sync(kAll, highest, mask)));
       exps += __shfl_xor_sync(kAll, exps, mask);
 #pragma unroll
       for (int i = 0; i < Items; ++i) rows[i] += __shfl_xor_sync(kAll, rows[i], mask);
@@ -102,7 +113,7 @@ __device__ void write_coefficients(float* coefficients, int64_t num_negatives, f
   if (lane == 0) coefficients[0] = -exps / total;
   const float scale = 1 / total;
   for (int64_t k = lane; k < num_negatives; k += 32)
-    coefficients[1 + k] = expf(coefficients[1 + k] - highest) * scale;
+    coefficients[1 + k] = fast_exp(coefficients[1 + k] - highest) * scale;
 }
 
 template <class T, int Width, int Lanes, int Items>
@@ -111,39 +122,44 @@ __global__ void __launch_bounds__(32 * kWarps) forward_kernel(SampledSoftmaxPara
   const int64_t t = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
   if (t >= params.positions) return;
   const int lane = threadIdx.x % 32, group = lane / Lanes, place = lane % Lanes;
-  const int64_t dim = params.dim, count = params.num_negatives, target = params.targets[t];
+  const int dim = static_cast<int>(params.dim), count = static_cast<int>(params.num_negatives);
+  const int row_bytes = dim * static_cast<int>(sizeof(T));
+  const auto* states = static_cast<const std::byte*>(params.hidden) + Row::column(0) * sizeof(T);
+  const auto* table = static_cast<const std::byte*>(params.table) + Row::column(0) * sizeof(T);
   const int32_t* negatives = params.negatives + t * count;
+  check_id(params.targets[t], params.num_rows);
+  const int target = static_cast<int>(params.targets[t]);
   const auto inverse_temperature = static_cast<float>(1 / params.temperature);
-  check_id(target, params.num_rows);
 
   Row hidden, row;
-  hidden.read(params.hidden, t, dim);
-  row.read(params.table, target, dim);
+  hidden.read(states + t * row_bytes, 0, row_bytes, dim);
+  row.read(table, target, row_bytes, dim);
   const float positive = hidden.dot(row) * inverse_temperature;
   OnlineSums<Items> sums{.highest = positive};
   float* coefficients =
       params.coefficients ? static_cast<float*>(params.coefficients) + t * (1 + count) : nullptr;
 
-  for (int64_t first = 0; first < count; first += 32) {
+  Row rows[2];
+  for (int first = 0; first < count; first += 32) {
     // Lane n has the id, and then the logit, of negative first + n.
-    const int32_t own_id =
-        first + lane < count ? negatives[first + lane] : static_cast<int32_t>(target);
+    const int own_id = first + lane < count ? negatives[first + lane] : target;
     check_id(own_id, params.num_rows);
     float own_logit = 0;
+    const int left = count - first - group * Lanes;  // negatives for this group, and those behind
 #pragma unroll 1
     for (int i = 0; i < Lanes && first + i < count; i += 2) {
-      const int32_t ids[2] = {__shfl_sync(kAll, own_id, i, Lanes),
-                              __shfl_sync(kAll, own_id, i + 1, Lanes)};
-      Row rows[2];
-      rows[0].read(params.table, ids[0], dim);
-      rows[1].read(params.table, ids[1], dim);
+      const int ids[2] = {__shfl_sync(kAll, own_id, i, Lanes),
+                          __shfl_sync(kAll, own_id, i + 1, Lanes)};
+      rows[0].read(table, ids[0], row_bytes, dim);
+      rows[1].read(table, ids[1], row_bytes, dim);
       float logits[2] = {hidden.dot(rows[0]), hidden.dot(rows[1])};
 #pragma unroll
       for (int n = 0; n < 2; ++n) {
         logits[n] = ids[n] == target ? kCollisionLogit : logits[n] * inverse_temperature;
         if (place == i + n) own_logit = logits[n];
-        if (first + group * Lanes + i + n < count) sums.add(logits[n], rows[n]);
+        if (i + n >= left) logits[n] = -INFINITY;
       }
+      sums.add(logits, rows);
     }
     if (coefficients && first + lane < count) coefficients[1 + first + lane] = own_logit;
   }
@@ -154,7 +170,7 @@ __global__ void __launch_bounds__(32 * kWarps) forward_kernel(SampledSoftmaxPara
   if (!coefficients) return;
   write_coefficients(coefficients, count, sums.highest, sums.exps, total);
   if (group > 0) return;
-  row.read(params.table, target, dim);
+  row.read(table, target, row_bytes, dim);
   float* dhidden = static_cast<float*>(params.dhidden) + t * dim;
   const float scale = inverse_temperature / total;
   constexpr int kStore = Width < 4 ? Width : 4;
@@ -196,10 +212,10 @@ __global__ void __launch_bounds__(32 * kWarps) stream_kernel(SampledSoftmaxParam
     const float logit = id == target ? kCollisionLogit : logit_of(id);
     if (coefficients && lane == k % 32) coefficients[1 + k] = logit;
     if (logit > highest) {
-      exps *= expf(highest - logit);
+      exps *= fast_exp(highest - logit);
       highest = logit;
     }
-    exps += expf(logit - highest);
+    exps += fast_exp(logit - highest);
   }
   const float below = positive - highest, total = exps + expf(below);
   if (lane == 0) static_cast<float*>(params.losses)[t] = logf(total) - below;
