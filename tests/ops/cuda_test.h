@@ -91,16 +91,18 @@ struct Deterministic {
   ~Deterministic() { at::globalContext().setDeterministicAlgorithms(false, false); }
 };
 
-#ifdef SEQFUSE_HAS_CUDA
 // While it lives, whatever in PyTorch waits for the GPU is an error.
 struct NoSynchronisation {
-  NoSynchronisation() {
-    c10::cuda::warning_state().set_sync_debug_mode(c10::cuda::SyncDebugMode::L_ERROR);
-  }
-  ~NoSynchronisation() {
-    c10::cuda::warning_state().set_sync_debug_mode(c10::cuda::SyncDebugMode::L_DISABLED);
+  NoSynchronisation() { forbid(true); }
+  ~NoSynchronisation() { forbid(false); }
+
+ private:
+  static void forbid([[maybe_unused]] bool yes) {
+#ifdef SEQFUSE_HAS_CUDA
+    using Mode = c10::cuda::SyncDebugMode;
+    c10::cuda::warning_state().set_sync_debug_mode(yes ? Mode::L_ERROR : Mode::L_DISABLED);
+#endif
   }
 };
-#endif
 
 }  // namespace seqfuse::test

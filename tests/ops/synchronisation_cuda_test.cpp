@@ -61,7 +61,6 @@ std::vector<Case> cases(const Integers& i) {
 
 class SynchronisationCudaTest : public CudaTest {};
 
-#ifdef SEQFUSE_HAS_CUDA
 TEST_F(SynchronisationCudaTest, NoOperatorWaits) {
   std::vector<Tensor> leaves{random({12, 8}, at::kFloat).cuda(), random({9, 8}, at::kFloat).cuda(),
                              random({8}, at::kFloat).cuda(), random({8}, at::kFloat).cuda()};
@@ -88,7 +87,6 @@ TEST_F(SynchronisationCudaTest, NoOperatorWaits) {
   }
   at::globalContext().setDeterministicAlgorithms(false, false);
 }
-#endif
 
 }  // namespace
 }  // namespace seqfuse

@@ -23,7 +23,8 @@ void check_arguments(const Tensor& x, const OptionalTensor& weight, const Option
 }
 
 // Memory for the parts of dweight and dbias, which params point to.
-Tensor make_workspace([[maybe_unused]] LayerNormBackwardParams& params, const Tensor& x) {
+Tensor make_workspace([[maybe_unused]] LayerNormBackwardParams& params,
+                      [[maybe_unused]] const Tensor& x) {
 #ifdef SEQFUSE_HAS_CUDA
   if (x.is_cuda() && params.dweight) {
     const int64_t partials = layer_norm_backward_partials(params.rows, params.dim);

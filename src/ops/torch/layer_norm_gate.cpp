@@ -27,7 +27,8 @@ void check_arguments(const Tensor& o, const Tensor& u, const OptionalTensor& wei
 }
 
 // Memory for the parts of dweight and dbias, which params point to.
-Tensor make_workspace([[maybe_unused]] LayerNormGateBackwardParams& params, const Tensor& o) {
+Tensor make_workspace([[maybe_unused]] LayerNormGateBackwardParams& params,
+                      [[maybe_unused]] const Tensor& o) {
 #ifdef SEQFUSE_HAS_CUDA
   if (o.is_cuda() && params.dweight) {
     const int64_t partials = layer_norm_gate_backward_partials(params.rows, params.dim);
