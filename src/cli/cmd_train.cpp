@@ -38,7 +38,7 @@ struct Arguments {
   std::string task, config_file, data, output, device = "auto", require_sm, resume_run;
   std::vector<std::string> overrides;
   int threads = 0;
-  bool resume = false, force = false, quiet = false;
+  bool resume = false, force = false, quiet = false, tensorboard = false;
 };
 
 std::optional<int> parse(int argc, char** argv, Arguments& arguments) {
@@ -62,6 +62,8 @@ std::optional<int> parse(int argc, char** argv, Arguments& arguments) {
   app.add_option("--require-sm", arguments.require_sm, "refuse any GPU but this, such as 8.0");
   app.add_option("--threads", arguments.threads, "CPU threads; default: all")
       ->check(CLI::PositiveNumber);
+  app.add_flag("--tensorboard", arguments.tensorboard,
+               "also write RUN/tensorboard, which `tensorboard --logdir` shows");
   app.add_flag("--quiet", arguments.quiet, "only warnings and the final table");
   const std::optional<int> done = parse_arguments(app, argc, argv);
   arguments.resume = resume->count() > 0;
@@ -188,6 +190,7 @@ void print_result(const training::TrainResult& result, const data::Dataset& data
   if (!rows.empty()) {
     const Rows baselines = training::baselines(
         dataset, split, training::evaluation_samples(config.dataset, split), spec);
+    report::write_baselines(run.path(), baselines);  // for `seqfuse report`
     rows.insert(rows.end(), baselines.begin(), baselines.end());
     fmt::print("{}\n", training::format_metrics_table(rows));
   } else {
@@ -254,6 +257,7 @@ int cmd_train(int argc, char** argv) {
                       .seed = static_cast<uint64_t>(config.trainer.seed),
                       .version = kVersion},
                      loaded.operative, arguments.force);
+  if (arguments.tensorboard) run.start_tensorboard();
   log::info("train", "configuration in force: {}", run.operative_config().string());
   log::info("train", "{}: {}", dataset->manifest().dataset_name, split.rule);
   log::info(

@@ -7,18 +7,18 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "data/dataset.h"
 #include "data/split.h"
 #include "models/hstu/model.h"
+#include "report/metrics.h"
 
 namespace seqfuse::training {
 
-// In the order they are reported: {"HR@10", .30}, or {"AUC is_click", .71}.
-using Metrics = std::vector<std::pair<std::string, double>>;
+using report::is_better;
+using report::Metrics;
 
 struct EvaluationOptions {
   int64_t batch_size = 128;
@@ -51,9 +51,6 @@ std::vector<std::pair<std::string, Metrics>> baselines(const data::Dataset& data
                                                        const data::Split& split,
                                                        const std::vector<data::Sample>& samples,
                                                        const models::ModelSpec& spec);
-
-// Lower is better for normalised entropy, higher for every other metric. NaN is never better.
-bool is_better(std::string_view name, double value, double best);
 
 // A text table: one row a model, one column a metric; the best of each column is marked.
 std::string format_metrics_table(const std::vector<std::pair<std::string, Metrics>>& rows);

@@ -14,13 +14,8 @@ namespace {
 
 constexpr size_t kMaxWidth = 100;  // a wider table is turned: one row a metric
 
+using report::value_of;
 using Cells = std::vector<std::vector<std::string>>;
-
-double value_of(const Metrics& metrics, const std::string& name) {
-  const auto found = std::find_if(metrics.begin(), metrics.end(),
-                                  [&](const auto& metric) { return metric.first == name; });
-  return found == metrics.end() ? std::numeric_limits<double>::quiet_NaN() : found->second;
-}
 
 std::vector<size_t> column_widths(const Cells& cells) {
   std::vector<size_t> widths(cells.front().size());
@@ -45,11 +40,6 @@ Cells transposed(const Cells& cells) {
 }
 
 }  // namespace
-
-bool is_better(std::string_view name, double value, double best) {
-  if (std::isnan(value)) return false;
-  return std::isnan(best) || (name.starts_with("NE") ? value < best : value > best);
-}
 
 std::string format_metrics_table(const std::vector<std::pair<std::string, Metrics>>& rows) {
   if (rows.empty()) return "";

@@ -1,6 +1,7 @@
 #include "training/run_directory.h"
 
 #include <cerrno>
+#include <cmath>
 #include <fstream>
 #include <system_error>
 #include <utility>
@@ -13,25 +14,20 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 namespace {
 
-json to_json(const RunInfo& info) {
-  return {{"task", info.task},
-          {"dataset_path", info.dataset_path},
-          {"dataset_hash", info.dataset_hash},
-          {"seed", info.seed},
-          {"version", info.version}};
-}
-
-RunInfo info_from_json(const fs::path& file) {
-  try {
-    const json object = json::parse(read_file(file));
-    return {.task = object.at("task"),
-            .dataset_path = object.at("dataset_path"),
-            .dataset_hash = object.at("dataset_hash"),
-            .seed = object.at("seed"),
-            .version = object.at("version")};
-  } catch (const json::exception& error) {
-    throw_error<DataError>("{}: not a run's description: {}", file.string(), error.what());
+// The numbers of a line of metrics.jsonl by the name they have in TensorBoard. Undefined metrics
+// have no point.
+report::Scalars scalars_of(const json& line) {
+  report::Scalars scalars;
+  for (const auto& [name, value] : line.items()) {
+    if (name == "evaluation") {
+      for (const auto& [metric, result] : value.items()) {
+        if (!std::isnan(result.get<double>())) scalars.emplace_back("evaluation/" + metric, result);
+      }
+    } else if (name != "step" && name != "epoch" && name != "seconds") {
+      scalars.emplace_back("train/" + name, value);
+    }
   }
+  return scalars;
 }
 
 void make_room(const fs::path& path, bool force) {
@@ -66,7 +62,7 @@ RunDirectory RunDirectory::create(const fs::path& path, const RunInfo& info,
   RunDirectory run(path, info);
   write_file_atomically(run.operative_config(), operative_gin);
   write_file_atomically(run.metrics_file(), "");
-  write_file_atomically(path / "run.json", to_json(info).dump(2) + "\n");
+  report::write_run_info(path, info);
   return run;
 }
 
@@ -79,13 +75,18 @@ RunDirectory RunDirectory::open(const fs::path& path) {
         "  give the directory that `seqfuse train --output` made",
         path.string());
   }
-  return RunDirectory(path, info_from_json(description));
+  return RunDirectory(path, report::read_run_info(path));
 }
 
 void RunDirectory::append_metrics(const json& line) {
   std::ofstream out(metrics_file(), std::ios::app | std::ios::binary);
   out << line.dump() + "\n" << std::flush;
   if (!out) throw_errno("cannot append to " + metrics_file().string());
+  if (events_) events_->add(line.at("step"), scalars_of(line));
+}
+
+void RunDirectory::start_tensorboard() {
+  events_.emplace(path_ / "tensorboard");
 }
 
 void RunDirectory::truncate_metrics_after(int64_t step) {
@@ -102,6 +103,7 @@ void RunDirectory::truncate_metrics_after(int64_t step) {
     if (number->get<int64_t>() <= step) kept += line + "\n";
   }
   if (kept.size() != content.size()) write_file_atomically(metrics_file(), kept);
+  if (events_) events_->restart_at(step + 1);
 }
 
 }  // namespace seqfuse::training

@@ -1,21 +1,19 @@
-// A run directory: RUN/{operative_config.gin, run.json, metrics.jsonl, checkpoints/step_N/}.
+// A run directory: RUN/{operative_config.gin, run.json, metrics.jsonl, checkpoints/step_N/}; at the
+// end of training also baselines.json (report/run_files.h); with --tensorboard, tensorboard/.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
+
+#include "report/run_files.h"
+#include "report/tensorboard.h"
 
 namespace seqfuse::training {
 
-// What a run was started on; run.json.
-struct RunInfo {
-  std::string task;          // "ranking" or "retrieval"
-  std::string dataset_path;  // absolute
-  std::string dataset_hash;  // Manifest::hash
-  uint64_t seed = 0;
-  std::string version;  // of seqfuse
-};
+using report::RunInfo;
 
 class RunDirectory {
  public:
@@ -31,8 +29,12 @@ class RunDirectory {
   // Appends one line and hands it to the operating system. line["step"] is the step it belongs to.
   void append_metrics(const nlohmann::json& line);
 
+  // From now on, writes what append_metrics() writes to a new file in RUN/tensorboard too.
+  void start_tensorboard();
+
   // Drops the lines of steps after this one, and a last line that was cut off: before resuming from
   // the checkpoint of this step, so that the file equals that of a run that never stopped.
+  // TensorBoard is told to drop them too.
   void truncate_metrics_after(int64_t step);
 
   const std::filesystem::path& path() const { return path_; }
@@ -45,6 +47,7 @@ class RunDirectory {
 
   std::filesystem::path path_;
   RunInfo info_;
+  std::optional<report::EventFile> events_;
 };
 
 }  // namespace seqfuse::training
