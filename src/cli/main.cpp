@@ -34,6 +34,7 @@ constexpr Entry kVerbs[] = {
      "raw logs in a known data set's format, any size, with planted preferences"},
     {"train", nullptr, "seqfuse_cmd_train", "train ranking | train retrieval"},
     {"evaluate", nullptr, "seqfuse_cmd_evaluate", "metrics of a run beside simple baselines"},
+    {"report", cmd_report, nullptr, "runs as one HTML page: curves, metrics, configuration, data"},
     {"recommend", nullptr, "seqfuse_cmd_recommend", "top-K items for a user or a history"},
 };
 

@@ -10,6 +10,7 @@ using Verb = int (*)(int argc, char** argv);
 int cmd_doctor(int argc, char** argv);
 int cmd_preprocess(int argc, char** argv);
 int cmd_synthesize(int argc, char** argv);
+int cmd_report(int argc, char** argv);
 
 // In libseqfuse_engine.so, which main() loads when one of them is asked for.
 int cmd_train(int argc, char** argv);  // train ranking | train retrieval

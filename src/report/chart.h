@@ -1,0 +1,53 @@
+// Charts as SVG inside an HTML figure. Colours are the page's classes c0 .. c5; a pointer over a
+// chart shows values where the page's script runs.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace seqfuse::report {
+
+struct Point {
+  double x = 0, y = 0;
+  int64_t epoch = 0;  // shown beside the value; 0: none
+};
+
+struct Series {
+  std::string name;
+  std::vector<Point> points;  // ascending x; a y that is not finite interrupts the line
+  int color = 0;              // the same number for the same run in every chart
+};
+
+// A horizontal line to compare with.
+struct Reference {
+  std::string name;
+  double y = 0;
+};
+
+struct LineChart {
+  std::string title, x_label;
+  std::vector<Series> series;
+  std::vector<Reference> references;
+  bool logarithmic = false;  // both axes; points must be above 0
+};
+
+struct Bar {
+  std::string label, explanation;  // the explanation is shown where the pointer rests
+  double value = 0;
+};
+
+struct BarChart {
+  std::string title, x_label;
+  std::vector<Bar> bars;
+};
+
+// Texts are escaped here. A chart without any finite point says so.
+std::string to_html(const LineChart& chart);
+std::string to_html(const BarChart& chart);
+
+// At most about max_points points with the same outline: of each stretch its lowest and its highest
+// point. The first and the last point stay.
+std::vector<Point> thin_out(const std::vector<Point>& points, size_t max_points);
+
+}  // namespace seqfuse::report

@@ -1,0 +1,35 @@
+// What a dataset looks like: sizes, lengths of histories, popularity of items.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "data/dataset.h"
+
+namespace seqfuse::report {
+
+// Users whose number of events is in [low, high].
+struct LengthBucket {
+  int64_t low = 0, high = 0, users = 0;
+};
+
+struct RankedItem {
+  int64_t rank = 0, events = 0;  // rank 1: the item with the most events
+};
+
+struct DatasetStatistics {
+  std::string name, hash;
+  int64_t users = 0, items = 0, events = 0;
+  int64_t min_length = 0, median_length = 0, max_length = 0;
+  double mean_length = 0;
+  std::vector<LengthBucket> lengths;   // 0, 1, 2-3, 4-7, ...: from the first to the last with users
+  std::vector<RankedItem> popularity;  // at ranks evenly spread over the logarithm
+  int64_t items_without_events = 0;
+  double top_percent_share = 0;  // share of all events in the most popular 1% of items
+};
+
+// One pass over all events; holds one count an item and one length a user.
+DatasetStatistics dataset_statistics(const data::Dataset& dataset);
+
+}  // namespace seqfuse::report

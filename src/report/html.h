@@ -1,0 +1,12 @@
+// Text in HTML.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace seqfuse::report {
+
+// For element content and for attribute values in double or single quotes.
+std::string escape(std::string_view text);
+
+}  // namespace seqfuse::report

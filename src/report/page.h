@@ -1,0 +1,16 @@
+// The report as one HTML page that needs nothing else: no network, no other file.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "report/run_datasets.h"
+#include "report/run_log.h"
+
+namespace seqfuse::report {
+
+// version: of this seqfuse. runs: at least one.
+std::string html_page(const std::vector<RunLog>& runs, const std::vector<RunDataset>& datasets,
+                      const std::string& version);
+
+}  // namespace seqfuse::report

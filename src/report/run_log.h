@@ -1,0 +1,54 @@
+// A run as a reader sees it, also while it is still being trained.
+#pragma once
+
+#include <cstdint>
+#include <ctime>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "report/metrics.h"
+#include "report/parameters.h"
+#include "report/run_files.h"
+
+namespace seqfuse::report {
+
+struct LogPoint {
+  int64_t step = 0, epoch = 0;
+  double value = 0;
+};
+
+struct Evaluation {
+  int64_t step = 0, epoch = 0;
+  Metrics metrics;  // in the order of RunLog::metric_names
+};
+
+struct RunLog {
+  std::string name;  // the directory's name
+  std::filesystem::path path;
+  RunInfo info;
+  std::string operative;  // the text of operative_config.gin
+  Parameters parameters;
+  // By field of metrics.jsonl: "loss", "tokens_per_second", "learning_rate", "gradient_norm", ...
+  std::map<std::string, std::vector<LogPoint>> scalars;
+  std::vector<Evaluation> evaluations;
+  std::vector<std::string> metric_names;  // the first is the one that decides which is best
+  NamedMetrics baselines;
+  int64_t last_step = 0, last_epoch = 0;  // 0 before the first line
+  double seconds = 0;                     // of training, as of the last line
+  std::time_t last_written = 0;           // when metrics.jsonl was last written
+
+  // Null without evaluations.
+  const Evaluation* last_evaluation() const;
+  const Evaluation* best_evaluation() const;
+};
+
+// A last line of metrics.jsonl that was cut off is left out. Throws UsageError if the path is not a
+// run directory, DataError naming file and line where something is malformed, IoError.
+RunLog read_run(const std::filesystem::path& path);
+
+// Reads runs and gives each a name that no other has.
+std::vector<RunLog> read_runs(const std::vector<std::string>& paths);
+
+}  // namespace seqfuse::report
