@@ -1,8 +1,10 @@
 // seqfuse train ranking | train retrieval: from a dataset directory to an evaluated model.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <cstdio>
+#include <exception>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -10,7 +12,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/gpu.h"
 #include "base/log.h"
 #include "base/parallel.h"
 #include "base/progress.h"
@@ -20,8 +21,11 @@
 #include "config/load.h"
 #include "data/dataset.h"
 #include "data/split.h"
+#include "distributed/launch.h"
+#include "distributed/process_group.h"
 #include "models/hstu/model.h"
 #include "training/checkpoint.h"
+#include "training/device.h"
 #include "training/evaluation.h"
 #include "training/loop.h"
 #include "training/run_directory.h"
@@ -70,27 +74,6 @@ std::optional<int> parse(int argc, char** argv, Arguments& arguments) {
   return done;
 }
 
-// This version trains on the CPU. What was asked of a GPU is checked and answered all the same.
-void check_device(const std::string& device, const std::string& require_sm) {
-  if (device == "cpu" && require_sm.empty()) return;
-  const GpuProbe probe = probe_gpus();
-  if (probe.gpus.empty()) {
-    if (device != "cuda" && require_sm.empty()) return;
-    throw_error<UsageError>("{}: there is no GPU ({}); --device cpu trains on the CPU",
-                            require_sm.empty() ? "--device cuda" : "--require-sm " + require_sm,
-                            probe.absence);
-  }
-  const GpuCheck check = check_gpu(
-      probe.gpus[0], require_sm.empty() ? std::nullopt : std::optional<std::string>(require_sm));
-  if (!check.ok && (device == "cuda" || !require_sm.empty())) throw Error(check.line);
-  log::write(check.ok ? log::Level::info : log::Level::warning, "train", check.line);
-  if (device == "cuda") {
-    throw_error<UsageError>(
-        "--device cuda: GPU training arrives in the next version; --device cpu trains on the CPU");
-  }
-  log::info("train", "GPU training arrives in the next version: the CPU is used");
-}
-
 fs::path run_path(const Arguments& arguments, const config::TrainerArgs& trainer) {
   if (!arguments.resume_run.empty()) return arguments.resume_run;
   return arguments.output.empty() ? trainer.ckpt_save_dir : arguments.output;
@@ -129,17 +112,17 @@ std::shared_ptr<const data::Dataset> open_dataset(const std::string& directory,
   return dataset;
 }
 
-void tell_what_has_no_effect(const config::Config& config, models::Task task) {
-  if (config.network.kernel_backend == "cutlass") {
+void tell_what_has_no_effect(const config::Config& config, models::Task task, at::Device device) {
+  if (config.network.kernel_backend == "cutlass" && device.is_cpu()) {
     log::warning("train",
                  "NetworkArgs.kernel_backend 'cutlass' needs a GPU: the CPU operators run");
   }
   if (!config.embeddings.empty() || !config.dynamic_embeddings.empty()) {
     log::info("train", "sizes of embedding tables come from the dataset, not from EmbeddingArgs");
   }
-  if (config.trainer.profile) log::warning("train", "TrainerArgs.profile has no effect on the CPU");
+  if (config.trainer.profile) log::warning("train", "TrainerArgs.profile has no effect yet");
   if (config.network.recompute_input_layernorm || config.network.recompute_input_silu) {
-    log::info("train", "NetworkArgs.recompute_* have no effect on the CPU");
+    log::info("train", "NetworkArgs.recompute_* have no effect yet");
   }
   if (task == models::Task::retrieval && config.network.architecture == "hstu" &&
       !config.network.disable_contextual_mask) {
@@ -209,15 +192,27 @@ void print_result(const training::TrainResult& result, const data::Dataset& data
   }
 }
 
-}  // namespace
+// Processes on one machine share its cores, unless --threads says otherwise.
+void set_threads(int threads, const distributed::Launch& launch) {
+  if (threads > 0) {
+    set_num_threads(threads);
+  } else if (launch.local_size > 1) {
+    set_num_threads(num_threads() / launch.local_size);
+  }
+  at::set_num_threads(num_threads());
+}
 
-int cmd_train(int argc, char** argv) {
+// group: of several processes; made here, left in place when this throws.
+int train(int argc, char** argv, const distributed::Launch& launch,
+          std::unique_ptr<distributed::ProcessGroup>& group) {
   Arguments arguments;
   if (const auto done = parse(argc, argv, arguments)) return *done;
+  const bool first = launch.rank == 0;  // it alone talks and writes
+  arguments.quiet = arguments.quiet || !first;
   if (arguments.quiet) log::set_level(log::Level::warning);
-  check_device(arguments.device, arguments.require_sm);
-  if (arguments.threads > 0) set_num_threads(arguments.threads);
-  at::set_num_threads(num_threads());
+  const at::Device device =
+      training::choose_device(arguments.device, arguments.require_sm, launch.local_rank);
+  set_threads(arguments.threads, launch);
 
   const config::LoadedConfig loaded = load(arguments);
   if (loaded.config.benchmark_dataset) {
@@ -241,41 +236,73 @@ int cmd_train(int argc, char** argv) {
   const data::Split split =
       data::make_split(*dataset, training::split_options(config.dataset, task));
   const models::ModelSpec spec = models::ModelSpec::make(task, config, dataset->manifest());
-  tell_what_has_no_effect(config, task);
+  if (first) tell_what_has_no_effect(config, task, device);
 
+  training::set_arithmetic(device, config.trainer);
+  group = launch.size > 1 ? std::make_unique<distributed::ProcessGroup>(
+                                launch, device, config.trainer.rank_timeout_seconds)
+                          : std::make_unique<distributed::ProcessGroup>();
+  if (group->several()) log::info("train", "{} processes, {}", launch.size, group->backend());
   const auto model = training::TaskModel::make(spec, static_cast<uint64_t>(config.trainer.seed));
-  training::Trainer trainer(*model, *dataset, split, config);
-  start_weights(*model, trainer, resuming ? path : fs::path(), config.trainer.ckpt_load_dir);
+  model->module().to(device);
+  training::Trainer trainer(*model, *dataset, split, config, *group);
+  if (first) {
+    start_weights(*model, trainer, resuming ? path : fs::path(), config.trainer.ckpt_load_dir);
+  }
+  trainer.share_start();
 
+  const training::RunInfo info = {.task = arguments.task,
+                                  .dataset_path = fs::absolute(data).lexically_normal().string(),
+                                  .dataset_hash = spec.dataset_hash,
+                                  .seed = static_cast<uint64_t>(config.trainer.seed),
+                                  .version = kVersion};
   training::RunDirectory run =
-      resuming ? training::RunDirectory::open(path)
-               : training::RunDirectory::create(
-                     path,
-                     {.task = arguments.task,
-                      .dataset_path = fs::absolute(data).lexically_normal().string(),
-                      .dataset_hash = spec.dataset_hash,
-                      .seed = static_cast<uint64_t>(config.trainer.seed),
-                      .version = kVersion},
-                     loaded.operative, arguments.force);
-  if (arguments.tensorboard) run.start_tensorboard();
+      !first     ? training::RunDirectory::of_other_process(path, info)
+      : resuming ? training::RunDirectory::open(path)
+                 : training::RunDirectory::create(path, info, loaded.operative, arguments.force);
+  if (arguments.tensorboard && first) run.start_tensorboard();
   log::info("train", "configuration in force: {}", run.operative_config().string());
   log::info("train", "{}: {}", dataset->manifest().dataset_name, split.rule);
+  log::info("train", "model {}: {} parameters in tables, {} dense; on {}, {} threads",
+            spec.network.architecture,
+            format_count(static_cast<double>(count_parameters(model->module(), true))),
+            format_count(static_cast<double>(count_parameters(model->module(), false))),
+            device.str(), num_threads());
   log::info(
-      "train", "model {}: {} parameters in tables, {} dense; {} threads", spec.network.architecture,
-      format_count(static_cast<double>(count_parameters(model->module(), true))),
-      format_count(static_cast<double>(count_parameters(model->module(), false))), num_threads());
-  log::info("train", "{} steps of {} users", trainer.total_steps(),
-            config.trainer.train_batch_size * config.trainer.gradient_accumulation_steps);
+      "train", "{} steps of {} users", trainer.total_steps(),
+      config.trainer.train_batch_size * config.trainer.gradient_accumulation_steps * launch.size);
 
   const training::TrainResult result = trainer.run(run, !arguments.quiet);
   if (result.signal != 0) {
-    log::warning(
-        "train", "stopped by {} after step {}; saved. Continue with: seqfuse train {} --resume {}",
-        result.signal == SIGINT ? "Ctrl-C" : "SIGTERM", result.step, arguments.task, path.string());
-    return 128 + result.signal;
+    if (first) {
+      log::warning(
+          "train",
+          "stopped by {} after step {}; saved. Continue with: seqfuse train {} --resume {}",
+          result.signal == SIGINT ? "Ctrl-C" : "SIGTERM", result.step, arguments.task,
+          path.string());
+    }
+  } else if (first) {
+    print_result(result, *dataset, split, config, spec, run);
   }
-  print_result(result, *dataset, split, config, spec, run);
-  return 0;
+  group->leave();
+  return result.signal != 0 ? 128 + result.signal : 0;
+}
+
+}  // namespace
+
+int cmd_train(int argc, char** argv) {
+  const auto launch = distributed::Launch::from_environment();
+  std::unique_ptr<distributed::ProcessGroup> group;
+  if (launch.size == 1) return train(argc, argv, launch, group);
+  try {
+    return train(argc, argv, launch, group);
+  } catch (const std::exception& error) {
+    // The others are told why. Nothing is unwound: an exchange may be under way.
+    if (group) group->fail(error.what());
+    fmt::print(stderr, "seqfuse: rank {}: {}\n", launch.rank, error.what());
+    std::fflush(nullptr);
+    _exit(dynamic_cast<const UsageError*>(&error) != nullptr ? 2 : 1);
+  }
 }
 
 }  // namespace seqfuse::cli

@@ -42,13 +42,15 @@ struct TrainerArgs {
   std::string early_stopping_metric;
   int64_t gradient_accumulation_steps = 1;
   bool deterministic = true;
+  bool allow_tf32 = true;
   int64_t num_loader_threads = 1;
   bool drop_last = false;
+  double rank_timeout_seconds = 10;
 
   template <class V>
   void visit(V& v) {
-    v.required(train_batch_size, "train_batch_size", "users (sequences) in a training step");
-    v.required(eval_batch_size, "eval_batch_size", "users in an evaluation batch");
+    v.required(train_batch_size, "train_batch_size", "users (sequences) in a training batch of one process");
+    v.required(eval_batch_size, "eval_batch_size", "users in an evaluation batch of one process");
     v(eval_interval, "eval_interval", "steps between evaluations; 0: only at the end");
     v(log_interval, "log_interval", "steps between lines of metrics.jsonl");
     v(max_train_iters, "max_train_iters", "stop after so many steps; None: by num_epochs");
@@ -64,7 +66,7 @@ struct TrainerArgs {
     v(pipeline_type, "pipeline_type",
       "none, native or prefetch: batches prepared in step, ahead, or further ahead");
     v(enable_balanced_shuffler, "enable_balanced_shuffler",
-      "give ranks equal predicted work (one process: no effect)");
+      "several processes: deal users by predicted work, not by count");
     v(num_epochs, "num_epochs",
       "passes over the training users; None: by max_train_iters, or 1 if that is None too");
     v(eval_interval_epochs, "eval_interval_epochs",
@@ -77,8 +79,11 @@ struct TrainerArgs {
     v(gradient_accumulation_steps, "gradient_accumulation_steps",
       "batches whose gradients make one step");
     v(deterministic, "deterministic", "same seed, same losses, bit for bit");
+    v(allow_tf32, "allow_tf32", "GPU, float32: matrix products in TF32, with 10 bits of mantissa");
     v(num_loader_threads, "num_loader_threads", "background threads that prepare batches");
     v(drop_last, "drop_last", "skip an epoch's last batch when it is not full");
+    v(rank_timeout_seconds, "rank_timeout_seconds",
+      "several processes: one that is not heard of for so long ends the job");
   }
 
   bool operator==(const TrainerArgs&) const = default;

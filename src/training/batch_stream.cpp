@@ -7,9 +7,11 @@
 namespace seqfuse::training {
 
 BatchStream::BatchStream(const data::Dataset& dataset, const std::vector<data::Sample>& samples,
-                         const config::TrainerArgs& trainer, bool shuffle)
+                         const config::TrainerArgs& trainer, bool shuffle, int processes,
+                         BatchShare share)
     : dataset_(dataset), samples_(samples) {
-  options_.batch_size = trainer.train_batch_size;
+  options_.batch_size = trainer.train_batch_size * processes;
+  options_.choose = std::move(share);
   options_.shuffle = shuffle;
   options_.drop_last = trainer.drop_last;
   options_.seed = static_cast<uint64_t>(trainer.seed);
@@ -26,9 +28,10 @@ BatchStream::BatchStream(const data::Dataset& dataset, const std::vector<data::S
                    "DatasetArgs.max_num_candidates",
                    dataset.directory().string());
   SEQFUSE_CHECK_AS(DataError, batches_per_epoch_ > 0,
-                   "{} has {} training windows, fewer than TrainerArgs.train_batch_size {}, and "
-                   "drop_last leaves none: make the batch smaller or set drop_last = False",
-                   dataset.directory().string(), windows, trainer.train_batch_size);
+                   "{} has {} training windows, fewer than TrainerArgs.train_batch_size {} of {} "
+                   "process(es), and drop_last leaves none: make the batch smaller or set "
+                   "drop_last = False",
+                   dataset.directory().string(), windows, trainer.train_batch_size, processes);
 }
 
 void BatchStream::seek(int64_t index) {

@@ -1,4 +1,5 @@
-// The batches of a training run, epoch after epoch, from any position on.
+// The batches of a training run, epoch after epoch, from any position on. Of several processes each
+// has its share of the same batches.
 #pragma once
 
 #include <cstdint>
@@ -7,16 +8,20 @@
 
 #include "config/args.h"
 #include "data/batch.h"
+#include "training/batch_share.h"
 
 namespace seqfuse::training {
 
 class BatchStream {
  public:
   // Throws DataError if an epoch would have no batch. dataset and samples must outlive the stream.
+  // Batches hold train_batch_size users for each of the processes; share takes this one's part.
   BatchStream(const data::Dataset& dataset, const std::vector<data::Sample>& samples,
-              const config::TrainerArgs& trainer, bool shuffle);
+              const config::TrainerArgs& trainer, bool shuffle, int processes = 1,
+              BatchShare share = {});
 
   int64_t batches_per_epoch() const { return batches_per_epoch_; }
+  int64_t users_per_batch() const { return options_.batch_size; }  // of all processes
 
   // The next batch is this one of all, from 0; its epoch is index / batches_per_epoch.
   void seek(int64_t index);

@@ -1,5 +1,6 @@
 #include "training/evaluation.h"
 
+#include <algorithm>
 #include <optional>
 
 #include "base/log.h"
@@ -30,23 +31,40 @@ class EvaluationMode {
   bool was_training_;
 };
 
+// The windows that this process evaluates: those of all processes, one after the other, are the
+// first max_batches batches of each, or all.
+std::vector<data::Sample> own_samples(const std::vector<data::Sample>& samples,
+                                      const EvaluationOptions& options) {
+  if (samples.empty()) log::warning("evaluate", "the split has no windows to evaluate");
+  const int64_t size = options.group->size(), rank = options.group->rank();
+  int64_t count = std::ssize(samples);
+  if (options.max_batches >= 0) {
+    count = std::min(count, options.max_batches * options.batch_size * size);
+  }
+  return {samples.begin() + count * rank / size, samples.begin() + count * (rank + 1) / size};
+}
+
 // visit(batch, first) for each batch; first: the index of its first sample.
 template <class Visit>
 void for_each_batch(const data::Dataset& dataset, const std::vector<data::Sample>& samples,
                     const EvaluationOptions& options, Visit&& visit) {
-  if (samples.empty()) log::warning("evaluate", "the split has no windows to evaluate");
   data::BatchLoader loader(dataset, samples, {.batch_size = options.batch_size, .shuffle = false},
                            /*epoch=*/0);
   std::optional<Progress> progress;
   if (options.show_progress) progress.emplace("evaluate", "users", std::ssize(samples));
   int64_t done = 0;
-  for (int64_t index = 0; options.max_batches < 0 || index < options.max_batches; ++index) {
-    const std::optional<data::Batch> batch = loader.next();
-    if (!batch) break;
+  while (const std::optional<data::Batch> batch = loader.next()) {
     visit(*batch, done);
     done += batch->batch_size();
     if (progress) progress->update(done);
   }
+}
+
+// What all batches of all processes gave, in the order of the windows. empty: of no batch.
+torch::Tensor gather(const EvaluationOptions& options, const std::vector<torch::Tensor>& parts,
+                     const torch::Tensor& empty) {
+  const torch::Tensor own = parts.empty() ? empty : torch::cat(parts).cpu().to(empty.scalar_type());
+  return options.group->gather(own, "gathering of the evaluation");
 }
 
 }  // namespace
@@ -58,16 +76,21 @@ Metrics evaluate_retrieval(models::RetrievalModel& model, const data::Dataset& d
   const config::RetrievalArgs& args = model.spec().retrieval;
   RetrievalMetrics metrics(args.eval_metrics);
   const CatalogueRanks catalogue(model.item_rows());
-  for_each_batch(dataset, samples, options, [&](const data::Batch& batch, int64_t first) {
+  const std::vector<data::Sample> own = own_samples(samples, options);
+  std::vector<torch::Tensor> ranks;
+  for_each_batch(dataset, own, options, [&](const data::Batch& batch, int64_t first) {
     std::vector<int64_t> targets;
     std::vector<std::vector<int64_t>> seen;
     for (int64_t b = 0; b < batch.batch_size(); ++b) {
-      const data::Sample& sample = samples[first + b];
+      const data::Sample& sample = own[first + b];
       targets.push_back(target_item(dataset, sample));
       seen.push_back(args.filter_seen ? seen_items(dataset, sample) : std::vector<int64_t>{});
     }
-    for (const int64_t rank : catalogue.ranks(model.query(batch), targets, seen)) metrics.add(rank);
+    ranks.push_back(catalogue.ranks(model.query(batch), targets, seen));
   });
+  const torch::Tensor all = gather(options, ranks, torch::zeros({0}, torch::kLong));
+  const int64_t* rank = all.const_data_ptr<int64_t>();
+  for (int64_t i = 0; i < all.numel(); ++i) metrics.add(rank[i]);
   return metrics.compute();
 }
 
@@ -78,25 +101,27 @@ Metrics evaluate_ranking(models::RankingModel& model, const data::Dataset& datas
   const models::ModelSpec& spec = model.spec();
   RankingMetrics metrics(spec.ranking.eval_metrics, spec, dataset.manifest());
   const int64_t width = metrics.width();
-  for_each_batch(dataset, samples, options, [&](const data::Batch& batch, int64_t) {
-    const models::RankingModel::Output output = model.forward(batch, {});
-    const torch::Tensor scores =
-        (metrics.is_classes() ? output.logits.log_softmax(1) : output.logits)
-            .to(torch::kFloat)
-            .contiguous();
-    const torch::Tensor labels =
-        (metrics.is_classes() ? torch::one_hot(output.labels, width) : output.labels)
-            .to(torch::kByte)
-            .contiguous();
-    const torch::Tensor windows = output.windows.contiguous();
-    const float* score = scores.const_data_ptr<float>();
-    const uint8_t* label = labels.const_data_ptr<uint8_t>();
-    const int64_t* window = windows.const_data_ptr<int64_t>();
-    for (int64_t p = 0; p < scores.size(0); ++p) {
-      metrics.add(batch.users[window[p]], {score + p * width, static_cast<size_t>(width)},
-                  {label + p * width, static_cast<size_t>(width)});
-    }
-  });
+  std::vector<torch::Tensor> scores, labels, users;
+  for_each_batch(
+      dataset, own_samples(samples, options), options, [&](const data::Batch& batch, int64_t) {
+        const models::RankingModel::Output output = model.forward(batch, {});
+        scores.push_back(metrics.is_classes() ? output.logits.log_softmax(1) : output.logits);
+        labels.push_back(metrics.is_classes() ? torch::one_hot(output.labels, width)
+                                              : output.labels);
+        users.push_back(torch::tensor(batch.users).index_select(0, output.windows.cpu()));
+      });
+  const torch::Tensor all_scores =
+      gather(options, scores, torch::zeros({0, width}, torch::kFloat)).contiguous();
+  const torch::Tensor all_labels =
+      gather(options, labels, torch::zeros({0, width}, torch::kByte)).contiguous();
+  const torch::Tensor all_users = gather(options, users, torch::zeros({0}, torch::kLong));
+  const float* score = all_scores.const_data_ptr<float>();
+  const uint8_t* label = all_labels.const_data_ptr<uint8_t>();
+  const int64_t* user = all_users.const_data_ptr<int64_t>();
+  for (int64_t p = 0; p < all_users.numel(); ++p) {
+    metrics.add(user[p], {score + p * width, static_cast<size_t>(width)},
+                {label + p * width, static_cast<size_t>(width)});
+  }
   return metrics.compute();
 }
 

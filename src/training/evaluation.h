@@ -12,6 +12,7 @@
 
 #include "data/dataset.h"
 #include "data/split.h"
+#include "distributed/process_group.h"
 #include "models/hstu/model.h"
 #include "report/metrics.h"
 
@@ -24,6 +25,8 @@ struct EvaluationOptions {
   int64_t batch_size = 128;
   int64_t max_batches = -1;  // -1: all
   bool show_progress = false;
+  // Of several processes, each evaluates a run of the windows; all get the metrics of all of them.
+  distributed::ProcessGroup* group = &distributed::ProcessGroup::single();
 };
 
 // HR@K, NDCG@K, MRR of each sample's target (its last event) over the whole catalogue; rank 1 is

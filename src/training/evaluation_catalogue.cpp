@@ -43,7 +43,13 @@ CatalogueRanks::CatalogueRanks(const torch::Tensor& item_rows)
   largest_norm_ = rows_.norm(2, 1).max().item<double>();
 }
 
-std::vector<int64_t> CatalogueRanks::ranks(
+torch::Tensor CatalogueRanks::ranks(const torch::Tensor& queries, std::span<const int64_t> targets,
+                                    const std::vector<std::vector<int64_t>>& excluded) const {
+  return rows_.is_cuda() ? ranks_on_device(queries, targets, excluded)
+                         : ranks_on_cpu(queries, targets, excluded);
+}
+
+torch::Tensor CatalogueRanks::ranks_on_cpu(
     const torch::Tensor& queries, std::span<const int64_t> targets,
     const std::vector<std::vector<int64_t>>& excluded) const {
   const torch::Tensor dense_queries = queries.detach().contiguous();
@@ -60,10 +66,11 @@ std::vector<int64_t> CatalogueRanks::ranks(
       above[task] = count_tile<scalar_t>(scores, begin, dense_queries, targets, excluded);
     });
   });
-  std::vector<int64_t> ranks(targets.size(), 1);
+  torch::Tensor ranks = torch::ones({std::ssize(targets)}, torch::kLong);
+  int64_t* rank = ranks.mutable_data_ptr<int64_t>();
   for (size_t b = 0; b < targets.size(); ++b) {
-    for (const std::vector<int64_t>& counts : above) ranks[b] += counts[b];
-    if (targets[b] == 0) ranks[b] = num_rows;
+    for (const std::vector<int64_t>& counts : above) rank[b] += counts[b];
+    if (targets[b] == 0) rank[b] = num_rows;
   }
   return ranks;
 }

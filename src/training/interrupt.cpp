@@ -11,11 +11,11 @@ void remember(int signal) {
 
 }  // namespace
 
-InterruptGuard::InterruptGuard() {
+InterruptGuard::InterruptGuard(bool ignore_later) {
   received = 0;
   struct sigaction action {};
   action.sa_handler = remember;
-  action.sa_flags = static_cast<int>(SA_RESETHAND) | SA_RESTART;
+  action.sa_flags = (ignore_later ? 0 : static_cast<int>(SA_RESETHAND)) | SA_RESTART;
   sigaction(SIGINT, &action, &old_interrupt_);
   sigaction(SIGTERM, &action, &old_terminate_);
 }

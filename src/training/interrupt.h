@@ -9,7 +9,8 @@ namespace seqfuse::training {
 // that a step that hangs can still be killed. One at a time.
 class InterruptGuard {
  public:
-  InterruptGuard();
+  // ignore_later: a second one is ignored; torchrun sends several, and kills what does not end.
+  explicit InterruptGuard(bool ignore_later = false);
   ~InterruptGuard();
   InterruptGuard(const InterruptGuard&) = delete;
   InterruptGuard& operator=(const InterruptGuard&) = delete;

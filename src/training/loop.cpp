@@ -7,13 +7,14 @@
 #include <cmath>
 #include <limits>
 #include <new>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "base/names.h"
 #include "base/progress.h"
-#include "training/interrupt.h"
 #include "training/schedule.h"
 #include "training/split_options.h"
 #include "training/weights.h"
@@ -22,6 +23,8 @@ namespace seqfuse::training {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+constexpr double kLongSeconds = 600;  // evaluations, checkpoints, the first step
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -51,113 +54,201 @@ double watched(const Metrics& metrics, const std::string& name) {
 // torch reports a failed allocation on the CPU as an error like any other.
 bool is_out_of_memory(const std::exception& error) {
   return dynamic_cast<const std::bad_alloc*>(&error) != nullptr ||
+         dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr ||
          std::string_view(error.what()).find("can't allocate memory") != std::string_view::npos;
+}
+
+// ": CUDA out of memory. Tried to allocate 2 GiB", or nothing where the error does not tell.
+std::string what_was_tried(const std::exception& error) {
+  const auto* from_torch = dynamic_cast<const c10::Error*>(&error);
+  if (!from_torch) return "";
+  const std::string text = from_torch->what_without_backtrace();
+  const size_t amount = text.find("Tried to allocate");
+  return ": " + text.substr(0, text.find(". ", amount == std::string::npos ? 0 : amount));
 }
 
 }  // namespace
 
 Trainer::Trainer(TaskModel& model, const data::Dataset& dataset, const data::Split& split,
-                 const config::Config& config)
+                 const config::Config& config, distributed::ProcessGroup& group)
     : model_(model),
       dataset_(dataset),
       config_(config),
+      group_(group),
       evaluation_samples_(evaluation_samples(config.dataset, split)),
-      stream_(dataset, split.train, config.trainer, config.dataset.shuffle),
+      stream_(dataset, split.train, config.trainer, config.dataset.shuffle, group.size(),
+              batch_share(model.spec(), group, config.trainer.enable_balanced_shuffler)),
       optimizer_(model.module(), config.optimizer),
+      exchange_(group, model.module()),
       total_steps_(total_steps_of(config.trainer, stream_.batches_per_epoch())) {
   model_.module().train();
+  const at::Device device = model_.device();
+  if (device.is_cuda()) {
+    device_.emplace(optimizer_, config.optimizer, group_, device,
+                    config.network.dtype_str == "float16");
+  }
 }
 
 void Trainer::resume(const Checkpoint& checkpoint) {
-  state_ = state_from_json(checkpoint.state, model_.spec(), config_.trainer.seed);
   load_weights(model_.module(), checkpoint);
-  optimizer_.load_state(checkpoint.optimizer, state_.optimizer_steps);
-  stream_.seek(state_.batch);
+  set_state(checkpoint.state, checkpoint.optimizer);
   saved_step_ = state_.step;
+}
+
+void Trainer::set_state(const nlohmann::json& state, const TensorMap& optimizer) {
+  state_ = state_from_json(state, model_.spec(), config_.trainer.seed);
+  optimizer_.load_state(optimizer, state_.optimizer_steps);
+  loss_positions_read_ = state_.loss_positions;
+  if (device_) device_->load(state_);
+  stream_.seek(state_.batch);
+}
+
+void Trainer::share_start() {
+  if (!group_.several()) return;
+  allow("start", kLongSeconds);
+  // The first process may have found its own files alone, or none.
+  const auto state = nlohmann::json::parse(group_.broadcast(
+      state_to_json(state_, model_.spec(), config_.trainer.seed).dump(), "broadcast of the state"));
+  std::vector<torch::Tensor> tensors = model_.module().parameters();
+  for (const torch::Tensor& buffer : model_.module().buffers()) tensors.push_back(buffer);
+  const TensorMap optimizer = optimizer_.state();
+  for (const auto& [name, tensor] : optimizer) tensors.push_back(tensor);
+  group_.broadcast(tensors, "broadcast of weights");
+  set_state(state, optimizer);
+  saved_step_ = state_.step > 0 ? state_.step : -1;
 }
 
 TrainResult Trainer::run(RunDirectory& run, bool show_progress) {
   run_ = &run;
   run.truncate_metrics_after(state_.step);
   const config::TrainerArgs& trainer = config_.trainer;
-  const InterruptGuard interrupt;
+  const InterruptGuard interrupt(/*ignore_later=*/group_.several());
+  interrupt_ = &interrupt;
   std::optional<Progress> progress;
   if (show_progress) progress.emplace("train", "steps", total_steps_ - state_.step);
   const int64_t first_step = state_.step;
   const int64_t epochs = epoch_of(total_steps_ * trainer.gradient_accumulation_steps - 1) + 1;
   int64_t tokens = 0;
-  double seconds = 0;
-  while (state_.step < total_steps_ && !early_stop_due() && interrupt.signal() == 0) {
+  double seconds = 0, loss = std::numeric_limits<double>::quiet_NaN();
+  while (state_.step < total_steps_ && !early_stop_due() && stop_signal() == 0) {
     const auto start = Clock::now();
+    // A hang is told from a step of more work by how long steps took so far.
+    allow(fmt::format("step {}", state_.step + 1),
+          longest_step_ > 0 ? 10 * longest_step_ : kLongSeconds);
     const int64_t batches_before = state_.batch;
-    const Step step = train_step_or_save();
+    Step step = train_step_or_save();
     ++state_.step;
     state_.batch = stream_.position();
-    state_.optimizer_steps = optimizer_.steps();
-    state_.loss_sum += step.loss_sum;
     state_.loss_positions += step.positions;
+    const bool last = state_.step == total_steps_;
+    const bool log_due =
+        last || (trainer.log_interval > 0 && state_.step % trainer.log_interval == 0);
+    const bool evaluate_due = last || evaluation_due(batches_before);
+    const int64_t interval = trainer.ckpt_save_interval;
+    const bool save_due =
+        last || (interval > 0 ? state_.step % interval == 0 : interval < 0 && evaluate_due);
+    if (!device_) {
+      state_.loss_sum += step.loss_sum;
+    } else if (log_due || evaluate_due || save_due) {
+      read_device(step);
+    }
     const double elapsed = seconds_since(start);
+    longest_step_ = std::max(longest_step_, elapsed);
     state_.seconds += elapsed;
     seconds += elapsed;
     tokens += step.tokens;
     const double tokens_per_second = static_cast<double>(tokens) / seconds;
 
     if (progress) {
-      const double loss = step.loss_sum / static_cast<double>(std::max<int64_t>(step.positions, 1));
+      if (step.losses_read > 0) loss = step.loss_sum / static_cast<double>(step.losses_read);
       progress->update(
           state_.step - first_step,
           fmt::format("epoch {} of {}, loss {:.4f}, {} tokens/s", epoch_of(batches_before) + 1,
                       epochs, loss, format_count(tokens_per_second)));
     }
-    const bool last = state_.step == total_steps_;
-    if (last || (trainer.log_interval > 0 && state_.step % trainer.log_interval == 0)) {
-      log_step(step, tokens_per_second);
-    }
-    const int64_t interval = trainer.ckpt_save_interval;
-    bool save_due = interval > 0 && state_.step % interval == 0;
-    if (last || evaluation_due(batches_before)) {
-      evaluate(show_progress);
-      save_due |= interval < 0;
-    }
-    if (save_due || last) save();
+    if (log_due) log_step(step, tokens_per_second);
+    if (evaluate_due) evaluate(show_progress);
+    if (save_due) save();
   }
   progress.reset();
   if (saved_step_ != state_.step) save();
-  if (evaluated_step_ != state_.step && interrupt.signal() == 0) evaluate(show_progress);
+  if (evaluated_step_ != state_.step && stop_signal() == 0) evaluate(show_progress);
+  const int signal = stop_signal();
+  interrupt_ = nullptr;
   return {.step = state_.step,
           .metrics = metrics_,
           .best_step = state_.best_step,
           .best_metrics = state_.best_metrics,
           .stopped_early = early_stop_due(),
-          .signal = interrupt.signal()};
+          .signal = signal};
 }
 
 Trainer::Step Trainer::train_step() {
   optimizer_.zero_gradients();
   Step step;
-  for (int64_t i = 0; i < config_.trainer.gradient_accumulation_steps; ++i) {
-    const models::StepSeed seed{static_cast<uint64_t>(config_.trainer.seed), stream_.position()};
+  StepExchange::Totals totals;
+  const int64_t batches = config_.trainer.gradient_accumulation_steps;
+  for (int64_t i = 0; i < batches; ++i) {
+    const models::StepSeed seed{static_cast<uint64_t>(config_.trainer.seed), stream_.position(),
+                                group_.rank()};
     const data::Batch batch = stream_.next();
+    if (i + 1 == batches) exchange_.start();
+    if (batch.batch_size() == 0) continue;  // an epoch's end with fewer users than processes
     const TaskModel::Loss loss = model_.loss(batch, seed);
-    step.tokens += models::num_tokens(model_.spec(), batch);
+    totals.tokens += models::num_tokens(model_.spec(), batch);
     if (loss.positions == 0) continue;
-    const double value = loss.sum.item<double>();
-    if (!std::isfinite(value)) fail_not_finite("loss", value);
+    totals.positions += loss.positions;
+    if (device_) {
+      device_->backward(loss.sum);
+      continue;
+    }
     loss.sum.backward();
-    step.loss_sum += value;
-    step.positions += loss.positions;
+    totals.loss_sum += loss.sum.item<double>();
+  }
+  totals.signal = interrupt_->signal();
+  totals = exchange_.finish(totals);
+  signal_ = totals.signal;
+  step.positions = totals.positions;
+  step.tokens = totals.tokens;
+  if (!device_) {
+    // Of all processes, so that all stop at the same step.
+    if (!std::isfinite(totals.loss_sum)) fail_not_finite("loss", totals.loss_sum, state_.step + 1);
+    step.loss_sum = totals.loss_sum;
+    step.losses_read = step.positions;
   }
   step.learning_rate = learning_rate_at(config_.optimizer, state_.step, total_steps_);
-  if (step.positions == 0) return step;
+  if (step.positions > 0) update(step);
+  return step;
+}
+
+void Trainer::update(Step& step) {
   // The gradient of the mean over all positions of the step, whatever batches they came in.
   double scale = 1 / static_cast<double>(step.positions);
+  if (device_) {
+    device_->update(state_.step + 1, step.learning_rate, scale);
+    return;
+  }
   if (const double limit = config_.optimizer.max_grad_norm; limit > 0) {
     step.gradient_norm = optimizer_.gradient_norm(scale);
-    if (!std::isfinite(step.gradient_norm)) fail_not_finite("gradient norm", step.gradient_norm);
+    if (!std::isfinite(step.gradient_norm)) {
+      fail_not_finite("gradient norm", step.gradient_norm, state_.step + 1);
+    }
     if (step.gradient_norm > limit) scale *= limit / step.gradient_norm;
   }
   optimizer_.step(step.learning_rate, scale);
-  return step;
+}
+
+void Trainer::read_device(Step& step) {
+  const DeviceStep::Reading reading = device_->read();
+  if (reading.bad_step >= 0) {
+    fail_not_finite(reading.bad_loss ? "loss" : "gradient norm",
+                    std::numeric_limits<double>::quiet_NaN(), reading.bad_step);
+  }
+  step.gradient_norm = reading.gradient_norm;
+  step.loss_sum = reading.loss_sum;
+  step.losses_read = state_.loss_positions - loss_positions_read_;
+  state_.loss_sum += reading.loss_sum;
+  loss_positions_read_ = state_.loss_positions;
 }
 
 Trainer::Step Trainer::train_step_or_save() {
@@ -169,19 +260,21 @@ Trainer::Step Trainer::train_step_or_save() {
     optimizer_.zero_gradients();
     if (saved_step_ != state_.step) save();
     throw_error(
-        "out of memory in step {}; the state before it is saved in {}\n"
+        "out of memory in step {}{}; the state before it is saved in {}\n"
         "  make TrainerArgs.train_batch_size or DatasetArgs.max_history_seqlen smaller "
-        "(gradient_accumulation_steps keeps the effective batch), then --resume",
-        state_.step + 1, run_->path().string());
+        "(gradient_accumulation_steps keeps the effective batch){}, then --resume",
+        state_.step + 1, what_was_tried(error), run_->path().string(),
+        device_ && config_.network.dtype_str == "float32" ? ", or NetworkArgs.dtype_str 'bfloat16'"
+                                                          : "");
   }
 }
 
-void Trainer::fail_not_finite(const char* what, double value) {
+void Trainer::fail_not_finite(const char* what, double value, int64_t step) {
   const auto checkpoint = newest_checkpoint(run_->path());
   throw_error(
       "{} is {} in step {} (epoch {}); {}\n  lower OptimizerArgs.learning_rate, set max_grad_norm, "
       "or add warmup_steps",
-      what, std::abs(value), state_.step + 1, epoch_of(state_.batch) + 1,
+      what, std::abs(value), step, epoch_of(state_.batch) + 1,
       checkpoint ? fmt::format("the last good checkpoint is {}", checkpoint->string())
                  : "there is no checkpoint yet");
 }
@@ -198,17 +291,19 @@ void Trainer::log_step(const Step& step, double tokens_per_second) {
   if (config_.optimizer.max_grad_norm > 0) line["gradient_norm"] = step.gradient_norm;
   run_->append_metrics(line);
   state_.loss_sum = 0;
-  state_.loss_positions = 0;
+  state_.loss_positions = loss_positions_read_ = 0;
 }
 
 void Trainer::evaluate(bool show_progress) {
   evaluated_step_ = state_.step;
+  allow(fmt::format("evaluation after step {}", state_.step), kLongSeconds);
   if (evaluation_samples_.empty()) return;
   const config::TrainerArgs& trainer = config_.trainer;
   metrics_ = model_.evaluate(dataset_, evaluation_samples_,
                              {.batch_size = trainer.eval_batch_size,
                               .max_batches = trainer.max_eval_iters.value_or(-1),
-                              .show_progress = show_progress});
+                              .show_progress = show_progress,
+                              .group = &group_});
   if (metrics_.empty()) return;
   const std::string& name = trainer.early_stopping_metric;
   const double value = watched(metrics_, name);
@@ -245,11 +340,25 @@ bool Trainer::early_stop_due() const {
   return patience > 0 && state_.evaluations_since_best >= patience;
 }
 
+int Trainer::stop_signal() const {
+  return group_.several() ? signal_ : interrupt_->signal();
+}
+
+void Trainer::allow(const std::string& what, double seconds) {
+  group_.begin(what, std::max(seconds, config_.trainer.rank_timeout_seconds));
+}
+
 void Trainer::save() {
-  for (const auto& parameter : model_.module().named_parameters()) {
-    if (torch::isfinite(parameter.value().detach()).all().item<bool>()) continue;
-    fail_not_finite(parameter.key().c_str(), std::numeric_limits<double>::quiet_NaN());
+  allow(fmt::format("checkpoint of step {}", state_.step), kLongSeconds);
+  if (device_) {
+    Step unlogged;
+    read_device(unlogged);
   }
+  check_weights();
+  state_.optimizer_steps = optimizer_.steps();
+  if (device_) device_->save(state_);
+  saved_step_ = state_.step;
+  if (!group_.is_first()) return;  // the others have the same
   Checkpoint checkpoint;
   checkpoint.step = state_.step;
   collect_weights(model_.module(), checkpoint);
@@ -259,7 +368,21 @@ void Trainer::save() {
   const int64_t keep =
       std::max(config_.trainer.ckpt_keep, config_.trainer.early_stopping_patience + 1);
   save_checkpoint(run_->path(), checkpoint, keep);
-  saved_step_ = state_.step;
+}
+
+// A checkpoint holds finite weights only.
+void Trainer::check_weights() {
+  std::vector<std::string> names;
+  std::vector<torch::Tensor> finite;
+  for (const auto& parameter : model_.module().named_parameters()) {
+    names.push_back(parameter.key());
+    finite.push_back(torch::isfinite(parameter.value().detach()).all());
+  }
+  const torch::Tensor all = torch::stack(finite).cpu();
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (all[static_cast<int64_t>(i)].item<bool>()) continue;
+    fail_not_finite(names[i].c_str(), std::numeric_limits<double>::quiet_NaN(), state_.step);
+  }
 }
 
 }  // namespace seqfuse::training

@@ -8,10 +8,14 @@
 #include "config/args.h"
 #include "data/dataset.h"
 #include "data/split.h"
+#include "distributed/process_group.h"
 #include "training/batch_stream.h"
 #include "training/checkpoint.h"
+#include "training/device_step.h"
+#include "training/interrupt.h"
 #include "training/optimizer.h"
 #include "training/run_directory.h"
+#include "training/step_exchange.h"
 #include "training/task_model.h"
 #include "training/training_state.h"
 
@@ -33,44 +37,68 @@ class Trainer {
  public:
   // All references must outlive the trainer. Throws UsageError or DataError on settings that cannot
   // train.
+  // Of several processes, each makes the same trainer and the same calls; resume() may then be
+  // called in the first alone, followed by share_start() in all.
   Trainer(TaskModel& model, const data::Dataset& dataset, const data::Split& split,
-          const config::Config& config);
+          const config::Config& config,
+          distributed::ProcessGroup& group = distributed::ProcessGroup::single());
 
   // Continues from a checkpoint. Throws DataError if it is of another model.
   void resume(const Checkpoint& checkpoint);
+
+  // Weights, optimiser and state of the first process go to the others.
+  void share_start();
 
   int64_t total_steps() const { return total_steps_; }
 
   // Until the last step, early stopping or a signal. A loss or gradient that is not finite is an
   // Error that names the step; the weights of that step are not saved. Out of memory: saves, then
-  // throws.
+  // throws. On a GPU losses are read when they are logged, and before evaluations and checkpoints.
   TrainResult run(RunDirectory& run, bool show_progress);
 
  private:
   struct Step {
     double loss_sum = 0, gradient_norm = 0, learning_rate = 0;
     int64_t positions = 0, tokens = 0;
+    int64_t losses_read =
+        0;  // positions in loss_sum, which on a GPU are those of several steps or none
   };
   Step train_step();
+  void update(Step& step);
   Step train_step_or_save();
-  [[noreturn]] void fail_not_finite(const char* what, double value);
+  // Of a GPU: takes over what it has done since the last time. Fails if a loss or gradient was not
+  // finite.
+  void read_device(Step& step);
+  [[noreturn]] void fail_not_finite(const char* what, double value, int64_t step);
   void log_step(const Step& step, double tokens_per_second);
   void evaluate(bool show_progress);
   bool evaluation_due(int64_t batches_before) const;
   bool early_stop_due() const;
   void save();
+  void set_state(const nlohmann::json& state, const TensorMap& optimizer);
+  int stop_signal() const;
+  // What this process does now, and for how many seconds the others may wait for it.
+  void allow(const std::string& what, double seconds);
+  void check_weights();
   int64_t epoch_of(int64_t batch) const { return batch / stream_.batches_per_epoch(); }
 
   TaskModel& model_;
   const data::Dataset& dataset_;
   const config::Config& config_;
+  distributed::ProcessGroup& group_;
   const std::vector<data::Sample>& evaluation_samples_;
   BatchStream stream_;
   Optimizer optimizer_;
+  StepExchange exchange_;
+  std::optional<DeviceStep> device_;  // where the model is on a GPU
   int64_t total_steps_ = 0;
   TrainingState state_;
-  RunDirectory* run_ = nullptr;  // while run() is at work
-  Metrics metrics_;              // of the last evaluation
+  int64_t loss_positions_read_ = 0;            // of a GPU: positions in state_.loss_sum
+  RunDirectory* run_ = nullptr;                // while run() is at work
+  const InterruptGuard* interrupt_ = nullptr;  // likewise
+  int signal_ = 0;                             // of several processes: that all know of
+  double longest_step_ = 0;                    // seconds
+  Metrics metrics_;                            // of the last evaluation
   int64_t evaluated_step_ = -1, saved_step_ = -1;
 };
 

@@ -38,10 +38,17 @@ class Optimizer {
   void zero_gradients();
   // The 2-norm of all gradients together, times scale.
   double gradient_norm(double scale) const;
-  // Updates with gradients times scale. Parameters without a gradient are left alone.
+  // Updates with gradients times scale. Parameters without a gradient are left alone. CPU.
   void step(double learning_rate, double scale);
 
-  int64_t steps() const { return steps_; }
+  // The same for parameters on a GPU, without waiting for it. scale and skip are float32 scalars on
+  // the device; where skip is 1 nothing changes, the number of steps neither. (Of a sparse gradient
+  // the number of rows is read back.)
+  at::Tensor gradient_norm_on_device() const;
+  void step_on_device(double learning_rate, const at::Tensor& scale, const at::Tensor& skip);
+
+  // Updates so far. Waits for a GPU.
+  int64_t steps() const;
   // "NAME.exp_avg", ...: shared storage. steps is restored by the caller's own count.
   TensorMap state() const;
   // Throws DataError naming what is missing or has another shape.
@@ -49,9 +56,16 @@ class Optimizer {
 
  private:
   struct Entry;
+  double decay_of(const Entry& entry) const;
+  // The rows of a coalesced sparse gradient; keep: bool scalar.
+  void step_rows(Entry& entry, const at::Tensor& gradient, double learning_rate,
+                 const at::Tensor& scale, const at::Tensor& keep);
+
   config::OptimizerArgs args_;
   std::vector<Entry> entries_;
   int64_t steps_ = 0;
+  at::Tensor
+      device_steps_;  // float32 scalar on the parameters' GPU, which then counts instead of steps_
 };
 
 }  // namespace seqfuse::training

@@ -78,7 +78,14 @@ RunDirectory RunDirectory::open(const fs::path& path) {
   return RunDirectory(path, report::read_run_info(path));
 }
 
+RunDirectory RunDirectory::of_other_process(const fs::path& path, const RunInfo& info) {
+  RunDirectory run(path, info);
+  run.writes_ = false;
+  return run;
+}
+
 void RunDirectory::append_metrics(const json& line) {
+  if (!writes_) return;
   std::ofstream out(metrics_file(), std::ios::app | std::ios::binary);
   out << line.dump() + "\n" << std::flush;
   if (!out) throw_errno("cannot append to " + metrics_file().string());
@@ -90,6 +97,7 @@ void RunDirectory::start_tensorboard() {
 }
 
 void RunDirectory::truncate_metrics_after(int64_t step) {
+  if (!writes_) return;
   const std::string content = read_file(metrics_file());
   std::string kept;
   for (size_t begin = 0, end; (end = content.find('\n', begin)) != std::string::npos;

@@ -26,6 +26,9 @@ class RunDirectory {
   // Opens an existing run. Throws DataError naming the file that is missing or malformed.
   static RunDirectory open(const std::filesystem::path& path);
 
+  // That of a run that another process writes: nothing here touches a file.
+  static RunDirectory of_other_process(const std::filesystem::path& path, const RunInfo& info);
+
   // Appends one line and hands it to the operating system. line["step"] is the step it belongs to.
   void append_metrics(const nlohmann::json& line);
 
@@ -47,6 +50,7 @@ class RunDirectory {
 
   std::filesystem::path path_;
   RunInfo info_;
+  bool writes_ = true;
   std::optional<report::EventFile> events_;
 };
 

@@ -23,6 +23,7 @@ class TaskModel {
 
   virtual torch::nn::Module& module() = 0;
   virtual const models::ModelSpec& spec() = 0;
+  at::Device device() { return module().parameters()[0].device(); }
 
   struct Loss {
     torch::Tensor sum;      // scalar: over positions and tasks

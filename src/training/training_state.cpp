@@ -19,6 +19,8 @@ void visit(State& state, V&& v) {
   v("seconds", state.seconds);
   v("loss_sum", state.loss_sum);
   v("loss_positions", state.loss_positions);
+  v("loss_scale", state.loss_scale);
+  v("loss_scale_steps", state.loss_scale_steps);
   v("best_step", state.best_step);
   v("evaluations_since_best", state.evaluations_since_best);
 }

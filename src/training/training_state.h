@@ -20,6 +20,10 @@ struct TrainingState {
   double loss_sum = 0;
   int64_t loss_positions = 0;
 
+  // Of float16 training: what losses are multiplied by, and the steps since it last changed.
+  double loss_scale = 65536;
+  int64_t loss_scale_steps = 0;
+
   // Early stopping. best_step -1: no evaluation yet.
   int64_t best_step = -1;
   Metrics best_metrics;

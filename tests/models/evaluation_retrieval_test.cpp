@@ -53,15 +53,27 @@ int64_t brute_force_rank(const Problem& problem, int64_t b) {
   return rank;
 }
 
+// On every device that this machine has.
+void expect_ranks(const Problem& problem, const std::vector<int64_t>& expected) {
+  std::vector<at::Device> devices{at::kCPU};
+  if (torch::cuda::is_available()) devices.emplace_back(at::kCUDA);
+  for (const at::Device device : devices) {
+    const torch::Tensor ranks =
+        CatalogueRanks(problem.rows.to(device))
+            .ranks(problem.queries.to(device), problem.targets, problem.excluded)
+            .cpu();
+    EXPECT_TRUE(at::equal(ranks, torch::tensor(expected))) << device << "\n" << ranks;
+  }
+}
+
 TEST(CatalogueRanks, EqualBruteForceWithTiesAndSeenItemsAcrossTiles) {
   for (const auto dtype : {torch::kFloat, torch::kDouble}) {
     for (const int64_t items : {1, 50, 4096, 4097, 9000}) {
       const Problem problem = random_problem(5, items, dtype, 7);
-      const auto ranks =
-          CatalogueRanks(problem.rows).ranks(problem.queries, problem.targets, problem.excluded);
-      for (int64_t b = 0; b < 5; ++b) {
-        EXPECT_EQ(ranks[b], brute_force_rank(problem, b)) << items << " items, query " << b;
-      }
+      std::vector<int64_t> expected;
+      for (int64_t b = 0; b < 5; ++b) expected.push_back(brute_force_rank(problem, b));
+      SCOPED_TRACE(items);
+      expect_ranks(problem, expected);
     }
   }
 }
@@ -69,22 +81,24 @@ TEST(CatalogueRanks, EqualBruteForceWithTiesAndSeenItemsAcrossTiles) {
 TEST(CatalogueRanks, EqualRowsTieWhateverTheirPlaceInATile) {
   torch::manual_seed(1);
   const torch::Tensor rows = torch::randn({1, 50}).repeat({10'001, 1});
-  const auto ranks =
-      CatalogueRanks(rows).ranks(torch::randn({3, 50}), std::vector<int64_t>{1, 4999, 10'000},
-                                 std::vector<std::vector<int64_t>>(3));
-  EXPECT_EQ(ranks, (std::vector<int64_t>{10'000, 10'000, 10'000}));
+  expect_ranks({.queries = torch::randn({3, 50}),
+                .rows = rows,
+                .targets = {1, 4999, 10'000},
+                .excluded = std::vector<std::vector<int64_t>>(3)},
+               {10'000, 10'000, 10'000});
 }
 
 TEST(CatalogueRanks, NaNCountsAgainstTheModel) {
   torch::Tensor rows = torch::randn({101, 8});
   rows[50].fill_(std::numeric_limits<float>::quiet_NaN());
   const torch::Tensor queries = torch::full({1, 8}, std::numeric_limits<float>::quiet_NaN());
-  EXPECT_GE(CatalogueRanks(rows).ranks(queries, std::vector<int64_t>{3}, {{}})[0], 100);
+  expect_ranks({.queries = queries, .rows = rows, .targets = {3}, .excluded = {{}}}, {100});
 }
 
 TEST(CatalogueRanks, UnknownTargetIsFoundByNobody) {
   const torch::Tensor rows = torch::ones({11, 4});
-  EXPECT_EQ(CatalogueRanks(rows).ranks(torch::ones({1, 4}), std::vector<int64_t>{0}, {{}})[0], 11);
+  expect_ranks({.queries = torch::ones({1, 4}), .rows = rows, .targets = {0}, .excluded = {{}}},
+               {11});
 }
 
 TEST(RetrievalMetrics, Definitions) {

@@ -56,32 +56,37 @@ class HstuEncoder : public Encoder {
   Tokens embed(const Windows& windows) override {
     const int64_t num_windows = windows.batch_size();
     const auto num_contexts = static_cast<int64_t>(tables_->context.size());
+    const auto integers = windows.history_offsets.options();
     Tokens tokens;
     std::vector<at::Tensor> parts;
+    const auto add_part = [&](const at::Tensor& rows, const at::Tensor& offsets) {
+      parts.push_back(rows);
+      tokens.part_offsets.push_back(offsets);
+      tokens.part_rows.push_back(rows.size(0));
+    };
     if (num_contexts > 0) {
-      parts.push_back(context_rows(windows));
-      tokens.part_offsets.push_back(torch::arange(num_windows + 1) * num_contexts);
+      add_part(context_rows(windows), torch::arange(num_windows + 1, integers) * num_contexts);
     }
-    const int64_t num_history = windows.num_history(), num_candidates = windows.num_candidates();
     const std::vector<at::Tensor> items =
-        event_rows(tables_->item, windows.items).split_with_sizes({num_history, num_candidates});
+        event_rows(tables_->item, windows.items)
+            .split_with_sizes({windows.num_history, windows.num_candidates});
     if (has_actions()) {
-      parts.push_back(ops::interleave(items[0], event_rows(tables_->action, windows.actions)));
-      tokens.part_offsets.push_back(windows.history_offsets * 2);
+      add_part(ops::interleave(items[0], event_rows(tables_->action, windows.actions)),
+               windows.history_offsets * 2);
     } else {
-      parts.push_back(items[0]);
-      tokens.part_offsets.push_back(windows.history_offsets);
+      add_part(items[0], windows.history_offsets);
     }
-    if (num_candidates > 0) {
-      parts.push_back(items[1]);
-      tokens.part_offsets.push_back(windows.candidate_offsets);
+    if (windows.num_candidates > 0) {
+      add_part(items[1], windows.candidate_offsets);
       tokens.sequences.num_targets = windows.candidate_offsets.diff();
     }
+    tokens.sequences.max_seqlen =
+        num_contexts + windows.max_history * (has_actions() ? 2 : 1) + windows.max_candidates;
     // Context that reads all of the history would carry later events into earlier states. That is
     // harmless only if no earlier state is read.
     if (num_contexts > 0 && spec_.max_candidates > 0 && spec_.task == Task::ranking &&
         !spec_.network.disable_contextual_mask) {
-      tokens.sequences.num_contexts = torch::full({num_windows}, num_contexts, torch::kLong);
+      tokens.sequences.num_contexts = torch::full({num_windows}, num_contexts, integers);
     }
     at::Tensor offsets = tokens.part_offsets[0];
     for (size_t part = 1; part < parts.size(); ++part)
@@ -89,18 +94,19 @@ class HstuEncoder : public Encoder {
     tokens.sequences.offsets = offsets;
     const at::Tensor x =
         parts.size() == 1 ? parts[0] : ops::jagged_concat(parts, tokens.part_offsets);
-    tokens.x = ops::position_encoding(x, position_, offsets, tokens.sequences.num_targets,
-                                      std::sqrt(static_cast<double>(spec_.network.hidden_size)));
+    tokens.x = add_positions(x, position_, offsets, tokens.sequences.num_targets);
     return tokens;
   }
 
   States pick(const at::Tensor& x, const Tokens& tokens, const Windows& windows) override {
     std::vector<at::Tensor> parts{x};
-    if (tokens.part_offsets.size() > 1) parts = ops::jagged_split(x, tokens.part_offsets);
+    if (tokens.part_offsets.size() > 1) {
+      parts = ops::jagged_split(x, tokens.part_offsets, tokens.part_rows);
+    }
     const size_t history = tables_->context.empty() ? 0 : 1;
     States states{.history = parts[history], .candidates = {}};
     if (has_actions()) {
-      states.history = states.history.view({windows.num_history(), 2, x.size(1)}).select(1, 0);
+      states.history = states.history.view({windows.num_history, 2, x.size(1)}).select(1, 0);
     }
     states.candidates = history + 1 < parts.size() ? parts[history + 1] : x.narrow(0, 0, 0);
     return states;
@@ -128,9 +134,9 @@ class HstuResearchEncoder : public Encoder {
     tokens.sequences.offsets = windows.history_offsets;
     tokens.sequences.timestamps = windows.timestamps;
     tokens.sequences.request_times = windows.request_times;
-    tokens.x = ops::position_encoding(lookup(tables_->item, windows.items), position_,
-                                      windows.history_offsets, std::nullopt,
-                                      std::sqrt(static_cast<double>(spec_.network.hidden_size)));
+    tokens.sequences.max_seqlen = windows.max_history;
+    tokens.x = add_positions(lookup(tables_->item, windows.items), position_,
+                             windows.history_offsets, std::nullopt);
     return tokens;
   }
 
@@ -147,6 +153,14 @@ Encoder::Encoder(const ModelSpec& spec, std::shared_ptr<Tables> tables)
     : spec_(spec),
       tables_(std::move(tables)),
       layers_(register_module("layers", torch::nn::ModuleList())) {}
+
+// Rows of tables are summed in their own dtype; from here on the dtype is the layers'.
+at::Tensor Encoder::add_positions(const at::Tensor& x, const at::Tensor& table,
+                                  const at::Tensor& offsets,
+                                  const ops::OptionalTensor& num_targets) const {
+  const double scale = std::sqrt(static_cast<double>(spec_.network.hidden_size));
+  return ops::position_encoding(x, table, offsets, num_targets, scale).to(compute_dtype(spec_, x));
+}
 
 void Encoder::add_layers(Initializer& init) {
   const LayerOptions options = LayerOptions::of(spec_);

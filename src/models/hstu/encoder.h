@@ -26,19 +26,24 @@ class Encoder : public torch::nn::Module {
   static std::shared_ptr<Encoder> make(const ModelSpec& spec, std::shared_ptr<Tables> tables,
                                        Initializer& init);
 
-  // Dropout in training mode only.
+  // Dropout in training mode only. States are of compute_dtype().
   States forward(const Windows& windows, const StepSeed& seed);
 
  protected:
   Encoder(const ModelSpec& spec, std::shared_ptr<Tables> tables);
   void add_layers(Initializer& init);  // after the subclass's own parameters
 
+  // sqrt(D) x + the row of table for each token's position, in compute_dtype().
+  at::Tensor add_positions(const at::Tensor& x, const at::Tensor& table, const at::Tensor& offsets,
+                           const ops::OptionalTensor& num_targets) const;
+
   // Tokens x [T, D] of all windows, each window's in order, and where its parts lie.
   struct Tokens {
     at::Tensor x;
     Sequences sequences;
-    std::vector<at::Tensor>
-        part_offsets;  // [B + 1] each: context, history, candidates, those in use
+    // Context, history, candidates, those in use: offsets [B + 1] and rows.
+    std::vector<at::Tensor> part_offsets;
+    std::vector<int64_t> part_rows;
   };
   virtual Tokens embed(const Windows& windows) = 0;
   virtual States pick(const at::Tensor& x, const Tokens& tokens, const Windows& windows) = 0;

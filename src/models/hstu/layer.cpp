@@ -5,8 +5,9 @@
 namespace seqfuse::models {
 namespace {
 
-ops::OptionalTensor optional(const at::Tensor& tensor) {
-  return tensor.defined() ? ops::OptionalTensor(tensor) : std::nullopt;
+// A weight in the dtype of the tokens; none where it is undefined.
+ops::OptionalTensor weight_like(const at::Tensor& weight, const at::Tensor& x) {
+  return weight.defined() ? ops::OptionalTensor(weight.to(x.scalar_type())) : std::nullopt;
 }
 
 }  // namespace
@@ -62,11 +63,13 @@ HstuLayer::HstuLayer(const LayerOptions& options, Initializer& init) : options_(
 at::Tensor HstuLayer::forward(const at::Tensor& x, const Sequences& sequences,
                               int64_t dropout_seed) {
   const int64_t tokens = x.size(0), inner = options_.num_heads * options_.head_dim;
-  const at::Tensor normed = ops::layer_norm(x, optional(input_norm_weight_),
-                                            optional(input_norm_bias_), options_.norm_epsilon);
-  const at::Tensor uvqk =
-      at::silu(uvqk_bias_.defined() ? at::addmm(uvqk_bias_, normed, uvqk_weight_)
-                                    : at::mm(normed, uvqk_weight_));
+  const at::Tensor normed =
+      ops::layer_norm(x, weight_like(input_norm_weight_, x), weight_like(input_norm_bias_, x),
+                      options_.norm_epsilon);
+  const at::Tensor uvqk_weight = uvqk_weight_.to(x.scalar_type());
+  const ops::OptionalTensor uvqk_bias = weight_like(uvqk_bias_, x);
+  const at::Tensor uvqk = at::silu(uvqk_bias ? at::addmm(*uvqk_bias, normed, uvqk_weight)
+                                             : at::mm(normed, uvqk_weight));
   // Views of one buffer: the operators take strided rows, so nothing is copied.
   const std::vector<at::Tensor> parts = uvqk.split(inner, 1);
   const auto heads = [&](const at::Tensor& part) {
@@ -79,22 +82,23 @@ at::Tensor HstuLayer::forward(const at::Tensor& x, const Sequences& sequences,
   attention.target_group_size = options_.target_group_size;
   attention.max_attn_len = options_.max_attn_len;
   attention.min_full_attn_seq_len = options_.min_full_attn_seq_len;
+  attention.max_seqlen = sequences.max_seqlen;
   attention.num_contexts = sequences.num_contexts;
   attention.num_targets = sequences.num_targets;
-  attention.position_bias = optional(position_bias_);
+  attention.position_bias = weight_like(position_bias_, x);
   if (time_bias_.defined()) {
-    attention.time_bias = time_bias_;
+    attention.time_bias = weight_like(time_bias_, x);
     attention.timestamps = sequences.timestamps;
     attention.request_times = sequences.request_times;
   }
   const at::Tensor attended = ops::hstu_attention(heads(parts[2]), heads(parts[3]), heads(parts[1]),
                                                   sequences.offsets, sequences.offsets, attention);
 
-  const at::Tensor gated =
-      ops::layer_norm_gate(attended.view({tokens, inner}), parts[0], optional(output_norm_weight_),
-                           optional(output_norm_bias_), options_.norm_epsilon,
-                           is_training() ? options_.dropout : 0, dropout_seed);
-  at::Tensor out = at::addmm(x, gated, output_weight_);
+  const at::Tensor gated = ops::layer_norm_gate(
+      attended.view({tokens, inner}), parts[0], weight_like(output_norm_weight_, x),
+      weight_like(output_norm_bias_, x), options_.norm_epsilon,
+      is_training() ? options_.dropout : 0, dropout_seed);
+  at::Tensor out = at::addmm(x, gated, output_weight_.to(x.scalar_type()));
   return output_bias_.defined() ? out.add_(output_bias_) : out;
 }
 

@@ -45,13 +45,15 @@ struct Sequences {
   ops::OptionalTensor num_targets;    // int64 [B]: candidates at the end
   ops::OptionalTensor timestamps;     // int64 [T], with bias_time_buckets
   ops::OptionalTensor request_times;  // int64 [B]: the time after each sequence's last token
+  int64_t max_seqlen = 0;             // at least the longest; needed on a GPU
 };
 
 class HstuLayer : public torch::nn::Module {
  public:
   HstuLayer(const LayerOptions& options, Initializer& init);
 
-  // [T, D] -> [T, D]. The dropout mask depends on dropout_seed alone; none outside training mode.
+  // [T, D] -> [T, D], in the dtype of x: weights are kept in float32 (or float64) and converted.
+  // The dropout mask depends on dropout_seed alone; none outside training mode.
   at::Tensor forward(const at::Tensor& x, const Sequences& sequences, int64_t dropout_seed);
 
  private:

@@ -35,6 +35,10 @@ struct ModelSpec {
   static ModelSpec make(Task task, const config::Config& config, const data::Manifest& manifest);
 };
 
+// What tokens are computed in: on the CPU the dtype of the weights; on a GPU NetworkArgs.dtype_str,
+// while weights, tables and losses stay float32.
+torch::ScalarType compute_dtype(const ModelSpec& spec, const torch::Tensor& weights);
+
 // Positions of the model's input in a training batch: what a rate in tokens/s counts.
 int64_t num_tokens(const ModelSpec& spec, const data::Batch& batch);
 
@@ -43,6 +47,7 @@ int64_t num_tokens(const ModelSpec& spec, const data::Batch& batch);
 struct StepSeed {
   uint64_t seed = 0;
   int64_t step = 0;  // with gradient accumulation: counts batches
+  int64_t rank = 0;  // of the process, each of which has its own numbers
 
   // The seed of one place in a step where random numbers are drawn.
   int64_t derive(uint64_t site) const;
@@ -78,7 +83,8 @@ class RankingModel : public torch::nn::Module {
   virtual torch::Tensor loss(const Output& output) = 0;
 };
 
-// Weights are initialised from seed. dtype: float32 or float64.
+// Weights are initialised from seed, on the CPU: move the module with to(). dtype: float32 or
+// float64.
 std::shared_ptr<RetrievalModel> make_retrieval_model(const ModelSpec& spec, uint64_t seed,
                                                      torch::ScalarType dtype = torch::kFloat);
 std::shared_ptr<RankingModel> make_ranking_model(const ModelSpec& spec, uint64_t seed,

@@ -146,8 +146,14 @@ ModelSpec ModelSpec::make(Task task, const config::Config& config, const data::M
 int64_t StepSeed::derive(uint64_t site) const {
   // The upper half of the stream keeps clear of the streams that the data loader draws from.
   const Philox philox{seed, (uint64_t{0x6d6f64656c} << 24) + site};
-  const auto words = philox(static_cast<uint64_t>(step));
+  const auto words = philox(static_cast<uint64_t>(step) ^ (static_cast<uint64_t>(rank) << 40));
   return static_cast<int64_t>((uint64_t{words[0]} << 32) | words[1]);
+}
+
+torch::ScalarType compute_dtype(const ModelSpec& spec, const torch::Tensor& weights) {
+  if (!weights.is_cuda()) return weights.scalar_type();
+  if (spec.network.dtype_str == "bfloat16") return torch::kBFloat16;
+  return spec.network.dtype_str == "float16" ? torch::kHalf : torch::kFloat;
 }
 
 }  // namespace seqfuse::models

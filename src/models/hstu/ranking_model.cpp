@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -46,16 +47,21 @@ class HstuRankingModel : public RankingModel {
   const ModelSpec& spec() const override { return spec_; }
 
   Output forward(const data::Batch& batch, const StepSeed& seed) override {
-    const Windows windows = make_windows(batch, Reading::candidates);
-    const States states = encoder_->forward(windows, seed);
-    const bool candidates_only = spec_.max_candidates > 0 || windows.num_candidates() > 0;
+    const int64_t* candidates = batch.num_candidates.data();
+    const bool candidates_only =
+        spec_.max_candidates > 0 || std::any_of(candidates, candidates + batch.batch_size(),
+                                                [](int64_t count) { return count > 0; });
     const Predicted predicted = predicted_events(batch, candidates_only);
+    const Windows windows = make_windows(batch, Reading::candidates, tables_->item.device(),
+                                         {predicted.actions, predicted.items, predicted.windows});
+    const States states = encoder_->forward(windows, seed);
+    const at::Tensor read = candidates_only ? states.candidates : states.history;
     Output output;
-    output.logits = head_->forward(
-        ops::l2_normalize(candidates_only ? states.candidates : states.history, kStateNormEpsilon));
-    output.labels = labels(to_tensor(predicted.actions), output.logits.scalar_type());
-    output.items = to_tensor(predicted.items);
-    output.windows = to_tensor(predicted.windows);
+    output.logits =
+        head_->forward(ops::l2_normalize(read.to(tables_->item.scalar_type()), kStateNormEpsilon));
+    output.labels = labels(windows.extra[0], output.logits.scalar_type());
+    output.items = windows.extra[1];
+    output.windows = windows.extra[2];
     return output;
   }
 
@@ -78,7 +84,7 @@ class HstuRankingModel : public RankingModel {
     if (spec_.ranking.label_threshold) {
       return (actions >= *spec_.ranking.label_threshold).to(dtype).unsqueeze(1);
     }
-    const at::Tensor bits = torch::arange(spec_.ranking.num_tasks);
+    const at::Tensor bits = torch::arange(spec_.ranking.num_tasks, actions.options());
     return actions.unsqueeze(1).__rshift__(bits).bitwise_and(1).to(dtype);
   }
 

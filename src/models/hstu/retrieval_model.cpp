@@ -33,6 +33,13 @@ struct TouchedRows {
 };
 
 TouchedRows touched_rows(const at::Tensor& targets, const at::Tensor& negatives, int64_t num_rows) {
+  if (targets.is_cuda()) {
+    // The number of rows is read back: with a large table a step waits for the GPU here.
+    const auto [rows, places] = at::_unique(at::cat({targets, negatives.flatten().to(at::kLong)}),
+                                            /*sorted=*/true, /*return_inverse=*/true);
+    return {rows, places.slice(0, 0, targets.numel()),
+            places.slice(0, targets.numel()).to(at::kInt).view(negatives.sizes())};
+  }
   std::vector<int32_t> position(num_rows, -1);
   const at::Tensor dense_negatives = negatives.contiguous();
   const int64_t* target = targets.const_data_ptr<int64_t>();
@@ -45,7 +52,8 @@ TouchedRows touched_rows(const at::Tensor& targets, const at::Tensor& negatives,
     position[row] = static_cast<int32_t>(rows.size());
     rows.push_back(row);
   }
-  TouchedRows touched{to_tensor(rows), at::empty_like(targets), at::empty_like(dense_negatives)};
+  TouchedRows touched{torch::tensor(at::ArrayRef<int64_t>(rows), torch::kLong),
+                      at::empty_like(targets), at::empty_like(dense_negatives)};
   std::transform(target, target + targets.numel(), touched.targets.mutable_data_ptr<int64_t>(),
                  [&](int64_t id) { return position[id]; });
   std::transform(negative, negative + negatives.numel(),
@@ -66,14 +74,16 @@ class HstuRetrievalModel : public RetrievalModel {
 
   at::Tensor loss(const data::Batch& batch, const StepSeed& seed,
                   const at::Tensor& negatives) override {
-    const at::Tensor targets = to_tensor(next_items(batch));
-    const States states = encoder_->forward(make_windows(batch, Reading::next_item), seed);
-    const at::Tensor hidden = normalize(states.history);
+    const Windows windows = make_windows(batch, Reading::next_item, device(), {next_items(batch)});
+    const at::Tensor& targets = windows.extra[0];
+    const States states = encoder_->forward(windows, seed);
+    const at::Tensor hidden = normalize(states.history.to(tables_->item.scalar_type()));
     const double temperature = spec_.retrieval.temperature;
     if (!negatives.defined() && spec_.retrieval.negatives == "full") {
-      return ops::full_softmax_loss(hidden, item_rows(), targets, catalogue_, temperature);
+      return ops::full_softmax_loss(hidden, item_rows(), targets, catalogue(), temperature);
     }
-    const at::Tensor drawn = negatives.defined() ? negatives : draw_negatives(targets, seed);
+    const at::Tensor drawn =
+        negatives.defined() ? negatives.to(device()) : draw_negatives(targets, seed);
     const int64_t num_rows = tables_->item.size(0);
     if (num_rows < kSparseTableRows) {
       return ops::sampled_softmax_loss(hidden, item_rows(), targets, drawn, temperature);
@@ -84,8 +94,9 @@ class HstuRetrievalModel : public RetrievalModel {
   }
 
   at::Tensor query(const data::Batch& batch) override {
-    const Windows windows = make_windows(batch, Reading::query);
-    const at::Tensor states = encoder_->forward(windows, {}).history;
+    const Windows windows = make_windows(batch, Reading::query, device());
+    const at::Tensor states =
+        encoder_->forward(windows, {}).history.to(tables_->item.scalar_type());
     const at::Tensor lengths = windows.history_offsets.diff();
     if (states.size(0) == 0) return states.new_zeros({windows.batch_size(), states.size(1)});
     const at::Tensor last = (windows.history_offsets.slice(0, 1) - 1).clamp_min(0);
@@ -97,16 +108,23 @@ class HstuRetrievalModel : public RetrievalModel {
   at::Tensor item_rows() override { return normalize(tables_->item); }
 
  private:
+  at::Device device() const { return tables_->item.device(); }
+
+  const at::Tensor& catalogue() {
+    if (catalogue_.device() != device()) catalogue_ = catalogue_.to(device());
+    return catalogue_;
+  }
+
   at::Tensor normalize(const at::Tensor& rows) const {
     return ops::l2_normalize(rows, spec_.retrieval.l2_norm_eps);
   }
 
-  at::Tensor draw_negatives(const at::Tensor& targets, const StepSeed& seed) const {
+  at::Tensor draw_negatives(const at::Tensor& targets, const StepSeed& seed) {
     const int64_t positions = targets.size(0);
     const bool in_batch = spec_.retrieval.negatives == "in_batch";
     const int64_t per_position =
         spec_.retrieval.num_negatives > 0 ? spec_.retrieval.num_negatives : positions;
-    const at::Tensor pool = in_batch ? std::get<0>(at::_unique(targets)) : catalogue_;
+    const at::Tensor pool = in_batch ? std::get<0>(at::_unique(targets)) : catalogue();
     return ops::sample_uniform(pool, positions, per_position, seed.derive(kNegativesSite));
   }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "models/hstu/upload.h"
+
 namespace seqfuse::models {
 namespace {
 
@@ -13,15 +15,8 @@ int64_t withheld(const data::Batch& batch, int64_t b, Reading reading) {
 
 }  // namespace
 
-int64_t Windows::num_candidates() const {
-  return candidate_offsets[-1].item<int64_t>();
-}
-
-at::Tensor to_tensor(const std::vector<int64_t>& values) {
-  return torch::tensor(at::ArrayRef<int64_t>(values), torch::kLong);
-}
-
-Windows make_windows(const data::Batch& batch, Reading reading) {
+Windows make_windows(const data::Batch& batch, Reading reading, at::Device device,
+                     const std::vector<std::vector<int64_t>>& extra) {
   const int64_t num_windows = batch.batch_size();
   std::vector<int64_t> history_offsets{0}, candidate_offsets{0}, request_times;
   std::vector<int64_t> items, candidates, actions, timestamps;
@@ -30,6 +25,7 @@ Windows make_windows(const data::Batch& batch, Reading reading) {
                          int64_t end) {
     if (!from.empty()) to.insert(to.end(), from.begin() + begin, from.begin() + end);
   };
+  Windows windows;
   for (int64_t b = 0; b < num_windows; ++b) {
     const int64_t begin = batch.offsets[b], end = batch.offsets[b + 1];
     const int64_t cut = end - withheld(batch, b, reading);
@@ -40,23 +36,32 @@ Windows make_windows(const data::Batch& batch, Reading reading) {
     if (!batch.timestamps.empty()) {
       request_times.push_back(begin == end ? 0 : batch.timestamps[std::min(cut, end - 1)]);
     }
-    history_offsets.push_back(static_cast<int64_t>(items.size()));
-    candidate_offsets.push_back(static_cast<int64_t>(candidates.size()));
+    windows.max_history = std::max(windows.max_history, cut - begin);
+    history_offsets.push_back(std::ssize(items));
+    const int64_t candidates_before = candidate_offsets.back();
+    candidate_offsets.push_back(std::ssize(candidates));
+    windows.max_candidates =
+        std::max(windows.max_candidates, candidate_offsets.back() - candidates_before);
   }
+  windows.num_history = std::ssize(items);
+  windows.num_candidates = std::ssize(candidates);
   items.insert(items.end(), candidates.begin(), candidates.end());
 
-  Windows windows;
-  windows.history_offsets = to_tensor(history_offsets);
-  windows.candidate_offsets = to_tensor(candidate_offsets);
-  windows.items = to_tensor(items);
-  if (!batch.actions.empty()) windows.actions = to_tensor(actions);
+  Upload upload(device);
+  upload.add(history_offsets, windows.history_offsets);
+  upload.add(candidate_offsets, windows.candidate_offsets);
+  upload.add(items, windows.items);
+  if (!batch.actions.empty()) upload.add(actions, windows.actions);
   if (!batch.timestamps.empty()) {
-    windows.timestamps = to_tensor(timestamps);
-    windows.request_times = to_tensor(request_times);
+    upload.add(timestamps, windows.timestamps);
+    upload.add(request_times, windows.request_times);
   }
-  for (const std::vector<int64_t>& feature : batch.context) {
-    windows.context.push_back(to_tensor(feature));
-  }
+  windows.context.resize(batch.context.size());
+  for (size_t i = 0; i < batch.context.size(); ++i)
+    upload.add(batch.context[i], windows.context[i]);
+  windows.extra.resize(extra.size());
+  for (size_t i = 0; i < extra.size(); ++i) upload.add(extra[i], windows.extra[i]);
+  upload.send();
   return windows;
 }
 

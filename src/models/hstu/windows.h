@@ -17,7 +17,8 @@ enum class Reading {
   candidates,  // ranking: all events, the candidates set apart
 };
 
-// B windows, with H events of history and C candidates in all. Tensors are int64.
+// B windows, with H events of history and C candidates in all. Tensors are int64, on the model's
+// device.
 struct Windows {
   at::Tensor history_offsets, candidate_offsets;  // [B + 1]
   at::Tensor items;          // [H + C]: the histories one after the other, then the candidates
@@ -25,15 +26,17 @@ struct Windows {
   at::Tensor timestamps;     // [H]; undefined without timestamps
   at::Tensor request_times;  // [B]: when the first event after the history came (or its last)
   std::vector<at::Tensor> context;  // a feature each: [B]
+  std::vector<at::Tensor> extra;    // what else the caller sent along
+
+  // Sizes that the host needs: nothing has to be asked of the device.
+  int64_t num_history = 0, num_candidates = 0;  // H, C
+  int64_t max_history = 0, max_candidates = 0;  // of one window
 
   int64_t batch_size() const { return history_offsets.size(0) - 1; }
-  int64_t num_history() const { return items.size(0) - num_candidates(); }
-  int64_t num_candidates() const;
 };
 
-Windows make_windows(const data::Batch& batch, Reading reading);
-
-// int64 values as a tensor of their own.
-at::Tensor to_tensor(const std::vector<int64_t>& values);
+// extra: integers of the caller's own that travel with the batch.
+Windows make_windows(const data::Batch& batch, Reading reading, at::Device device,
+                     const std::vector<std::vector<int64_t>>& extra = {});
 
 }  // namespace seqfuse::models

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "ops/torch/checks.h"
+#include "ops/torch/hstu_attention_inputs.h"
 #include "ops/torch/ops.h"
 
 namespace seqfuse::ops {
@@ -25,58 +26,41 @@ const int64_t* integers_or_null(const Tensor& tensor) {
   return tensor.defined() ? tensor.const_data_ptr<int64_t>() : nullptr;
 }
 
-// The arguments in the form that the kernels want: checked, int64, contiguous but for q, k and v.
-struct Inputs {
-  Tensor q, k, v, q_offsets, k_offsets;
-  Tensor num_contexts, num_targets, position_bias, time_bias, timestamps, request_times;
-  double alpha;
-  int64_t scaling_seqlen, causal, target_group_size, max_attn_len, min_full_attn_seq_len;
-
-  void save(AutogradContext* context) const {
-    context->save_for_backward({q, k, v, q_offsets, k_offsets, num_contexts, num_targets,
-                                position_bias, time_bias, timestamps, request_times});
-    context->saved_data["alpha"] = alpha;
-    context->saved_data["options"] = std::vector<int64_t>{scaling_seqlen, causal, target_group_size,
-                                                          max_attn_len, min_full_attn_seq_len};
-  }
-
-  static Inputs load(AutogradContext* context) {
-    const auto t = context->get_saved_variables();
-    const auto o = context->saved_data["options"].toIntVector();
-    return {t[0], t[1], t[2], t[3], t[4],  t[5],
-            t[6], t[7], t[8], t[9], t[10], context->saved_data["alpha"].toDouble(),
-            o[0], o[1], o[2], o[3], o[4]};
-  }
-
-  HstuAttentionParams params() const {
-    return {.batch = q_offsets.numel() - 1,
-            .heads = q.size(1),
-            .head_dim = q.size(2),
-            .q = heads_of(q),
-            .k = heads_of(k),
-            .v = heads_of(v),
-            .q_offsets = q_offsets.const_data_ptr<int64_t>(),
-            .k_offsets = k_offsets.const_data_ptr<int64_t>(),
-            .alpha = alpha,
-            .scaling_seqlen = scaling_seqlen,
-            .causal = causal != 0,
-            .num_contexts = integers_or_null(num_contexts),
-            .num_targets = integers_or_null(num_targets),
-            .target_group_size = target_group_size,
-            .max_attn_len = max_attn_len,
-            .min_full_attn_seq_len = min_full_attn_seq_len,
-            .position_bias = data_or_null(position_bias),
-            .position_bias_size = position_bias.defined() ? position_bias.numel() : 0,
-            .time_bias = data_or_null(time_bias),
-            .num_time_buckets = time_bias.defined() ? time_bias.numel() : 0,
-            .timestamps = integers_or_null(timestamps),
-            .request_times = integers_or_null(request_times)};
-  }
-};
+HstuAttentionParams params_of(const HstuAttentionInputs& in) {
+  return {.batch = in.q_offsets.numel() - 1,
+          .heads = in.q.size(1),
+          .head_dim = in.q.size(2),
+          .q = heads_of(in.q),
+          .k = heads_of(in.k),
+          .v = heads_of(in.v),
+          .q_offsets = in.q_offsets.const_data_ptr<int64_t>(),
+          .k_offsets = in.k_offsets.const_data_ptr<int64_t>(),
+          .alpha = in.alpha,
+          .scaling_seqlen = in.scaling_seqlen,
+          .causal = in.causal != 0,
+          .num_contexts = integers_or_null(in.num_contexts),
+          .num_targets = integers_or_null(in.num_targets),
+          .target_group_size = in.target_group_size,
+          .max_attn_len = in.max_attn_len,
+          .min_full_attn_seq_len = in.min_full_attn_seq_len,
+          .position_bias = data_or_null(in.position_bias),
+          .position_bias_size = in.position_bias.defined() ? in.position_bias.numel() : 0,
+          .time_bias = data_or_null(in.time_bias),
+          .num_time_buckets = in.time_bias.defined() ? in.time_bias.numel() : 0,
+          .timestamps = integers_or_null(in.timestamps),
+          .request_times = integers_or_null(in.request_times)};
+}
 
 void check_qkv(const Tensor& q, const Tensor& k, const Tensor& v) {
   check_rank({kOp, "q", q}, 3, "[Tq, H, d]");
-  check_cpu_float({kOp, "q", q});
+  if (q.is_cuda()) {
+    const auto type = q.scalar_type();
+    TORCH_CHECK_VALUE(type == at::kFloat || type == at::kHalf || type == at::kBFloat16, kOp,
+                      ": q is ", type, " on ", q.device(),
+                      "; expected Float, Half or BFloat16 on CUDA");
+  } else {
+    check_cpu_float({kOp, "q", q});
+  }
   TORCH_CHECK_VALUE(q.size(1) > 0 && q.size(2) > 0, kOp, ": q is ", q.sizes(),
                     "; expected at least one head and head_dim 1");
   for (const Arg& arg : {Arg{kOp, "k", k}, Arg{kOp, "v", v}}) {
@@ -103,11 +87,12 @@ void check_options(const HstuAttentionOptions& options) {
 }
 
 // An optional int64 vector, contiguous; undefined where it is absent.
-Tensor checked_integers(const char* name, const OptionalTensor& values, int64_t size,
-                        const char* why) {
+Tensor checked_integers(const char* name, const OptionalTensor& values, const Tensor& q,
+                        int64_t size, const char* why) {
   if (!values || !values->defined()) return {};
   const Arg arg{kOp, name, *values};
-  check_cpu(arg);
+  TORCH_CHECK_VALUE(values->device() == q.device(), label(arg), " is on ", values->device(),
+                    " but q is on ", q.device(), "; all arguments must be on one device");
   check_int64(arg);
   check_sizes(arg, {size}, why);
   return values->contiguous();
@@ -123,11 +108,19 @@ Tensor checked_bias(const char* name, const OptionalTensor& values, const Tensor
   return values->detach().contiguous();
 }
 
-void check_sequences(const Inputs& in) {
-  const HstuAttentionParams p = in.params();
+// The longest sequence of keys: found on the CPU, as the caller says on a GPU, whose integers are
+// not waited for.
+int64_t check_sequences(const HstuAttentionInputs& in) {
+  const HstuAttentionParams p = params_of(in);
   TORCH_CHECK_VALUE(in.k_offsets.numel() == in.q_offsets.numel(), kOp, ": k_offsets has ",
                     in.k_offsets.numel(), " elements but q_offsets has ", in.q_offsets.numel(),
                     "; both need one more than there are sequences");
+  if (in.q.is_cuda()) {
+    TORCH_CHECK_VALUE(in.max_seqlen > 0 || in.k.size(0) == 0, kOp, ": max_seqlen is ",
+                      in.max_seqlen,
+                      "; on a GPU it must be given, at least the longest sequence of keys");
+    return in.max_seqlen;
+  }
   int64_t longest = 0;
   for (int64_t b = 0; b < p.batch; ++b) {
     const int64_t queries = p.q_offsets[b + 1] - p.q_offsets[b];
@@ -141,6 +134,11 @@ void check_sequences(const Inputs& in) {
                       " targets in ", keys, " keys; expected two counts that fit");
     longest = std::max(longest, keys);
   }
+  return longest;
+}
+
+void check_biases(const HstuAttentionInputs& in, int64_t longest) {
+  const HstuAttentionParams p = params_of(in);
   if (p.position_bias) {
     TORCH_CHECK_VALUE(p.position_bias_size % 2 == 1, kOp, ": position_bias has ",
                       p.position_bias_size, " elements; expected 2N - 1, an odd number");
@@ -157,9 +155,10 @@ class HstuAttention : public torch::autograd::Function<HstuAttention> {
  public:
   // The tensors that have gradients are arguments of their own; in has them again, contiguous.
   static Tensor forward(AutogradContext* context, const Tensor& q, const Tensor&, const Tensor&,
-                        const OptionalTensor&, const OptionalTensor&, const Inputs& in) {
+                        const OptionalTensor&, const OptionalTensor&,
+                        const HstuAttentionInputs& in) {
     Tensor out = at::empty(q.sizes(), q.options());
-    HstuAttentionParams params = in.params();
+    HstuAttentionParams params = params_of(in);
     params.out = heads_of(out);
     hstu_attention_forward_cpu(params, dtype_of(q));
     in.save(context);
@@ -167,12 +166,12 @@ class HstuAttention : public torch::autograd::Function<HstuAttention> {
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    const Inputs in = Inputs::load(context);
+    const HstuAttentionInputs in = HstuAttentionInputs::load(context);
     const Tensor dout = with_unit_last_stride(gradients[0]);
     const auto options = in.q.options();
     Tensor dq = at::empty(in.q.sizes(), options), dk = at::empty(in.k.sizes(), options),
            dv = at::empty(in.v.sizes(), options);
-    HstuAttentionBackwardParams params{.forward = in.params(),
+    HstuAttentionBackwardParams params{.forward = params_of(in),
                                        .dout = heads_of(dout),
                                        .dq = heads_of(dq),
                                        .dk = heads_of(dk),
@@ -203,8 +202,8 @@ Tensor hstu_attention_schema(const Tensor& q, const Tensor& k, const Tensor& v,
                              int64_t max_attn_len, int64_t min_full_attn_seq_len,
                              const OptionalTensor& num_contexts, const OptionalTensor& num_targets,
                              const OptionalTensor& position_bias, const OptionalTensor& time_bias,
-                             const OptionalTensor& timestamps,
-                             const OptionalTensor& request_times) {
+                             const OptionalTensor& timestamps, const OptionalTensor& request_times,
+                             int64_t max_seqlen) {
   return hstu_attention(q, k, v, q_offsets, k_offsets,
                         {.alpha = alpha,
                          .scaling_seqlen = scaling_seqlen,
@@ -212,6 +211,7 @@ Tensor hstu_attention_schema(const Tensor& q, const Tensor& k, const Tensor& v,
                          .target_group_size = target_group_size,
                          .max_attn_len = max_attn_len,
                          .min_full_attn_seq_len = min_full_attn_seq_len,
+                         .max_seqlen = max_seqlen,
                          .num_contexts = num_contexts,
                          .num_targets = num_targets,
                          .position_bias = position_bias,
@@ -227,28 +227,33 @@ Tensor hstu_attention(const Tensor& q, const Tensor& k, const Tensor& v, const T
   check_qkv(q, k, v);
   check_options(options);
   const int64_t batch = q_offsets.numel() - 1;
-  const Inputs in{
+  const HstuAttentionInputs in{
       .q = with_unit_last_stride(q.detach()),
       .k = with_unit_last_stride(k.detach()),
       .v = with_unit_last_stride(v.detach()),
-      .q_offsets = checked_offsets({kOp, "q_offsets", q_offsets}, q.size(0), "q"),
-      .k_offsets = checked_offsets({kOp, "k_offsets", k_offsets}, k.size(0), "k"),
+      .q_offsets = checked_offsets({kOp, "q_offsets", q_offsets}, q.size(0), "q", q.device()),
+      .k_offsets = checked_offsets({kOp, "k_offsets", k_offsets}, k.size(0), "k", q.device()),
       .num_contexts =
-          checked_integers("num_contexts", options.num_contexts, batch, "one for each sequence"),
+          checked_integers("num_contexts", options.num_contexts, q, batch, "one for each sequence"),
       .num_targets =
-          checked_integers("num_targets", options.num_targets, batch, "one for each sequence"),
+          checked_integers("num_targets", options.num_targets, q, batch, "one for each sequence"),
       .position_bias = checked_bias("position_bias", options.position_bias, q),
       .time_bias = checked_bias("time_bias", options.time_bias, q),
-      .timestamps = checked_integers("timestamps", options.timestamps, k.size(0), "the rows of k"),
-      .request_times =
-          checked_integers("request_times", options.request_times, batch, "one for each sequence"),
+      .timestamps =
+          checked_integers("timestamps", options.timestamps, q, k.size(0), "the rows of k"),
+      .request_times = checked_integers("request_times", options.request_times, q, batch,
+                                        "one for each sequence"),
       .alpha = options.alpha,
       .scaling_seqlen = options.scaling_seqlen,
       .causal = options.causal,
       .target_group_size = options.target_group_size,
       .max_attn_len = options.max_attn_len,
-      .min_full_attn_seq_len = options.min_full_attn_seq_len};
-  check_sequences(in);
+      .min_full_attn_seq_len = options.min_full_attn_seq_len,
+      .max_seqlen = options.max_seqlen};
+  check_biases(in, check_sequences(in));
+  if (q.is_cuda()) {
+    return hstu_attention_by_matmul(q, k, v, options.position_bias, options.time_bias, in);
+  }
   return HstuAttention::apply(q, k, v, options.position_bias, options.time_bias, in);
 }
 
@@ -260,6 +265,6 @@ TORCH_LIBRARY_FRAGMENT(seqfuse, library) {
       "float alpha, int scaling_seqlen, bool causal=True, int target_group_size=1, "
       "int max_attn_len=0, int min_full_attn_seq_len=0, Tensor? num_contexts=None, "
       "Tensor? num_targets=None, Tensor? position_bias=None, Tensor? time_bias=None, "
-      "Tensor? timestamps=None, Tensor? request_times=None) -> Tensor",
+      "Tensor? timestamps=None, Tensor? request_times=None, int max_seqlen=0) -> Tensor",
       &seqfuse::ops::hstu_attention_schema);
 }

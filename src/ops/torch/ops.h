@@ -44,6 +44,7 @@ struct HstuAttentionOptions {
   int64_t target_group_size = 1;      // g
   int64_t max_attn_len = 0;           // w: window, 0 = off
   int64_t min_full_attn_seq_len = 0;  // F: last F history tokens and all targets ignore the window
+  int64_t max_seqlen = 0;             // at least the longest sequence of keys; needed on a GPU
   OptionalTensor num_contexts;        // int64 [B] or none (0)
   OptionalTensor num_targets;         // int64 [B] or none (0)
   // Relative bias added to alpha * q k^T (facts: position_bias[(N-1) + j - i], N = (size + 1) / 2;

@@ -1,0 +1,57 @@
+#include "models/hstu/upload.h"
+
+#include <algorithm>
+
+#ifdef SEQFUSE_HAS_CUDA
+#include <ATen/cuda/CUDAEvent.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+#endif
+
+namespace seqfuse::models {
+namespace {
+
+at::Tensor to_device(const at::Tensor& host, at::Device device) {
+#ifdef SEQFUSE_HAS_CUDA
+  if (device.is_cuda()) {
+    static const c10::cuda::CUDAStream copies =
+        c10::cuda::getStreamFromPool(/*isHighPriority=*/false, device.index());
+    const c10::cuda::CUDAStream current = c10::cuda::getCurrentCUDAStream(device.index());
+    at::Tensor sent;
+    {
+      const c10::cuda::CUDAStreamGuard guard(copies);
+      sent = host.to(device, /*non_blocking=*/true);
+    }
+    at::cuda::CUDAEvent done;
+    done.record(copies);
+    done.block(current);
+    sent.record_stream(current);
+    return sent;
+  }
+#endif
+  return host.to(device);
+}
+
+}  // namespace
+
+void Upload::add(const std::vector<int64_t>& values, at::Tensor& tensor) {
+  parts_.emplace_back(&values, &tensor);
+}
+
+void Upload::send() {
+  int64_t total = 0;
+  for (const auto& [values, tensor] : parts_) total += std::ssize(*values);
+  const at::Tensor host =
+      at::empty({total}, at::TensorOptions().dtype(at::kLong).pinned_memory(device_.is_cuda()));
+  int64_t* to = host.mutable_data_ptr<int64_t>();
+  for (const auto& [values, tensor] : parts_) to = std::copy(values->begin(), values->end(), to);
+  const at::Tensor sent = to_device(host, device_);
+  int64_t begin = 0;
+  for (const auto& [values, tensor] : parts_) {
+    *tensor = sent.slice(0, begin, begin + std::ssize(*values));
+    begin += std::ssize(*values);
+  }
+  parts_.clear();
+}
+
+}  // namespace seqfuse::models

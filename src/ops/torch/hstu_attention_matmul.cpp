@@ -1,0 +1,274 @@
+// HSTU attention on a GPU by matrix products over padded sequences.
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "ops/kernels/relative_bias.h"
+#include "ops/torch/cuda.h"
+#include "ops/torch/hstu_attention_inputs.h"
+#include "ops/torch/ops.h"
+
+namespace seqfuse::ops {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+constexpr int64_t kScoreBytes = int64_t{512} << 20;  // scores that are held at a time
+
+// [T, H, d] -> [B, H, N, d], zeros after the end of each sequence.
+Tensor padded(const Tensor& heads, const Tensor& offsets, int64_t max_len) {
+  const int64_t batch = offsets.numel() - 1;
+  return jagged_to_dense(heads.flatten(1), offsets, max_len, 0)
+      .view({batch, max_len, heads.size(1), heads.size(2)})
+      .transpose(1, 2);
+}
+
+// The inverse, as [T, H, d] like `like`.
+Tensor jagged(const Tensor& dense, const Tensor& offsets, const Tensor& like) {
+  return dense_to_jagged(dense.transpose(1, 2).flatten(2), offsets, like.size(0))
+      .view(like.sizes());
+}
+
+// Every key has a query: row i of the queries stands at position i.
+bool same_positions(const HstuAttentionInputs& in) {
+  return in.q_offsets.const_data_ptr() == in.k_offsets.const_data_ptr();
+}
+
+// Everything that is the same for all heads, as dense tensors that broadcast over [b, h, i, j].
+// Keys beyond the end of a sequence need no mask: their v is 0, and so is the gradient of their
+// scores.
+class DenseTerms {
+ public:
+  explicit DenseTerms(const HstuAttentionInputs& in) : in_(in) {
+    const auto integers = in.q_offsets.options();
+    const int64_t n = in.max_seqlen;
+    const Tensor positions = at::arange(n, integers);
+    j_ = positions.view({1, 1, n});
+    i_ = positions.view({1, n, 1});
+    if (!same_positions(in)) {
+      // The queries are the last positions of the keys.
+      i_ = i_ + (in.k_offsets.diff() - in.q_offsets.diff()).view({-1, 1, 1});
+    }
+    if (in.position_bias.defined() || in.time_bias.defined()) bias_ = make_bias();
+    mask_ = make_mask().to(in.q.scalar_type());
+  }
+
+  // Of sequences [begin, end).
+  Tensor mask(int64_t begin, int64_t end) const { return part(mask_, begin, end); }
+  Tensor bias(int64_t begin, int64_t end) const {
+    return bias_.defined() ? part(bias_, begin, end) : Tensor();
+  }
+  const Tensor& whole_bias() const { return bias_; }
+
+  // The gradients of position_bias and time_bias from that of the bias [B, N, N].
+  std::pair<Tensor, Tensor> bias_gradients(const Tensor& gradient) const {
+    Tensor dense = by_position(gradient.contiguous(), /*backward=*/true);
+    const int64_t positions = in_.position_bias.defined() ? in_.position_bias.numel() : 0;
+    const int64_t buckets = in_.time_bias.defined() ? in_.time_bias.numel() : 0;
+    RelativeBiasParams params = bias_params(dense);
+    Tensor partials =
+        at::empty({params.batch, positions + buckets}, dense.options().dtype(at::kFloat));
+    params.partials = partials.mutable_data_ptr<float>();
+    run(params, dense, /*backward=*/true);
+    const Tensor sums = partials.sum(0);
+    const auto type = in_.q.scalar_type();
+    return {positions > 0 ? sums.slice(0, 0, positions).to(type) : Tensor(),
+            buckets > 0 ? sums.slice(0, positions).to(type) : Tensor()};
+  }
+
+ private:
+  static Tensor part(const Tensor& all, int64_t begin, int64_t end) {
+    return (all.size(0) == 1 ? all : all.slice(0, begin, end)).unsqueeze(1);
+  }
+
+  // [1 or B, N, N] of bool: the closed form of kernels/hstu_attention.h.
+  Tensor make_mask() const {
+    const auto per_sequence = [](const Tensor& values) { return values.view({-1, 1, 1}); };
+    Tensor id_i = i_, id_j = j_;
+    if (in_.num_contexts.defined()) {
+      const Tensor contexts = per_sequence(in_.num_contexts);
+      id_i = (i_ - contexts + 1).clamp_min(0);
+      id_j = (j_ - contexts + 1).clamp_min(0);
+    }
+    Tensor distance = id_i - id_j;
+    if (in_.causal == 0) distance = distance.abs();
+    Tensor visible = distance.gt(0).logical_or(i_.eq(j_));
+    if (!in_.num_contexts.defined() && !in_.num_targets.defined() && in_.max_attn_len == 0)
+      return visible;
+
+    Tensor history_end = per_sequence(in_.k_offsets.diff());
+    if (in_.num_targets.defined()) {
+      history_end = history_end - per_sequence(in_.num_targets);
+      const auto group = [&](const Tensor& place) {
+        return (place - history_end).floor_divide(in_.target_group_size);
+      };
+      const Tensor both_targets = i_.ge(history_end).logical_and(j_.ge(history_end));
+      visible =
+          visible.logical_and(both_targets.logical_and(group(i_).ne(group(j_))).logical_not());
+    }
+    if (in_.max_attn_len > 0) {
+      Tensor near = distance.le(in_.max_attn_len);
+      if (in_.min_full_attn_seq_len > 0) {
+        Tensor id_end = history_end;
+        if (in_.num_contexts.defined()) {
+          id_end = (history_end - per_sequence(in_.num_contexts) + 1).clamp_min(0);
+        }
+        near = near.logical_or(id_i.ge(id_end - in_.min_full_attn_seq_len));
+      }
+      visible = visible.logical_and(near);
+    }
+    if (in_.num_contexts.defined()) {
+      const Tensor is_context = i_.lt(per_sequence(in_.num_contexts));
+      visible = visible.logical_or(is_context.logical_and(j_.lt(history_end)));
+    }
+    return visible;
+  }
+
+  RelativeBiasParams bias_params(const Tensor& dense) const {
+    const auto floats = [](const Tensor& weights) {
+      return weights.defined() ? weights.const_data_ptr<float>() : nullptr;
+    };
+    const auto integers = [](const Tensor& values) {
+      return values.defined() ? values.const_data_ptr<int64_t>() : nullptr;
+    };
+    return {.position_bias = floats(position_weights_),
+            .time_bias = floats(time_weights_),
+            .offsets = in_.k_offsets.const_data_ptr<int64_t>(),
+            .timestamps = integers(in_.timestamps),
+            .request_times = integers(in_.request_times),
+            .bias = const_cast<void*>(dense.const_data_ptr()),
+            .batch = in_.k_offsets.numel() - 1,
+            .max_len = in_.max_seqlen,
+            .position_bias_size = in_.position_bias.defined() ? in_.position_bias.numel() : 0,
+            .num_time_buckets = in_.time_bias.defined() ? in_.time_bias.numel() : 0,
+            .partials = nullptr};
+  }
+
+  static void run([[maybe_unused]] const RelativeBiasParams& params, const Tensor& dense,
+                  [[maybe_unused]] bool backward) {
+#ifdef SEQFUSE_HAS_CUDA
+    if (dense.is_cuda()) {
+      const auto stream = c10::cuda::getCurrentCUDAStream();
+      C10_CUDA_CHECK(backward ? relative_bias_backward_cuda(params, dtype_of(dense), stream)
+                              : relative_bias_forward_cuda(params, dtype_of(dense), stream));
+      return;
+    }
+#endif
+    TORCH_CHECK_NOT_IMPLEMENTED(false,
+                                "hstu_attention: relative bias by matrix products needs a GPU");
+  }
+
+  Tensor make_bias() {
+    if (in_.position_bias.defined()) position_weights_ = in_.position_bias.to(at::kFloat);
+    if (in_.time_bias.defined()) time_weights_ = in_.time_bias.to(at::kFloat);
+    const int64_t batch = in_.k_offsets.numel() - 1, n = in_.max_seqlen;
+    Tensor dense = at::empty({batch, n, n}, in_.q.options());
+    run(bias_params(dense), dense, /*backward=*/false);
+    return by_position(dense, /*backward=*/false);
+  }
+
+  // Rows by query, from rows by position of the keys, or the other way round.
+  Tensor by_position(const Tensor& rows, bool backward) const {
+    if (same_positions(in_)) return rows;
+    const int64_t n = in_.max_seqlen;
+    const Tensor place = i_.clamp_max(n - 1).expand({rows.size(0), n, n});
+    if (!backward) return rows.gather(1, place);
+    // Rows beyond the last query have a gradient of 0.
+    return at::zeros_like(rows).scatter_add_(1, place, rows);
+  }
+
+  const HstuAttentionInputs& in_;
+  Tensor i_, j_;  // positions among the keys: [1 or B, N, 1], [1, 1, N]
+  Tensor mask_, bias_;
+  Tensor position_weights_, time_weights_;  // float32
+};
+
+// Calls body(begin, end) for runs of sequences whose scores fit in kScoreBytes.
+template <class Body>
+void for_each_chunk(const HstuAttentionInputs& in, Body&& body) {
+  const int64_t batch = in.q_offsets.numel() - 1;
+  const int64_t bytes = in.q.size(1) * in.max_seqlen * in.max_seqlen * in.q.element_size();
+  const int64_t chunk = std::max<int64_t>(1, kScoreBytes / std::max<int64_t>(bytes, 1));
+  for (int64_t begin = 0; begin < batch; begin += chunk)
+    body(begin, std::min(batch, begin + chunk));
+}
+
+// alpha q k^T + bias, of the sequences [begin, end).
+Tensor scores(const HstuAttentionInputs& in, const DenseTerms& terms, const Tensor& q,
+              const Tensor& k, int64_t begin, int64_t end) {
+  Tensor s = at::matmul(q, k.transpose(2, 3)).mul_(in.alpha);
+  if (const Tensor bias = terms.bias(begin, end); bias.defined()) s.add_(bias);
+  return s;
+}
+
+class HstuAttentionByMatmul : public torch::autograd::Function<HstuAttentionByMatmul> {
+ public:
+  static Tensor forward(AutogradContext* context, const Tensor&, const Tensor&, const Tensor&,
+                        const OptionalTensor&, const OptionalTensor&,
+                        const HstuAttentionInputs& in) {
+    const DeviceGuard guard(in.q);
+    in.save(context);
+    if (in.max_seqlen == 0) return at::zeros_like(in.q);
+    const DenseTerms terms(in);
+    const Tensor q = padded(in.q, in.q_offsets, in.max_seqlen);
+    const Tensor k = padded(in.k, in.k_offsets, in.max_seqlen);
+    const Tensor v = padded(in.v, in.k_offsets, in.max_seqlen);
+    Tensor out = at::empty(q.sizes(), q.options());
+    for_each_chunk(in, [&](int64_t begin, int64_t end) {
+      const Tensor s =
+          scores(in, terms, q.slice(0, begin, end), k.slice(0, begin, end), begin, end);
+      const Tensor weights = at::silu(s).mul_(terms.mask(begin, end));
+      out.slice(0, begin, end).copy_(at::matmul(weights, v.slice(0, begin, end)));
+    });
+    out.div_(in.scaling_seqlen);
+    return jagged(out, in.q_offsets, in.q);
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    const HstuAttentionInputs in = HstuAttentionInputs::load(context);
+    const DeviceGuard guard(in.q);
+    if (in.max_seqlen == 0)
+      return {at::zeros_like(in.q), at::zeros_like(in.k), at::zeros_like(in.v), {}, {}, {}};
+    const DenseTerms terms(in);
+    const Tensor q = padded(in.q, in.q_offsets, in.max_seqlen);
+    const Tensor k = padded(in.k, in.k_offsets, in.max_seqlen);
+    const Tensor v = padded(in.v, in.k_offsets, in.max_seqlen);
+    const Tensor dout = padded(gradients[0], in.q_offsets, in.max_seqlen).div(in.scaling_seqlen);
+    Tensor dq = at::empty_like(q), dk = at::empty_like(k), dv = at::empty_like(v), dbias;
+    if (terms.whole_bias().defined()) dbias = at::empty_like(terms.whole_bias());
+    for_each_chunk(in, [&](int64_t begin, int64_t end) {
+      const auto part = [&](const Tensor& all) { return all.slice(0, begin, end); };
+      const Tensor mask = terms.mask(begin, end);
+      const Tensor s = scores(in, terms, part(q), part(k), begin, end);
+      const Tensor weights = at::silu(s).mul_(mask);
+      part(dv).copy_(at::matmul(weights.transpose(2, 3), part(dout)));
+      const Tensor dweights = at::matmul(part(dout), part(v).transpose(2, 3)).mul_(mask);
+      Tensor ds = at::silu_backward(dweights, s);
+      if (dbias.defined()) part(dbias).copy_(ds.sum(1));
+      ds.mul_(in.alpha);
+      part(dq).copy_(at::matmul(ds, part(k)));
+      part(dk).copy_(at::matmul(ds.transpose(2, 3), part(q)));
+    });
+    Tensor d_position_bias, d_time_bias;
+    if (dbias.defined()) std::tie(d_position_bias, d_time_bias) = terms.bias_gradients(dbias);
+    return {jagged(dq, in.q_offsets, in.q),
+            jagged(dk, in.k_offsets, in.k),
+            jagged(dv, in.k_offsets, in.v),
+            d_position_bias,
+            d_time_bias,
+            Tensor()};
+  }
+};
+
+}  // namespace
+
+Tensor hstu_attention_by_matmul(const Tensor& q, const Tensor& k, const Tensor& v,
+                                const std::optional<Tensor>& position_bias,
+                                const std::optional<Tensor>& time_bias,
+                                const HstuAttentionInputs& in) {
+  return HstuAttentionByMatmul::apply(q, k, v, position_bias, time_bias, in);
+}
+
+}  // namespace seqfuse::ops
