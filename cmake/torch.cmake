@@ -24,6 +24,14 @@ if(EXISTS ${SEQFUSE_TORCH_DIR}/lib/libtorch_cuda.so)
   target_link_libraries(seqfuse_torch INTERFACE torch_cuda c10_cuda)
 endif()
 
+# NCCL's header lies beside torch, whose CUDA library holds the code.
+if(SEQFUSE_HAS_CUDA AND SEQFUSE_TORCH_HAS_CUDA)
+  find_path(SEQFUSE_NCCL_DIR nccl.h HINTS ${SEQFUSE_TORCH_DIR}/../nvidia/nccl/include)
+  if(NOT SEQFUSE_NCCL_DIR)
+    message(STATUS "nccl.h not found beside torch: trains on one GPU only. For several: pip install nvidia-nccl-cu13")
+  endif()
+endif()
+
 # One precompiled header of <torch/torch.h>, shared by every target that uses torch.
 file(WRITE ${CMAKE_BINARY_DIR}/torch_pch.cpp "// Carries the shared precompiled header.\n")
 add_library(seqfuse_torch_pch OBJECT ${CMAKE_BINARY_DIR}/torch_pch.cpp)

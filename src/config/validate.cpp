@@ -114,6 +114,8 @@ void validate(const TrainerArgs& args, const Instance& instance) {
   check.at_least(0, args.early_stopping_patience, "early_stopping_patience");
   check.at_least(1, args.gradient_accumulation_steps, "gradient_accumulation_steps");
   check.at_least(1, args.num_loader_threads, "num_loader_threads");
+  check.that(args.rank_timeout_seconds >= 2, "rank_timeout_seconds", args.rank_timeout_seconds,
+             "at least 2: processes are heard of every second");
 }
 
 void validate(const DatasetArgs& args, const Instance& instance) {

@@ -82,11 +82,20 @@ struct BatchLoader::State {
   Batch make(int64_t index) const {
     const int64_t begin = index * options.batch_size;
     const int64_t count = std::min(options.batch_size, std::ssize(samples) - begin);
-    if (order.empty()) return make_batch(dataset, samples.data() + begin, count, index);
+    if (order.empty() && !options.choose) {
+      return make_batch(dataset, samples.data() + begin, count, index);
+    }
     std::vector<Sample> chosen;
     chosen.reserve(count);
-    for (int64_t i = begin; i < begin + count; ++i) chosen.push_back(samples[order[i]]);
-    return make_batch(dataset, chosen.data(), count, index);
+    for (int64_t i = begin; i < begin + count; ++i) {
+      chosen.push_back(samples[order.empty() ? i : order[i]]);
+    }
+    if (options.choose) {
+      std::vector<Sample> part;
+      for (const int64_t place : options.choose(chosen)) part.push_back(chosen[place]);
+      chosen = std::move(part);
+    }
+    return make_batch(dataset, chosen.data(), std::ssize(chosen), index);
   }
 
   Slot& slot(int64_t index) { return slots[index % std::ssize(slots)]; }

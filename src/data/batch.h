@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "data/dataset.h"
@@ -36,6 +38,9 @@ struct LoaderOptions {
   uint64_t seed = 1;
   int threads = 1;       // 0: batches are made in next()
   int64_t prefetch = 4;  // batches prepared ahead
+  // Which of a batch's samples are taken, as places among them; empty: all. Called from any thread.
+  // The batch may become empty.
+  std::function<std::vector<int64_t>(std::span<const Sample>)> choose;
 };
 
 // Iterates over one epoch. Batches arrive in order whatever the number of threads. An exception on

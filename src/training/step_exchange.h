@@ -1,0 +1,39 @@
+// What the processes of a job exchange in a training step: gradients, losses, counts, signals.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "distributed/gradient_buckets.h"
+#include "distributed/process_group.h"
+
+namespace seqfuse::training {
+
+// Of one process it does nothing.
+class StepExchange {
+ public:
+  // module and group must outlive it.
+  StepExchange(distributed::ProcessGroup& group, const torch::nn::Module& module);
+
+  // Before the last backward pass of a step.
+  void start();
+
+  struct Totals {
+    double loss_sum = 0;
+    int64_t positions = 0, tokens = 0;
+    int signal = 0;  // SIGINT or SIGTERM has come
+  };
+  // After it: gradients and numbers are the sums over the processes, and a signal to one of them is
+  // one to all, so that all stop after the same step.
+  Totals finish(const Totals& mine);
+
+ private:
+  distributed::ProcessGroup& group_;
+  std::vector<at::Tensor> large_tables_;
+  std::optional<distributed::GradientBuckets> buckets_;
+};
+
+}  // namespace seqfuse::training

@@ -1,0 +1,102 @@
+// Runs a function in several processes that form a group, as torchrun would start them.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "distributed/process_group.h"
+#include "tests/temporary_directory.h"
+
+namespace seqfuse::distributed {
+
+inline int free_port() {
+  const int listener = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof address;
+  bind(listener, reinterpret_cast<sockaddr*>(&address), length);
+  getsockname(listener, reinterpret_cast<sockaddr*>(&address), &length);
+  close(listener);
+  return ntohs(address.sin_port);
+}
+
+inline Launch launch_of(int rank, int size, int port) {
+  return {.rank = rank,
+          .size = size,
+          .local_rank = rank,
+          .local_size = size,
+          .address = "127.0.0.1",
+          .port = port};
+}
+
+struct Ended {
+  int status = 0;  // of waitpid
+  std::string err;
+  bool exited_with(int code) const { return WIFEXITED(status) && WEXITSTATUS(status) == code; }
+};
+
+// Started but not waited for. The parent must not use torch's threads: children would lack them.
+class Processes {
+ public:
+  // body(rank) returns whether all is well; what it throws is printed.
+  Processes(int size, const std::function<bool(int)>& body) {
+    for (int rank = 0; rank < size; ++rank) {
+      pids_.push_back(fork());
+      if (pids_.back() != 0) continue;
+      std::freopen(error_file(rank).c_str(), "w", stderr);
+      bool good = false;
+      try {
+        good = body(rank);
+      } catch (const std::exception& error) {
+        std::fprintf(stderr, "%s\n", error.what());
+      }
+      std::fflush(nullptr);
+      _exit(good ? 0 : 3);
+    }
+  }
+
+  pid_t pid(int rank) const { return pids_[rank]; }
+
+  std::vector<Ended> wait() {
+    std::vector<Ended> ended(pids_.size());
+    for (size_t rank = 0; rank < pids_.size(); ++rank) {
+      waitpid(pids_[rank], &ended[rank].status, 0);
+      std::ifstream file(error_file(static_cast<int>(rank)));
+      ended[rank].err.assign(std::istreambuf_iterator<char>(file), {});
+    }
+    return ended;
+  }
+
+ private:
+  std::string error_file(int rank) const {
+    return (directory_.path() / ("stderr" + std::to_string(rank))).string();
+  }
+
+  TemporaryDirectory directory_;
+  std::vector<pid_t> pids_;
+};
+
+// Runs body(group) in each of size processes, which leave together.
+inline void in_processes(int size, const std::function<bool(ProcessGroup&)>& body) {
+  const int port = free_port();
+  Processes processes(size, [&](int rank) {
+    at::set_num_threads(1);
+    ProcessGroup group(launch_of(rank, size, port), at::kCPU, /*rank_timeout_seconds=*/10);
+    const bool good = body(group);
+    group.leave();
+    return good;
+  });
+  for (const Ended& ended : processes.wait()) EXPECT_TRUE(ended.exited_with(0)) << ended.err;
+}
+
+}  // namespace seqfuse::distributed
