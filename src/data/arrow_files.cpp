@@ -6,6 +6,8 @@
 
 #include <utility>
 
+#include "base/hash.h"
+
 namespace seqfuse::data {
 namespace {
 
@@ -16,12 +18,33 @@ std::shared_ptr<arrow::Array> int64_array(const std::vector<int64_t>& values) {
                                              arrow::Buffer::Wrap(values));
 }
 
+// A new file that knows its hash, without reading it again.
+class HashedFile final : public arrow::io::OutputStream {
+ public:
+  explicit HashedFile(std::shared_ptr<arrow::io::FileOutputStream> file) : file_(std::move(file)) {}
+
+  arrow::Status Write(const void* data, int64_t size) override {
+    hasher_.update({static_cast<const char*>(data), static_cast<size_t>(size)});
+    return file_->Write(data, size);
+  }
+  arrow::Status Close() override { return file_->Close(); }
+  arrow::Result<int64_t> Tell() const override { return file_->Tell(); }
+  bool closed() const override { return file_->closed(); }
+
+  std::string hash() const { return hasher_.text(); }
+
+ private:
+  std::shared_ptr<arrow::io::FileOutputStream> file_;
+  Hasher hasher_;
+};
+
 // An open IPC file; not there unless close() succeeded.
 class Writer {
  public:
   Writer(const std::filesystem::path& file, const std::shared_ptr<arrow::Schema>& schema)
       : name_(file.string()) {
-    out_ = arrow_value<IoError>(arrow::io::FileOutputStream::Open(name_), name_);
+    out_ = std::make_shared<HashedFile>(
+        arrow_value<IoError>(arrow::io::FileOutputStream::Open(name_), name_));
     writer_ = arrow_value<IoError>(arrow::ipc::MakeFileWriter(out_, schema), name_);
   }
 
@@ -29,21 +52,32 @@ class Writer {
     arrow_check<IoError>(writer_->WriteRecordBatch(batch), name_);
   }
 
-  void close() {
+  // Returns the hash of the file.
+  std::string close() {
     arrow_check<IoError>(writer_->Close(), name_);
     arrow_check<IoError>(out_->Close(), name_);
+    return out_->hash();
   }
 
  private:
   std::string name_;
-  std::shared_ptr<arrow::io::FileOutputStream> out_;
+  std::shared_ptr<HashedFile> out_;
   std::shared_ptr<arrow::ipc::RecordBatchWriter> writer_;
 };
 
 }  // namespace
 
-void write_sequences(const std::filesystem::path& file, const SequenceColumns& columns,
-                     const std::vector<std::string>& context_names) {
+void SequenceColumns::clear() {
+  users.clear();
+  for (auto& values : context) values.clear();
+  offsets = {0};
+  items.clear();
+  actions.clear();
+  timestamps.clear();
+}
+
+std::string write_sequences(const std::filesystem::path& file, const SequenceColumns& columns,
+                            const std::vector<std::string>& context_names) {
   std::vector<std::shared_ptr<arrow::Field>> fields = {
       arrow::field("user", arrow::int64(), /*nullable=*/false)};
   std::vector<std::shared_ptr<arrow::Array>> arrays = {int64_array(columns.users)};
@@ -65,12 +99,12 @@ void write_sequences(const std::filesystem::path& file, const SequenceColumns& c
   const auto schema = arrow::schema(fields);
   Writer writer(file, schema);
   writer.write(*arrow::RecordBatch::Make(schema, rows, arrays));
-  writer.close();
+  return writer.close();
 }
 
-void write_vocabulary(const std::filesystem::path& file, int64_t size,
-                      const std::function<std::string(int64_t)>& id,
-                      const std::function<std::string(int64_t)>& title) {
+std::string write_vocabulary(const std::filesystem::path& file, int64_t size,
+                             const std::function<std::string(int64_t)>& id,
+                             const std::function<std::string(int64_t)>& title) {
   std::vector<std::shared_ptr<arrow::Field>> fields = {arrow::field("id", arrow::utf8(), false)};
   if (title) fields.push_back(arrow::field("title", arrow::utf8(), false));
   const auto schema = arrow::schema(fields);
@@ -90,7 +124,7 @@ void write_vocabulary(const std::filesystem::path& file, int64_t size,
     if (title) arrays.push_back(column(title, begin, end));
     writer.write(*arrow::RecordBatch::Make(schema, end - begin, arrays));
   }
-  writer.close();
+  return writer.close();
 }
 
 std::vector<std::shared_ptr<arrow::RecordBatch>> map_arrow_file(const std::filesystem::path& file) {

@@ -37,17 +37,20 @@ struct SequenceColumns {
   std::vector<int64_t> items;                 // [T]
   std::vector<int64_t> actions;               // [T], or empty if the dataset has none
   std::vector<int64_t> timestamps;            // [T], or empty if the dataset has none
+
+  void clear();  // back to no rows of the same features; keeps the memory
 };
 
-// One record batch: user, context columns, items, actions, timestamps. Throws IoError.
-void write_sequences(const std::filesystem::path& file, const SequenceColumns& columns,
-                     const std::vector<std::string>& context_names);
+// One record batch: user, context columns, items, actions, timestamps. Returns the file's hash.
+// Throws IoError.
+std::string write_sequences(const std::filesystem::path& file, const SequenceColumns& columns,
+                            const std::vector<std::string>& context_names);
 
 // Columns id and, if title is given, title; row r is index r + 1. text(r) may be called in any
-// order.
-void write_vocabulary(const std::filesystem::path& file, int64_t size,
-                      const std::function<std::string(int64_t)>& id,
-                      const std::function<std::string(int64_t)>& title = nullptr);
+// order. Returns the file's hash.
+std::string write_vocabulary(const std::filesystem::path& file, int64_t size,
+                             const std::function<std::string(int64_t)>& id,
+                             const std::function<std::string(int64_t)>& title = nullptr);
 
 // All record batches, memory-mapped. Throws DataError naming the file.
 std::vector<std::shared_ptr<arrow::RecordBatch>> map_arrow_file(const std::filesystem::path& file);

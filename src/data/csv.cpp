@@ -66,6 +66,18 @@ std::optional<int64_t> parse_iso8601(std::string_view text) {
   return day * 86400 + h * 3600 + m * 60 + s;
 }
 
+// The number that eight characters spell, if all are digits: pairs, fours, then all of them at
+// once.
+std::optional<uint64_t> eight_digits(const char* text) {
+  uint64_t word;
+  std::memcpy(&word, text, 8);
+  word -= 0x3030303030303030;
+  if (((word | (word + 0x7676767676767676)) & 0x8080808080808080) != 0) return std::nullopt;
+  word = (word * 10 + (word >> 8)) & 0x00FF00FF00FF00FF;
+  word = (word * 100 + (word >> 16)) & 0x0000FFFF0000FFFF;
+  return (word * 10000 + (word >> 32)) & 0xFFFFFFFF;
+}
+
 // The high bit of each byte of word that equals the byte repeated in pattern.
 uint64_t equal_bytes(uint64_t word, uint64_t pattern) {
   constexpr uint64_t kLow = 0x7F7F7F7F7F7F7F7F;
@@ -113,18 +125,22 @@ bool RowSplitter::next() {
 
 // Eight bytes at a time: most of the work of reading a log is done here.
 void RowSplitter::split_plain() {
-  fields_.clear();
+  // No more fields than this: they are stored without a check for room.
+  if (fields_.size() <= row_.size()) fields_.resize(row_.size() + 1);
+  std::string_view* field = fields_.data();
   const char* begin = row_.data();
   const char* end = begin + row_.size();
   const uint64_t pattern = 0x0101010101010101 * static_cast<unsigned char>(first_);
-  const auto width = second_ == '\0' ? 1 : 2;
-  const char* p = begin;
+  const char second = second_;
   const auto end_field = [&](const char* delimiter) {
-    if (delimiter < begin) return;  // the second ':' of ":::"
-    if (width == 2 && (delimiter + 1 == end || delimiter[1] != second_)) return;
-    fields_.emplace_back(begin, static_cast<size_t>(delimiter - begin));
-    begin = delimiter + width;
+    if (second != '\0') {
+      if (delimiter < begin) return;  // the second ':' of ":::"
+      if (delimiter + 1 == end || delimiter[1] != second) return;
+    }
+    *field++ = {begin, static_cast<size_t>(delimiter - begin)};
+    begin = delimiter + (second != '\0' ? 2 : 1);
   };
+  const char* p = begin;
   for (; end - p >= 8; p += 8) {
     uint64_t word;
     std::memcpy(&word, p, 8);
@@ -135,7 +151,8 @@ void RowSplitter::split_plain() {
   for (; p < end; ++p) {
     if (*p == first_) end_field(p);
   }
-  fields_.emplace_back(begin, static_cast<size_t>(end - begin));
+  *field++ = {begin, static_cast<size_t>(end - begin)};
+  num_fields_ = static_cast<size_t>(field - fields_.data());
 }
 
 bool RowSplitter::at_delimiter(const char* p) const {
@@ -144,7 +161,7 @@ bool RowSplitter::at_delimiter(const char* p) const {
 
 // From next_ on, across newlines within quotes; leaves next_ after the row's newline.
 const char* RowSplitter::split_quoted() {
-  fields_.clear();
+  num_fields_ = 0;
   unescaped_used_ = 0;
   const char* start = next_;
   const char* p = next_;
@@ -163,13 +180,13 @@ const char* RowSplitter::split_quoted() {
         ++p;
       }
       const std::string_view quoted(begin, static_cast<size_t>(p - begin));
-      fields_.push_back(doubled ? unescape(quoted) : quoted);
+      add_field(doubled ? unescape(quoted) : quoted);
       ++p;
       if (!at_line_end() && !at_delimiter(p)) return "text follows a closing quote";
     } else {
       const char* begin = p;
       while (!at_line_end() && !at_delimiter(p)) ++p;
-      fields_.emplace_back(begin, static_cast<size_t>(p - begin));
+      add_field({begin, static_cast<size_t>(p - begin)});
     }
     if (at_line_end()) break;
     p += second_ != '\0' ? 2 : 1;
@@ -178,6 +195,11 @@ const char* RowSplitter::split_quoted() {
   if (p != end_ && *p == '\r') ++p;
   next_ = p == end_ ? p : p + 1;
   return nullptr;
+}
+
+void RowSplitter::add_field(std::string_view field) {
+  if (num_fields_ == fields_.size()) fields_.emplace_back();
+  fields_[num_fields_++] = field;
 }
 
 std::string_view RowSplitter::unescape(std::string_view quoted) {
@@ -216,20 +238,20 @@ std::string_view without_bom(std::string_view text, const std::string& file) {
   return text;
 }
 
-std::string_view trim(std::string_view text) {
-  const auto is_space = [](char c) { return c == ' ' || c == '\t'; };
-  while (!text.empty() && is_space(text.front())) text.remove_prefix(1);
-  while (!text.empty() && is_space(text.back())) text.remove_suffix(1);
-  return text;
-}
-
 std::optional<int64_t> parse_canonical_int64(std::string_view text) {
   const bool negative = text.starts_with('-');
   const std::string_view number = text.substr(negative ? 1 : 0);
   if (number.empty() || number.size() > 19) return std::nullopt;
   if (number[0] == '0' && (number.size() > 1 || negative)) return std::nullopt;
   uint64_t value = 0;
-  for (const char c : number) {
+  std::string_view rest = number;
+  if (rest.size() >= 8) {
+    const auto eight = eight_digits(rest.data());
+    if (!eight) return std::nullopt;
+    value = *eight;
+    rest.remove_prefix(8);
+  }
+  for (const char c : rest) {
     const auto digit = static_cast<unsigned>(c - '0');
     if (digit > 9) return std::nullopt;
     value = value * 10 + digit;

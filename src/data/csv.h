@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,7 +27,7 @@ class RowSplitter {
   // The next row that is not blank; false at the end of the text.
   bool next();
 
-  const std::vector<std::string_view>& fields() const { return fields_; }
+  std::span<const std::string_view> fields() const { return {fields_.data(), num_fields_}; }
   // Why the row's quoting is malformed, or nullptr. Such a row ends at the first newline.
   const char* malformed() const { return malformed_; }
   std::string_view row() const { return row_; }           // without the line ending
@@ -37,12 +38,14 @@ class RowSplitter {
   const char* split_quoted();
   bool at_delimiter(const char* p) const;
   std::string_view unescape(std::string_view quoted);
+  void add_field(std::string_view field);
 
   const char* next_;
   const char* end_;
   char first_, second_;  // of the delimiter; second 0 if it is one character
   bool quotes_;
-  std::vector<std::string_view> fields_;
+  std::vector<std::string_view> fields_;  // the first num_fields_
+  size_t num_fields_ = 0;
   std::deque<std::string> unescaped_;  // never moves what fields view
   size_t unescaped_used_ = 0;
   const char* malformed_ = nullptr;
@@ -57,7 +60,13 @@ size_t whole_rows(std::string_view text, bool quotes);
 // Without a UTF-8 byte order mark. Throws DataError for UTF-16, naming the file.
 std::string_view without_bom(std::string_view text, const std::string& file);
 
-std::string_view trim(std::string_view text);  // spaces and tabs at both ends
+// Without spaces and tabs at both ends.
+inline std::string_view trim(std::string_view text) {
+  const auto is_space = [](char c) { return c == ' ' || c == '\t'; };
+  while (!text.empty() && is_space(text.front())) text.remove_prefix(1);
+  while (!text.empty() && is_space(text.back())) text.remove_suffix(1);
+  return text;
+}
 
 // "-12", "0", "345": an int64 exactly as it would be printed; nothing else ("007", "+1", "1.0").
 std::optional<int64_t> parse_canonical_int64(std::string_view text);

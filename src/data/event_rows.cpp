@@ -48,6 +48,13 @@ std::string_view excerpt(std::string_view text) {
 
 }  // namespace
 
+void ParsedRows::clear() {
+  lines = bad_count = 0;
+  events.clear();
+  context.clear();
+  bad.clear();
+}
+
 RowMapper::RowMapper(const EventColumns& columns, IdTables& tables)
     : columns_(columns), tables_(tables), context_(columns.context.size()) {}
 

@@ -49,16 +49,19 @@ struct ContextRow {
 };
 
 struct BadRow {
-  int64_t line;
+  int64_t line;  // of the piece, from 1
   std::string reason;
 };
 
 // What a piece of a log holds.
 struct ParsedRows {
+  int64_t lines = 0;
   std::vector<Event> events;
   std::vector<ContextRow> context;  // where it differs from the row before
   int64_t bad_count = 0;
   std::vector<BadRow> bad;  // the first few
+
+  void clear();  // keeps the memory of the events
 };
 
 // Turns rows into events. One a thread: it remembers recent ids.

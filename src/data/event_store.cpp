@@ -9,49 +9,49 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/parallel.h"
 
 namespace seqfuse::data {
+namespace {
 
-// Events sorted by user: in memory, or in a temporary file that is already unlinked.
+constexpr size_t kWriteEvents = size_t{1} << 15;  // at least, in one write()
+
+}  // namespace
+
+// Events by user in a temporary file that is already unlinked.
 class EventStore::Run {
  public:
-  explicit Run(std::vector<Event> events) : events_(std::move(events)), size_(events_.size()) {}
-  ~Run() {
-    if (file_ >= 0) close(file_);
+  explicit Run(const std::filesystem::path& path)
+      : name_(path.string()),
+        file_(open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600)) {
+    if (file_ < 0) throw_errno("cannot create the temporary file " + name_);
+    unlink(path.c_str());
   }
+  ~Run() { close(file_); }
   Run(const Run&) = delete;
   Run& operator=(const Run&) = delete;
 
-  void spill(const std::filesystem::path& path) {
-    file_ = open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    if (file_ < 0) throw_errno("cannot create the temporary file " + path.string());
-    unlink(path.c_str());
-    const char* bytes = reinterpret_cast<const char*>(events_.data());
-    for (size_t left = size_ * sizeof(Event); left > 0;) {
-      const ssize_t n = write(file_, bytes, left);
+  void write(const std::vector<Event>& events) {
+    const char* bytes = reinterpret_cast<const char*>(events.data());
+    for (size_t left = events.size() * sizeof(Event); left > 0;) {
+      const ssize_t n = ::write(file_, bytes, left);
       if (n < 0 && errno == EINTR) continue;
-      if (n < 0) throw_errno("cannot write the temporary file " + path.string());
+      if (n < 0) throw_errno("cannot write the temporary file " + name_);
       bytes += n;
       left -= static_cast<size_t>(n);
     }
-    events_ = {};
+    size_ += events.size();
   }
 
   size_t size() const { return size_; }
 
   // Copies events [begin, begin + out.size()).
   void read(size_t begin, std::span<Event> out) const {
-    if (file_ < 0) {
-      std::copy_n(events_.begin() + static_cast<int64_t>(begin), out.size(), out.begin());
-      return;
-    }
     char* bytes = reinterpret_cast<char*>(out.data());
     auto offset = static_cast<off_t>(begin * sizeof(Event));
     for (size_t left = out.size_bytes(); left > 0;) {
       const ssize_t n = pread(file_, bytes, left, offset);
       if (n < 0 && errno == EINTR) continue;
-      if (n <= 0) throw_errno("cannot read a temporary file back");
+      if (n <= 0) throw_errno("cannot read back the temporary file " + name_);
       bytes += n;
       offset += n;
       left -= static_cast<size_t>(n);
@@ -75,71 +75,50 @@ class EventStore::Run {
   }
 
  private:
-  std::vector<Event> events_;
-  size_t size_;
-  int file_ = -1;
+  std::string name_;
+  int file_;
+  size_t size_ = 0;
 };
 
 EventStore::EventStore(std::filesystem::path directory, int64_t buffer_bytes, const IdTable& users)
     : directory_(std::move(directory)),
-      buffer_events_(
-          static_cast<size_t>(std::max<int64_t>(1 << 16, buffer_bytes / (2 * sizeof(Event))))),
+      buffer_bytes_(std::max<int64_t>(1 << 20, buffer_bytes)),
       users_(users) {}
 
 EventStore::~EventStore() = default;
 
-void EventStore::append(std::vector<Event> events, int file) {
-  if (events.empty()) return;
-  if (buffered_ > 0 && buffered_ + events.size() > buffer_events_) {
-    sort_buffer();
-    runs_.back()->spill(directory_ / ("run-" + std::to_string(runs_.size())));
-  }
+void EventStore::append(std::span<const std::span<const Event>> pieces, int file) {
   const uint32_t bound = users_.code_bound();
   if (counts_.size() < bound) {
     counts_.resize(bound);
     files_.resize(bound);
   }
-  for (const Event& event : events) {
-    ++counts_[event.user];
-    files_[event.user] |= uint64_t{1} << file;
+  for (const auto events : pieces) {
+    for (const Event& event : events) {
+      ++counts_[event.user];
+      files_[event.user] |= uint64_t{1} << file;
+    }
+    num_events_ += static_cast<int64_t>(events.size());
   }
-  buffered_ += events.size();
-  num_events_ += static_cast<int64_t>(events.size());
-  buffer_.push_back(std::move(events));
+  blocks_.append(pieces, bound);
+  if (blocks_.bytes() > buffer_bytes_) spill();
 }
 
-// A counting sort: where each user's events begin, then every event to its place. Threads take
-// disjoint ranges of users, so that each user's events keep their order.
-void EventStore::sort_buffer() {
-  std::vector<size_t> next(users_.code_bound());
-  for (const auto& events : buffer_) {
-    for (const Event& event : events) ++next[event.user];
+void EventStore::spill() {
+  Run& run = *runs_.emplace_back(
+      std::make_unique<Run>(directory_ / ("run-" + std::to_string(runs_.size()))));
+  std::vector<Event> events;
+  for (const uint32_t user : users_.sorted_codes()) {
+    blocks_.copy(user, events);
+    if (events.size() < kWriteEvents) continue;
+    run.write(events);
+    events.clear();
   }
-  size_t begin = 0;
-  for (const uint32_t code : users_.sorted_codes()) begin += std::exchange(next[code], begin);
-  std::vector<Event> sorted(buffered_);
-  constexpr size_t kRanges = 8;
-  std::vector<uint8_t> range_of(next.size());
-  for (size_t code = 0; code < next.size(); ++code) {
-    range_of[code] = static_cast<uint8_t>(next[code] * kRanges / (buffered_ + 1));
-  }
-  parallel_tasks(std::min<int64_t>(num_threads(), kRanges), [&](int64_t task) {
-    const auto tasks = static_cast<size_t>(std::min<int64_t>(num_threads(), kRanges));
-    for (const auto& events : buffer_) {
-      for (const Event& event : events) {
-        if (range_of[event.user] % tasks == static_cast<size_t>(task)) {
-          sorted[next[event.user]++] = event;
-        }
-      }
-    }
-  });
-  buffer_.clear();
-  buffered_ = 0;
-  runs_.push_back(std::make_unique<Run>(std::move(sorted)));
+  run.write(events);
+  blocks_.clear();
 }
 
 void EventStore::finish() {
-  if (buffered_ > 0) sort_buffer();
   positions_.resize(users_.code_bound());
   for (const uint32_t code : users_.sorted_codes()) {
     if (code >= counts_.size() || counts_[code] == 0) continue;
@@ -155,19 +134,15 @@ uint64_t EventStore::files(int64_t position) const {
   return files_[user_code(position)];
 }
 
-std::vector<Event> EventStore::load(int64_t begin, int64_t end) const {
+void EventStore::load(int64_t begin, int64_t end, std::vector<Event>& events) const {
   std::vector<std::vector<Event>> pieces;
-  size_t total = 0;
   for (const auto& run : runs_) {
     const size_t from = run->lower_bound(begin, positions_);
     const size_t to = end == num_users() ? run->size() : run->lower_bound(end, positions_);
     pieces.emplace_back(to - from);
     run->read(from, pieces.back());
-    total += to - from;
   }
-  if (pieces.size() == 1) return std::move(pieces[0]);
-  std::vector<Event> events;
-  events.reserve(total);
+  events.clear();
   std::vector<size_t> next(pieces.size());
   for (int64_t position = begin; position < end; ++position) {
     const uint32_t user = user_code(position);
@@ -176,8 +151,8 @@ std::vector<Event> EventStore::load(int64_t begin, int64_t end) const {
       while (next[r] < piece.size() && piece[next[r]].user == user)
         events.push_back(piece[next[r]++]);
     }
+    blocks_.copy(user, events);
   }
-  return events;
 }
 
 }  // namespace seqfuse::data

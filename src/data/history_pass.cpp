@@ -11,6 +11,8 @@ namespace {
 
 constexpr int64_t kRangeEvents = int64_t{1} << 20;
 constexpr int64_t kBytesPerEvent = 80;  // loaded, joined from runs, and as columns
+// Events loaded at a time, so that they are still in the cache when they are visited.
+constexpr int64_t kLoadEvents = int64_t{1} << 14;
 
 }  // namespace
 
@@ -50,48 +52,51 @@ std::vector<int64_t> HistoryPass::survey() {
 std::vector<UserRange> HistoryPass::cut() const {
   std::vector<UserRange> ranges;
   UserRange range;
-  int64_t in_range = 0, next_index = 1;
+  int64_t next_index = 1;
   for (int64_t position = 0; position < store_.num_users(); ++position) {
-    in_range += events(position);
+    range.events += events(position);
     next_index += events(position) > 0 ? 1 : 0;
     range.end = position + 1;
-    if (in_range >= kRangeEvents || (range.end == store_.num_users() && in_range > 0)) {
+    if (range.events >= kRangeEvents || (range.end == store_.num_users() && range.events > 0)) {
       ranges.push_back(range);
       range = {range.end, range.end, next_index};
-      in_range = 0;
     }
   }
   return ranges;
 }
 
-void HistoryPass::run_bounded(int64_t tasks, const std::function<void(int64_t)>& body) const {
+void HistoryPass::run_bounded(int64_t tasks,
+                              const std::function<void(int64_t, int64_t)>& body) const {
   const int64_t allowed = std::max<int64_t>(1, memory_ / (kRangeEvents * kBytesPerEvent));
   std::atomic<int64_t> next{0};
-  parallel_tasks(std::min({tasks, allowed, int64_t{num_threads()}}), [&](int64_t) {
-    for (int64_t task; (task = next.fetch_add(1)) < tasks;) body(task);
+  parallel_tasks(std::min({tasks, allowed, int64_t{num_threads()}}), [&](int64_t worker) {
+    for (int64_t task; (task = next.fetch_add(1)) < tasks;) body(task, worker);
   });
 }
 
 void HistoryPass::visit(const UserRange& range, HistoryCounts& counts, const Body& body) const {
-  const std::vector<Event> events = store_.load(range.begin, range.end);
-  std::vector<Event> history;
-  size_t next = 0;
-  for (int64_t position = range.begin; position < range.end; ++position) {
-    const size_t begin = next;
-    next += static_cast<size_t>(store_.count(position));
-    if (keep_user_[static_cast<size_t>(position)] == 0) continue;
-    history.clear();
-    for (size_t i = begin; i < next; ++i) {
-      if (keep_item_[events[i].item] != 0) history.push_back(events[i]);
+  std::vector<Event> events, history;
+  for (int64_t begin = range.begin, end = begin; begin < range.end; begin = end) {
+    for (int64_t total = 0; end < range.end && total < kLoadEvents; ++end)
+      total += store_.count(end);
+    store_.load(begin, end, events);
+    auto next = events.cbegin();
+    for (int64_t position = begin; position < end; ++position) {
+      const auto first = next;
+      next += store_.count(position);
+      if (keep_user_[static_cast<size_t>(position)] == 0) continue;
+      history.assign(first, next);
+      if (drops_items_)
+        std::erase_if(history, [&](const Event& event) { return keep_item_[event.item] == 0; });
+      make_history(history, options_, counts);
+      if (!history.empty()) body(position, history);
     }
-    make_history(history, options_, counts);
-    if (!history.empty()) body(position, history);
   }
 }
 
 void HistoryPass::for_each(const Body& body) const {
   const std::vector<UserRange> ranges = cut();
-  run_bounded(static_cast<int64_t>(ranges.size()), [&](int64_t range) {
+  run_bounded(static_cast<int64_t>(ranges.size()), [&](int64_t range, int64_t) {
     HistoryCounts counts;
     visit(ranges[static_cast<size_t>(range)], counts, body);
   });

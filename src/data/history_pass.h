@@ -14,6 +14,7 @@ namespace seqfuse::data {
 struct UserRange {
   int64_t begin = 0, end = 0;
   int64_t first_index = 1;  // of its first kept user among all kept ones, from 1
+  int64_t events = 0;       // that are left
 };
 
 class HistoryPass {
@@ -25,7 +26,10 @@ class HistoryPass {
 
   void drop_user(int64_t position) { keep_user_[static_cast<size_t>(position)] = 0; }
   void drop_users_below(int64_t events);
-  void drop_item(uint32_t code) { keep_item_[code] = 0; }
+  void drop_item(uint32_t code) {
+    keep_item_[code] = 0;
+    drops_items_ = true;
+  }
 
   // Events of a user that are left: by the last survey, or all of them before one.
   int64_t events(int64_t position) const;
@@ -37,8 +41,9 @@ class HistoryPass {
   // alone.
   std::vector<UserRange> cut() const;
 
-  // body(task) for each task, side by side as far as the memory allows one range for each.
-  void run_bounded(int64_t tasks, const std::function<void(int64_t)>& body) const;
+  // body(task, worker) for each task, side by side as far as the memory allows one range for each.
+  // No two tasks of one worker, 0 <= worker < num_threads(), run at a time.
+  void run_bounded(int64_t tasks, const std::function<void(int64_t, int64_t)>& body) const;
 
   // body(position, sequence) for each kept user of a range that has events left, in order.
   using Body = std::function<void(int64_t, const std::vector<Event>&)>;
@@ -51,8 +56,9 @@ class HistoryPass {
   const EventStore& store_;
   HistoryOptions options_;
   int64_t memory_;
-  std::vector<char> keep_user_;       // by position
-  std::vector<char> keep_item_;       // by code
+  std::vector<char> keep_user_;  // by position
+  std::vector<char> keep_item_;  // by code
+  bool drops_items_ = false;
   std::vector<int64_t> user_events_;  // by position, after a survey
 };
 

@@ -3,9 +3,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <future>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <utility>
 
 #include "base/error.h"
@@ -19,29 +19,38 @@ namespace {
 
 constexpr size_t kBadExamples = 5;
 constexpr size_t kMaxLogs = 64;
+constexpr int kChunksOfThread = 32;  // in a batch: enough that threads end it at about one time
 
-// Mappers that no thread holds at the moment.
-class MapperPool {
+// What a thread needs to read a piece of a log and parse it.
+struct Reader {
+  Reader(const EventColumns& columns, IdTables& tables) : mapper(columns, tables) {}
+
+  TextChunk chunk;
+  RowMapper mapper;
+};
+
+// Readers that no thread holds at the moment.
+class ReaderPool {
  public:
-  MapperPool(const EventColumns& columns, IdTables& tables) : columns_(columns), tables_(tables) {}
+  ReaderPool(const EventColumns& columns, IdTables& tables) : columns_(columns), tables_(tables) {}
 
-  std::unique_ptr<RowMapper> take() {
+  std::unique_ptr<Reader> take() {
     const std::lock_guard lock(mutex_);
-    if (idle_.empty()) return std::make_unique<RowMapper>(columns_, tables_);
-    auto mapper = std::move(idle_.back());
+    if (idle_.empty()) return std::make_unique<Reader>(columns_, tables_);
+    auto reader = std::move(idle_.back());
     idle_.pop_back();
-    return mapper;
+    return reader;
   }
-  void give_back(std::unique_ptr<RowMapper> mapper) {
+  void give_back(std::unique_ptr<Reader> reader) {
     const std::lock_guard lock(mutex_);
-    idle_.push_back(std::move(mapper));
+    idle_.push_back(std::move(reader));
   }
 
  private:
   const EventColumns& columns_;
   IdTables& tables_;
   std::mutex mutex_;
-  std::vector<std::unique_ptr<RowMapper>> idle_;
+  std::vector<std::unique_ptr<Reader>> idle_;
 };
 
 class Ingestor {
@@ -184,11 +193,12 @@ class Ingestor {
     return columns;
   }
 
-  // While one batch of chunks is parsed by all threads, the next one is read and decompressed.
+  // Threads take turns to read a chunk, which each of them then parses while it is in its cache.
   void read_text(const InputMember& member, ByteStream& stream) {
     const CsvDialect& dialect = table_.dialect;
     TextChunks chunks(stream, member.location, dialect.quotes);
     std::vector<std::string> names = table_.columns;
+    int64_t lines = 0;
     if (names.empty()) {
       const std::string header = chunks.header();
       if (trim(header).empty()) {
@@ -196,36 +206,38 @@ class Ingestor {
       }
       std::string_view rest = header;
       names = take_header(rest, table_);
+      lines = 1;
     }
     const EventColumns columns = resolve(names, member.location);
-    MapperPool mappers(columns, out_.tables);
-    const auto batch_size = static_cast<size_t>(2 * num_threads());
-    const auto read_batch = [&] {
-      std::vector<TextChunk> batch;
-      TextChunk chunk;
-      while (batch.size() < batch_size && chunks.next(chunk)) batch.push_back(std::move(chunk));
-      return batch;
-    };
-    std::vector<TextChunk> batch = read_batch();
-    while (!batch.empty()) {
-      auto following = std::async(std::launch::async, read_batch);
-      std::vector<ParsedRows> parsed(batch.size());
-      parallel_tasks(static_cast<int64_t>(batch.size()), [&](int64_t i) {
-        auto mapper = mappers.take();
-        parse_chunk(batch[static_cast<size_t>(i)], *mapper, parsed[static_cast<size_t>(i)]);
-        mappers.give_back(std::move(mapper));
+    ReaderPool readers(columns, out_.tables);
+    std::mutex reading;
+    const auto batch_size = static_cast<size_t>(kChunksOfThread * num_threads());
+    std::vector<ParsedRows> parsed(batch_size);
+    for (size_t taken = batch_size; taken == batch_size;) {
+      taken = 0;
+      parallel_tasks(static_cast<int64_t>(batch_size), [&](int64_t) {
+        auto reader = readers.take();
+        ParsedRows* rows = nullptr;
+        {
+          const std::lock_guard lock(reading);
+          if (!chunks.next(reader->chunk)) return;
+          rows = &parsed[taken++];
+        }
+        parse_chunk(*reader, *rows);
+        readers.give_back(std::move(reader));
       });
-      for (ParsedRows& rows : parsed) take(std::move(rows), member);
-      batch = following.get();
+      take(std::span(parsed).first(taken), lines, member);
     }
     out_.sources.push_back({member.name, chunks.bytes(), chunks.hash()});
   }
 
-  void parse_chunk(const TextChunk& chunk, RowMapper& mapper, ParsedRows& out) const {
-    RowSplitter rows(chunk.text, table_.dialect);
-    out.events.reserve(chunk.text.size() / 64);
+  void parse_chunk(Reader& reader, ParsedRows& out) const {
+    RowMapper& mapper = reader.mapper;
+    RowSplitter rows(reader.chunk.text(), table_.dialect);
+    out.clear();
+    out.events.reserve(reader.chunk.size / 64);
     while (rows.next()) {
-      const int64_t line = chunk.first_line + rows.lines_before();
+      const int64_t line = rows.lines_before() + 1;
       if (rows.malformed() != nullptr) {
         mapper.add_bad(rows.malformed(), line, out);
       } else if (options_.kind == InputKind::processed_seqs) {
@@ -235,6 +247,7 @@ class Ingestor {
       }
     }
     mapper.finish(out);
+    out.lines = rows.lines_before();
   }
 
   void read_parquet(const InputMember& member, ByteStream& stream) {
@@ -246,34 +259,42 @@ class Ingestor {
     wanted.insert(wanted.end(), columns.actions.begin(), columns.actions.end());
     wanted.insert(wanted.end(), columns.context.begin(), columns.context.end());
     parquet.select(wanted);
-    int64_t row = 0;
+    int64_t rows = 0;
+    ParsedRows parsed;
     while (parquet.next_batch()) {
-      ParsedRows parsed;
-      while (parquet.next()) mapper.add(parquet.fields(), ++row, parsed);
+      parsed.clear();
+      while (parquet.next()) mapper.add(parquet.fields(), ++parsed.lines, parsed);
       mapper.finish(parsed);
-      take(std::move(parsed), member);
+      take({&parsed, 1}, rows, member);
     }
     out_.sources.push_back({member.name, parquet.bytes(), parquet.hash()});
   }
 
-  void take(ParsedRows rows, const InputMember& member) {
-    if (rows.bad_count > 0 && options_.on_bad_row == BadRows::error) {
-      throw_error<DataError>(
-          "{}:{}: {}\n  correct the row, or leave such rows out with --on-bad-row skip",
-          member.location, rows.bad[0].line, rows.bad[0].reason);
+  // lines: of the member that precede the pieces; advanced past them.
+  void take(std::span<ParsedRows> pieces, int64_t& lines, const InputMember& member) {
+    std::vector<std::span<const Event>> events;
+    for (ParsedRows& rows : pieces) {
+      if (rows.bad_count > 0 && options_.on_bad_row == BadRows::error) {
+        throw_error<DataError>(
+            "{}:{}: {}\n  correct the row, or leave such rows out with --on-bad-row skip",
+            member.location, lines + rows.bad[0].line, rows.bad[0].reason);
+      }
+      out_.bad_rows += rows.bad_count;
+      for (const BadRow& bad : rows.bad) {
+        if (out_.bad_examples.size() == kBadExamples) break;
+        out_.bad_examples.push_back(
+            fmt::format("{}:{}: {}", member.location, lines + bad.line, bad.reason));
+      }
+      for (ContextRow& row : rows.context) {
+        const auto [entry, added] = out_.row_context.try_emplace(row.user, row.values);
+        if (!added && entry->second != row.values) ++out_.context_conflicts;
+      }
+      out_.rows += static_cast<int64_t>(rows.events.size()) + rows.bad_count;
+      events.emplace_back(rows.events);
+      lines += rows.lines;
     }
-    out_.bad_rows += rows.bad_count;
-    for (const BadRow& bad : rows.bad) {
-      if (out_.bad_examples.size() == kBadExamples) break;
-      out_.bad_examples.push_back(fmt::format("{}:{}: {}", member.location, bad.line, bad.reason));
-    }
-    for (ContextRow& row : rows.context) {
-      const auto [entry, added] = out_.row_context.try_emplace(row.user, row.values);
-      if (!added && entry->second != row.values) ++out_.context_conflicts;
-    }
-    out_.rows += static_cast<int64_t>(rows.events.size()) + rows.bad_count;
     const int file = format_.joins_logs ? static_cast<int>(out_.logs.size()) - 1 : 0;
-    out_.events.append(std::move(rows.events), file);
+    out_.events.append(events, file);
     progress_.update(out_.rows);
   }
 

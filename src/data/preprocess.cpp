@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "base/hash.h"
+#include "base/parallel.h"
 #include "data/action_labels.h"
 #include "data/arrow_files.h"
 #include "data/history_pass.h"
@@ -155,8 +155,7 @@ class Preprocessor {
     }
     while (!vocabulary_files_.insert(file).second) file += "_";
     file += ".arrow";
-    write_vocabulary(output_.path() / file, size, id, title);
-    return {file, size, hash_file(output_.path() / file)};
+    return {file, size, write_vocabulary(output_.path() / file, size, id, title)};
   }
 
   void write_vocabularies() {
@@ -219,20 +218,24 @@ class Preprocessor {
     manifest_.shards.resize(shards_.size());
     std::vector<std::string> names;
     for (const ContextFeature& feature : manifest_.summary.context) names.push_back(feature.name);
-    pass_->run_bounded(static_cast<int64_t>(shards_.size()), [&](int64_t s) {
+    std::vector<SequenceColumns> columns_of(static_cast<size_t>(num_threads()));
+    pass_->run_bounded(static_cast<int64_t>(shards_.size()), [&](int64_t s, int64_t worker) {
       const UserRange& shard = shards_[static_cast<size_t>(s)];
-      SequenceColumns columns;
+      SequenceColumns& columns = columns_of[static_cast<size_t>(worker)];
       columns.context.resize(names.size());
+      columns.clear();
+      columns.items.reserve(static_cast<size_t>(shard.events));
+      if (labels_.kind != ActionKind::none) columns.actions.reserve(columns.items.capacity());
+      if (in_.has_time) columns.timestamps.reserve(columns.items.capacity());
       HistoryCounts counts;
       int64_t index = shard.first_index;
       pass_->visit(shard, counts, [&](int64_t, const std::vector<Event>& history) {
         append(index++, history, columns);
       });
       const std::string file = fmt::format("sequences/part-{:05}.arrow", s);
-      write_sequences(output_.path() / file, columns, names);
+      std::string hash = write_sequences(output_.path() / file, columns, names);
       manifest_.shards[static_cast<size_t>(s)] = {file, static_cast<int64_t>(columns.users.size()),
-                                                  columns.offsets.back(),
-                                                  hash_file(output_.path() / file)};
+                                                  columns.offsets.back(), std::move(hash)};
       const std::lock_guard lock(mutex_);
       counts_ += counts;
     });

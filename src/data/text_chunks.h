@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "base/hash.h"
 #include "data/csv.h"
@@ -11,8 +12,10 @@
 namespace seqfuse::data {
 
 struct TextChunk {
-  std::string text;        // whole rows; the last may lack its newline
-  int64_t first_line = 1;  // of the file, from 1
+  std::string_view text() const { return {buffer.data(), size}; }
+
+  std::string buffer;  // never shrinks: chunks are used again
+  size_t size = 0;     // of it: whole rows; the last may lack its newline
 };
 
 class TextChunks {
@@ -29,14 +32,15 @@ class TextChunks {
   std::string hash() const { return hasher_.text(); }  // of them
 
  private:
-  bool fill();  // appends to pending_; false at the end of the stream
+  // Appends to the chunk; false at the end of the stream.
+  bool fill(TextChunk& chunk);
 
   ByteStream& stream_;
   std::string name_;
   bool quotes_;
-  std::string pending_;
+  std::string rest_;  // read, but of the next chunk
   bool started_ = false;
-  int64_t line_ = 1, bytes_ = 0;
+  int64_t bytes_ = 0;
   Hasher hasher_;
 };
 

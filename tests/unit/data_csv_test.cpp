@@ -100,6 +100,17 @@ TEST(Csv, CanonicalIntegersAreExactlyInt64) {
                            "", "-", "-0", "007", "+1", "1.0", "1 ", "x"}) {
     EXPECT_FALSE(parse_canonical_int64(text)) << text;
   }
+  // Eight digits are read at once: any other byte in any place is found.
+  EXPECT_EQ(parse_canonical_int64("12345678"), 12345678);
+  EXPECT_EQ(parse_canonical_int64("-1649369323941"), -1649369323941);
+  for (size_t place = 0; place < 8; ++place) {
+    for (int byte = 0; byte < 256; ++byte) {
+      if (byte >= '0' && byte <= '9') continue;
+      std::string text = "900000009";
+      text[place] = static_cast<char>(byte);
+      EXPECT_FALSE(parse_canonical_int64(text)) << "byte " << byte << " at " << place;
+    }
+  }
 }
 
 TEST(Csv, Times) {

@@ -80,18 +80,19 @@ TEST(EventStore, SpilledRunsEqualOneRun) {
   const TemporaryDirectory directory;
   IdTable users;
   IdTable::Cache cache;
-  EventStore spilled(directory.path(), 0, users);  // the smallest buffer: 65,536 events
+  EventStore spilled(directory.path(), 0, users);  // the smallest buffer: a MiB
   EventStore whole(directory.path(), int64_t{1} << 30, users);
   Random random(7);
   int64_t order = 0;
   for (int chunk = 0; chunk < 50; ++chunk) {
-    std::vector<Event> events;
+    std::vector<std::vector<Event>> pieces(3);
     for (int i = 0; i < 6000; ++i) {
       const auto user = static_cast<int64_t>(random.below(random.below(400) + 1)) - 100;
-      events.push_back({order++, users.code(user, cache), 0, chunk});
+      pieces[static_cast<size_t>(i) / 2000].push_back({order++, users.code(user, cache), 0, chunk});
     }
-    spilled.append(events, chunk % 2);
-    whole.append(std::move(events), chunk % 2);
+    const std::vector<std::span<const Event>> views(pieces.begin(), pieces.end());
+    spilled.append(views, chunk % 2);
+    whole.append(views, chunk % 2);
   }
   spilled.finish();
   whole.finish();
@@ -99,7 +100,9 @@ TEST(EventStore, SpilledRunsEqualOneRun) {
   ASSERT_EQ(spilled.num_users(), whole.num_users());
   for (const auto [begin, end] : std::vector<std::pair<int64_t, int64_t>>{
            {0, whole.num_users()}, {0, 1}, {17, 90}, {whole.num_users() - 3, whole.num_users()}}) {
-    const auto a = spilled.load(begin, end), b = whole.load(begin, end);
+    std::vector<Event> a, b;
+    spilled.load(begin, end, a);
+    whole.load(begin, end, b);
     EXPECT_EQ(times(a), times(b));
     int64_t previous_user = INT64_MIN, previous_time = -1, count = 0;
     for (const Event& event : a) {
