@@ -20,6 +20,7 @@
 #include "cli/verbs.h"
 #include "config/load.h"
 #include "data/dataset.h"
+#include "data/generated_dataset.h"
 #include "data/split.h"
 #include "distributed/launch.h"
 #include "distributed/process_group.h"
@@ -117,7 +118,8 @@ void tell_what_has_no_effect(const config::Config& config, models::Task task, at
     log::warning("train",
                  "NetworkArgs.kernel_backend 'cutlass' needs a GPU: the CPU operators run");
   }
-  if (!config.embeddings.empty() || !config.dynamic_embeddings.empty()) {
+  if (!config.benchmark_dataset &&
+      (!config.embeddings.empty() || !config.dynamic_embeddings.empty())) {
     log::info("train", "sizes of embedding tables come from the dataset, not from EmbeddingArgs");
   }
   if (config.trainer.profile) log::warning("train", "TrainerArgs.profile has no effect yet");
@@ -214,13 +216,10 @@ int train(int argc, char** argv, const distributed::Launch& launch,
       training::choose_device(arguments.device, arguments.require_sm, launch.local_rank);
   set_threads(arguments.threads, launch);
 
-  const config::LoadedConfig loaded = load(arguments);
-  if (loaded.config.benchmark_dataset) {
-    throw_error<UsageError>(
-        "BenchmarkDatasetArgs: generated batches cannot be trained on yet; make a dataset of any "
-        "size with `seqfuse synthesize` and `preprocess`, and name it by DatasetArgs and --data");
-  }
-  const config::Config& config = loaded.config;
+  config::LoadedConfig loaded = load(arguments);
+  config::Config& config = loaded.config;
+  const bool generated = config.benchmark_dataset.has_value();
+  if (generated) config.dataset = data::dataset_args_of(*config.benchmark_dataset);
   const models::Task task =
       arguments.task == "ranking" ? models::Task::ranking : models::Task::retrieval;
   const fs::path path = run_path(arguments, config.trainer);
@@ -232,7 +231,10 @@ int train(int argc, char** argv, const distributed::Launch& launch,
   if (resuming && arguments.data.empty()) {
     data = training::RunDirectory::open(path).info().dataset_path;
   }
-  const auto dataset = open_dataset(data, config.dataset);
+  const auto dataset =
+      generated ? data::generate_dataset(*config.benchmark_dataset, config.trainer.train_batch_size,
+                                         static_cast<uint64_t>(config.trainer.seed))
+                : open_dataset(data, config.dataset);
   const data::Split split =
       data::make_split(*dataset, training::split_options(config.dataset, task));
   const models::ModelSpec spec = models::ModelSpec::make(task, config, dataset->manifest());
@@ -251,11 +253,13 @@ int train(int argc, char** argv, const distributed::Launch& launch,
   }
   trainer.share_start();
 
-  const training::RunInfo info = {.task = arguments.task,
-                                  .dataset_path = fs::absolute(data).lexically_normal().string(),
-                                  .dataset_hash = spec.dataset_hash,
-                                  .seed = static_cast<uint64_t>(config.trainer.seed),
-                                  .version = kVersion};
+  const training::RunInfo info = {
+      .task = arguments.task,
+      .dataset_path = generated ? dataset->directory().string()
+                                : fs::absolute(data).lexically_normal().string(),
+      .dataset_hash = spec.dataset_hash,
+      .seed = static_cast<uint64_t>(config.trainer.seed),
+      .version = kVersion};
   training::RunDirectory run =
       !first     ? training::RunDirectory::of_other_process(path, info)
       : resuming ? training::RunDirectory::open(path)

@@ -110,6 +110,21 @@ TEST_F(Train, EndsWithMetricsBesideBaselinesAndSaysWhereTheRunIs) {
             read_file(run("again") + "/operative_config.gin"));
 }
 
+TEST_F(Train, GeneratedUsersNeedNoDataset) {
+  const std::string small =
+      " --gin item/DynamicEmbeddingArgs.item_vocab_size_or_capacity=1000"
+      " --gin event/FeatureArgs.max_sequence_length=32 --gin NetworkArgs.hidden_size=16"
+      " --gin NetworkArgs.kv_channels=8 --gin NetworkArgs.num_layers=1"
+      " --gin BenchmarkDatasetArgs.num_generated_batches=4 --gin TrainerArgs.max_train_iters=3"
+      " --gin TrainerArgs.train_batch_size=8";
+  const Outcome result = run_seqfuse(
+      fmt::format("train ranking --gin-config-file {}/configs/benchmark_ranking.gin{} --output {}",
+                  SEQFUSE_SOURCE_DIR, small, run()));
+  ASSERT_EQ(result.code, 0) << result.text();
+  EXPECT_THAT(result.text(), HasSubstr("AUC bit_7"));
+  EXPECT_TRUE(fs::exists(run() + "/checkpoints/step_3/state.json"));
+}
+
 TEST_F(Train, QuietPrintsTheTableAlone) {
   const Outcome result = run_seqfuse(common() + " --quiet --output " + run());
   ASSERT_EQ(result.code, 0) << result.text();
