@@ -82,6 +82,23 @@ void report_build(Report& report) {
   }
 }
 
+void report_processes(Report& report) {
+  const auto there = [](std::string_view directory) {
+    return !directory.empty() && !directory.ends_with("NOTFOUND");
+  };
+  std::vector<std::string> backends;
+  if (there(kGloo)) backends.emplace_back("gloo");
+  if (there(kGloo) && there(kNccl)) backends.emplace_back("nccl");
+  report.add(
+      "build", "processes", backends,
+      backends.empty() ? "one" : fmt::format("several, by {}", fmt::join(backends, " and ")));
+  if (backends.empty()) {
+    report.advice.emplace_back(
+        "training on several processes needs Gloo's headers: `apt-get install libgloo-dev`, then "
+        "`make build`");
+  }
+}
+
 void report_cpu(Report& report) {
   const Cpu cpu = this_cpu();
   std::vector<std::string> vector_features;
@@ -168,6 +185,7 @@ int cmd_doctor(int argc, char** argv) {
 
   Report report;
   report_build(report);
+  report_processes(report);
   report_cpu(report);
   report_memory_and_disk(report);
   report_gpus(report, required_sm);

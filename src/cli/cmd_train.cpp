@@ -302,9 +302,9 @@ int cmd_train(int argc, char** argv) {
     return train(argc, argv, launch, group);
   } catch (const std::exception& error) {
     // The others are told why. Nothing is unwound: an exchange may be under way.
-    if (group) group->fail(error.what());
     fmt::print(stderr, "seqfuse: rank {}: {}\n", launch.rank, error.what());
     std::fflush(nullptr);
+    if (group) group->fail(error.what());
     _exit(dynamic_cast<const UsageError*>(&error) != nullptr ? 2 : 1);
   }
 }

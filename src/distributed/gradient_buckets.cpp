@@ -3,6 +3,7 @@
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -90,24 +91,26 @@ void GradientBuckets::send(Bucket& bucket) {
   bucket.finish = group_.all_reduce(bucket.flat, kWhat);
 }
 
-void GradientBuckets::finish() {
+void GradientBuckets::finish(std::span<double> numbers) {
   if (!group_.several()) return;
   collecting_ = false;
   sent_early_ = static_cast<int64_t>(next_);
   for (; next_ < buckets_.size(); ++next_) send(buckets_[next_]);
-  std::vector<double> holders(parameters_.size());
-  for (size_t i = 0; i < parameters_.size(); ++i)
-    holders[i] = parameters_[i].grad().defined() ? 1 : 0;
-  group_.sum(holders, "exchange of which gradients there are");
+  for (Bucket& bucket : buckets_) std::exchange(bucket.finish, {})();
+  // How many processes have each gradient, and the numbers after them.
+  std::vector<double> sums(parameters_.size());
+  for (size_t i = 0; i < parameters_.size(); ++i) sums[i] = parameters_[i].grad().defined() ? 1 : 0;
+  sums.insert(sums.end(), numbers.begin(), numbers.end());
+  group_.sum(sums, "exchange of losses and counts");
+  std::copy(sums.end() - std::ssize(numbers), sums.end(), numbers.begin());
   for (Bucket& bucket : buckets_) {
-    std::exchange(bucket.finish, {})();
     int64_t begin = 0;
     for (const size_t i : bucket.members) {
       at::Tensor& parameter = parameters_[i];
       const at::Tensor sum =
           bucket.flat.narrow(0, begin, parameter.numel()).view(parameter.sizes());
       begin += parameter.numel();
-      if (holders[i] > 0) parameter.mutable_grad() = sum;
+      if (sums[i] > 0) parameter.mutable_grad() = sum;
     }
     bucket.flat.reset();  // the gradients keep it
   }

@@ -4,6 +4,7 @@
 #include <torch/torch.h>
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "distributed/process_group.h"
@@ -30,7 +31,8 @@ class GradientBuckets {
   void start();
   // After it: every gradient is the sum over the processes. A parameter that has none in this
   // process counts as 0; one that has none in any process still has none.
-  void finish();
+  // numbers are summed as well, in the same exchange as these facts.
+  void finish(std::span<double> numbers = {});
 
   int64_t buckets() const { return static_cast<int64_t>(buckets_.size()); }
   // Of the last step: buckets that were sent before finish() was called.

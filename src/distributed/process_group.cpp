@@ -1,6 +1,9 @@
 #include "distributed/process_group.h"
 
+#include <c10/util/Logging.h>
+
 #include <algorithm>
+#include <cstdlib>
 #include <numeric>
 
 #include "base/error.h"
@@ -49,6 +52,9 @@ ProcessGroup::ProcessGroup(const Launch& launch, at::Device device, double rank_
     : rank_(launch.rank), size_(launch.size) {
   if (!several()) return;
   if (const std::string why = why_no_processes(); !why.empty()) throw UsageError(why);
+  // c10d would print a stack for each connection that a dead process leaves; the watchdog says who
+  // died.
+  if (std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr) FLAGS_caffe2_log_level = c10::GLOG_ERROR;
   const c10::intrusive_ptr<c10d::Store> store = open_store(launch, launch.rank == 0);
   try {
     state_ = std::make_unique<State>(launch, rank_timeout_seconds);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -100,6 +101,16 @@ void Watchdog::leave() {
 void Watchdog::fail(const std::string& error) {
   stop();
   store_->set(beat_keys_[launch_.rank], bytes_of(json{{"failed", first_line(error)}}.dump()));
+  // A store that this process holds must last until the others have read it.
+  if (launch_.store_is_served || launch_.rank != 0) return;
+  const auto others_live = [this] {
+    return std::any_of(peers_.begin() + 1, peers_.end(),
+                       [](const Peer& peer) { return !peer.process.has_ended(); });
+  };
+  for (auto waited = Seconds(0); waited < 3 * kBeatInterval && others_live();
+       waited += kCheckInterval) {
+    std::this_thread::sleep_for(kCheckInterval);
+  }
 }
 
 void Watchdog::run() {
@@ -167,7 +178,7 @@ void Watchdog::judge(size_t rank, const std::string& text) {
   peer.heard = Clock::now();
   const json beat = json::parse(text);
   if (beat.contains("failed")) {
-    end(rank, fmt::format("rank {} failed: {}", rank, beat["failed"].get<std::string>()));
+    end(fmt::format("rank {} failed: {}", rank, beat["failed"].get<std::string>()));
   }
   if (beat.contains("left")) {
     peer.left = true;
@@ -203,17 +214,19 @@ void Watchdog::check_peers() {
         // The store went with it.
       }
       if (peer.left) continue;
-      end(rank, fmt::format("rank {} (process {}) has died", rank, peer.process.pid()));
+      end(fmt::format("rank {} (process {}) has died", rank, peer.process.pid()));
     }
     if (now - peer.heard > timeout_) {
-      end(rank, fmt::format("rank {} has not been heard of for {:.0f} s{}", rank, timeout_.count(),
-                            peer.what.empty() ? "" : "; it was last in " + peer.what));
+      end(fmt::format("rank {} has not been heard of for {:.0f} s{}", rank, timeout_.count(),
+                      peer.what.empty() ? "" : "; it was last in " + peer.what),
+          &peer.process);
     }
     const Seconds still = now - peer.progressed;
-    if (!peer.waits && waiting_since < now && still > Seconds(peer.allowed_seconds) &&
-        now - waiting_since > Seconds(peer.allowed_seconds)) {
-      end(rank, fmt::format("rank {} hangs: it has been in {} for {:.0f} s", rank, peer.what,
-                            still.count()));
+    const Seconds allowed(peer.allowed_seconds);
+    if (!peer.waits && waiting_since < now && still > allowed && now - waiting_since > allowed) {
+      end(fmt::format("rank {} hangs: it has been in {} for {:.0f} s", rank, peer.what,
+                      still.count()),
+          &peer.process);
     }
   }
 }
@@ -227,16 +240,16 @@ std::string Watchdog::here() const {
 
 void Watchdog::end_without_store(const std::string& how) {
   const bool served = launch_.store_is_served;
-  end(served ? launch_.rank : 0,
-      fmt::format("{} at {}:{} {}", served ? "torchrun's store" : "rank 0, which holds the store",
-                  launch_.address, launch_.port, how));
+  end(fmt::format("{} at {}:{} {}", served ? "torchrun's store" : "rank 0, which holds the store",
+                  launch_.address, launch_.port, how),
+      served || launch_.rank == 0 ? nullptr : &peers_[0].process);
 }
 
-void Watchdog::end(size_t rank, const std::string& what_happened) {
+void Watchdog::end(const std::string& what_happened, const PeerProcess* hanging) {
   log::warning("train", "{}; {}\n  the job ends; start it again with --resume", what_happened,
                here());
   std::fflush(nullptr);
-  if (static_cast<int>(rank) != launch_.rank && rank < peers_.size()) peers_[rank].process.kill();
+  if (hanging != nullptr) hanging->kill();
   _exit(1);
 }
 

@@ -79,7 +79,7 @@ class Watchdog {
   void check_peers();
   void judge(size_t rank, const std::string& beat);
   void stop();
-  [[noreturn]] void end(size_t rank, const std::string& what_happened);
+  [[noreturn]] void end(const std::string& what_happened, const PeerProcess* hanging = nullptr);
   [[noreturn]] void end_without_store(const std::string& how);
   std::string here() const;  // "rank 0 waited in all-reduce of gradients, step 120"
 

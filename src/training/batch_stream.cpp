@@ -1,5 +1,6 @@
 #include "training/batch_stream.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/error.h"
@@ -32,6 +33,16 @@ BatchStream::BatchStream(const data::Dataset& dataset, const std::vector<data::S
                    "process(es), and drop_last leaves none: make the batch smaller or set "
                    "drop_last = False",
                    dataset.directory().string(), windows, trainer.train_batch_size, processes);
+}
+
+int64_t BatchStream::position_after(int64_t batches, int64_t users_per_batch) const {
+  data::LoaderOptions other = options_;
+  other.batch_size = users_per_batch;
+  const int64_t per_epoch =
+      std::max<int64_t>(data::BatchLoader::batches_per_epoch(std::ssize(samples_), other), 1);
+  const int64_t users = batches % per_epoch * users_per_batch;
+  const int64_t done = (users + options_.batch_size - 1) / options_.batch_size;
+  return batches / per_epoch * batches_per_epoch_ + std::min(done, batches_per_epoch_);
 }
 
 void BatchStream::seek(int64_t index) {

@@ -23,6 +23,10 @@ class BatchStream {
   int64_t batches_per_epoch() const { return batches_per_epoch_; }
   int64_t users_per_batch() const { return options_.batch_size; }  // of all processes
 
+  // Where a run that had so many batches of so many users is in batches of this stream: in the same
+  // epoch, and no user of it again.
+  int64_t position_after(int64_t batches, int64_t users_per_batch) const;
+
   // The next batch is this one of all, from 0; its epoch is index / batches_per_epoch.
   void seek(int64_t index);
   int64_t position() const { return position_; }

@@ -3,6 +3,10 @@
 #include <cstdlib>
 #include <optional>
 
+#ifdef SEQFUSE_HAS_CUDA
+#include <c10/cuda/CUDAFunctions.h>
+#endif
+
 #include "base/error.h"
 #include "base/gpu.h"
 #include "base/log.h"
@@ -44,6 +48,9 @@ at::Device choose_device(const std::string& device, const std::string& required_
 
 void set_arithmetic(at::Device device, const config::TrainerArgs& args) {
   if (!device.is_cuda()) return;
+#ifdef SEQFUSE_HAS_CUDA
+  c10::cuda::set_device(device.index());  // kernels run on the current one
+#endif
   auto& context = at::globalContext();
   context.setAllowTF32CuBLAS(args.allow_tf32);
   if (!args.deterministic) return;

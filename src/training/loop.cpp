@@ -9,6 +9,7 @@
 #include <new>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -81,6 +82,7 @@ Trainer::Trainer(TaskModel& model, const data::Dataset& dataset, const data::Spl
       optimizer_(model.module(), config.optimizer),
       exchange_(group, model.module()),
       total_steps_(total_steps_of(config.trainer, stream_.batches_per_epoch())) {
+  state_.users_per_batch = stream_.users_per_batch();
   model_.module().train();
   const at::Device device = model_.device();
   if (device.is_cuda()) {
@@ -90,6 +92,7 @@ Trainer::Trainer(TaskModel& model, const data::Dataset& dataset, const data::Spl
 }
 
 void Trainer::resume(const Checkpoint& checkpoint) {
+  check_same_model(checkpoint.state, model_.spec());
   load_weights(model_.module(), checkpoint);
   set_state(checkpoint.state, checkpoint.optimizer);
   saved_step_ = state_.step;
@@ -100,6 +103,12 @@ void Trainer::set_state(const nlohmann::json& state, const TensorMap& optimizer)
   optimizer_.load_state(optimizer, state_.optimizer_steps);
   loss_positions_read_ = state_.loss_positions;
   if (device_) device_->load(state_);
+  if (const int64_t before = std::exchange(state_.users_per_batch, stream_.users_per_batch());
+      before != state_.users_per_batch) {
+    state_.batch = stream_.position_after(state_.batch, before);
+    log::info("train", "batches had {} users and now have {}: losses will differ", before,
+              state_.users_per_batch);
+  }
   stream_.seek(state_.batch);
 }
 

@@ -27,12 +27,11 @@ void StepExchange::start() {
 
 StepExchange::Totals StepExchange::finish(const Totals& mine) {
   if (!buckets_) return mine;
-  buckets_->finish();
-  for (const at::Tensor& table : large_tables_) distributed::sum_table_gradient(group_, table);
   std::array<double, 5> sums = {mine.loss_sum, static_cast<double>(mine.positions),
                                 static_cast<double>(mine.tokens), mine.signal == SIGINT ? 1.0 : 0.0,
                                 mine.signal == SIGTERM ? 1.0 : 0.0};
-  group_.sum(sums, "exchange of losses and counts");
+  buckets_->finish(sums);
+  for (const at::Tensor& table : large_tables_) distributed::sum_table_gradient(group_, table);
   return {.loss_sum = sums[0],
           .positions = static_cast<int64_t>(sums[1]),
           .tokens = static_cast<int64_t>(sums[2]),

@@ -15,6 +15,7 @@ template <class State, class V>
 void visit(State& state, V&& v) {
   v("step", state.step);
   v("batch", state.batch);
+  v("users_per_batch", state.users_per_batch);
   v("optimizer_steps", state.optimizer_steps);
   v("seconds", state.seconds);
   v("loss_sum", state.loss_sum);

@@ -13,6 +13,7 @@ namespace seqfuse::training {
 struct TrainingState {
   int64_t step = 0;             // steps done
   int64_t batch = 0;            // batches consumed, over all epochs
+  int64_t users_per_batch = 0;  // of all processes
   int64_t optimizer_steps = 0;  // steps that updated weights
   double seconds = 0;           // of training, evaluations left out
 

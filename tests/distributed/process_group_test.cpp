@@ -97,7 +97,9 @@ TEST(GradientBuckets, GradientsAreSumsOverTheProcessesAndSentDuringBackward) {
       loss_of(parameters,
               first ? std::vector<float>{7, 0, 1, 2, 3} : std::vector<float>{0, 0, 10, 20, 30})
           .backward();
-      buckets.finish();
+      std::vector<double> numbers = {1, 10.0 * group.rank()};
+      buckets.finish(numbers);
+      good = good && numbers == std::vector<double>{2, 10};
       const std::vector<float> expected = {7, 0, 13, 24, 35};
       for (size_t i = 0; i < parameters.size(); ++i) {
         const at::Tensor gradient = parameters[i].grad();
