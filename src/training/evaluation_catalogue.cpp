@@ -85,19 +85,26 @@ std::vector<int64_t> CatalogueRanks::count_tile(
   for (int64_t b = 0; b < std::ssize(targets); ++b) {
     T* row_scores = scores.mutable_data_ptr<T>() + b * items;
     const T* query = queries.const_data_ptr<T>() + b * width;
+    int64_t left_out = 0;
     const auto leave_out = [&](int64_t item) {
       const int64_t column = item - tile_begin;
-      if (column >= 0 && column < items) row_scores[column] = -std::numeric_limits<T>::infinity();
+      if (column < 0 || column >= items) return;
+      row_scores[column] = -std::numeric_limits<T>::infinity();
+      ++left_out;
     };
     const std::vector<int64_t>& seen = excluded[b];
     for (auto it = std::lower_bound(seen.begin(), seen.end(), tile_begin);
          it != seen.end() && *it < tile_begin + items; ++it) {
-      leave_out(*it);
+      if (*it != targets[b]) leave_out(*it);
     }
     leave_out(targets[b]);
 
     // The product's error is below width * epsilon / 2 * |query| * |row|; twice that, to be safe.
     const double target_score = dot(query, rows + targets[b] * width, width);
+    if (std::isnan(target_score)) {
+      counts[b] = items - left_out;
+      continue;
+    }
     const double query_norm = std::sqrt(dot(query, query, width));
     const double margin =
         static_cast<double>(width) * std::numeric_limits<T>::epsilon() * query_norm * largest_norm_;
