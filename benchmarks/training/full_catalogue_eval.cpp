@@ -58,8 +58,7 @@ int main(int argc, char** argv) {
       std::sort(history.begin(), history.end());
       history.erase(std::unique(history.begin(), history.end()), history.end());
     }
-    rank_sum +=
-        catalogue.ranks(queries.slice(0, begin, end), targets, seen).sum().item<double>();
+    rank_sum += catalogue.ranks(queries.slice(0, begin, end), targets, seen).sum().item<double>();
   }
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

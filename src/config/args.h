@@ -49,7 +49,8 @@ struct TrainerArgs {
 
   template <class V>
   void visit(V& v) {
-    v.required(train_batch_size, "train_batch_size", "users (sequences) in a training batch of one process");
+    v.required(train_batch_size, "train_batch_size",
+               "users (sequences) in a training batch of one process");
     v.required(eval_batch_size, "eval_batch_size", "users in an evaluation batch of one process");
     v(eval_interval, "eval_interval", "steps between evaluations; 0: only at the end");
     v(log_interval, "log_interval", "steps between lines of metrics.jsonl");

@@ -17,7 +17,8 @@ namespace seqfuse::data {
 std::shared_ptr<const Dataset> generate_dataset(const config::BenchmarkDatasetArgs& args,
                                                 int64_t batch_size, uint64_t seed);
 
-// What of DatasetArgs such a dataset is read with: nine users of ten train, the others are for evaluations.
+// What of DatasetArgs such a dataset is read with: nine users of ten train, the others are for
+// evaluations.
 config::DatasetArgs dataset_args_of(const config::BenchmarkDatasetArgs& args);
 
 }  // namespace seqfuse::data
