@@ -295,6 +295,18 @@ void wait_for_first_steps(const std::string& run) {
   FAIL() << "no step was logged";
 }
 
+// A whole one: others have "tmp" in their names. Checkpoints come and go, so any will do.
+void wait_for_a_checkpoint(const std::string& run) {
+  for (int wait = 0; wait < 1200; ++wait) {
+    std::error_code error;
+    for (const auto& entry : fs::directory_iterator(run + "/checkpoints", error)) {
+      if (entry.path().filename().string().find("tmp") == std::string::npos) return;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  FAIL() << "no checkpoint was written";
+}
+
 TEST_F(Distributed, AProcessThatDiesOrStopsEndsTheJobAndItIsResumed) {
   for (const int signal : {SIGKILL, SIGSTOP}) {
     const std::string path = run(signal == SIGKILL ? "killed" : "stopped");
@@ -302,6 +314,7 @@ TEST_F(Distributed, AProcessThatDiesOrStopsEndsTheJobAndItIsResumed) {
                                    " --gin TrainerArgs.max_train_iters=1000000 --gin "
                                    "TrainerArgs.ckpt_save_interval=5"));
     wait_for_first_steps(path);
+    wait_for_a_checkpoint(path);
     const pid_t pid = pid_of_rank(path, 1);
     ASSERT_GT(pid, 0);
     const auto start = Clock::now();
