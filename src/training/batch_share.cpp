@@ -9,11 +9,8 @@ namespace {
 
 // Tokens of a window; at most one that is withheld is counted too.
 int64_t tokens_of(const models::ModelSpec& spec, const data::Sample& sample) {
-  const int64_t events = sample.end - sample.begin;
-  if (spec.network.architecture == "hstu_research") return events;
-  const int64_t history = events - sample.num_candidates;
-  return static_cast<int64_t>(spec.context.size()) + history * (spec.num_actions > 0 ? 2 : 1) +
-         sample.num_candidates;
+  const int64_t candidates = sample.num_candidates;
+  return models::num_tokens(spec, 1, sample.end - sample.begin - candidates, candidates);
 }
 
 }  // namespace

@@ -2,9 +2,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
 #include <signal.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -24,6 +22,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "tests/cli/seqfuse_process.h"
+#include "tests/free_port.h"
 #include "tests/temporary_directory.h"
 
 namespace seqfuse {
@@ -60,18 +59,6 @@ TrainerArgs.eval_interval = 6
 TrainerArgs.log_interval = 1
 TrainerArgs.rank_timeout_seconds = 4
 )";
-
-int free_port() {
-  const int listener = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof address;
-  bind(listener, reinterpret_cast<sockaddr*>(&address), length);
-  getsockname(listener, reinterpret_cast<sockaddr*>(&address), &length);
-  close(listener);
-  return ntohs(address.sin_port);
-}
 
 std::vector<std::string> words_of(const std::string& text) {
   std::istringstream in(text);

@@ -117,31 +117,12 @@ TEST_F(SampledSoftmaxCuda, NotANumberIsNotHidden) {
 }
 
 TEST_F(SampledSoftmaxCuda, StridedInputsGiveTheSameBits) {
-  const Inputs in = make_inputs({13, 7, 30, 50}, at::kFloat).cuda();
-  const auto loss = [&](const Tensor& hidden, const Tensor& table, const Tensor& negatives) {
-    return ops::sampled_softmax_loss(hidden, table, in.targets, negatives, kTemperature);
-  };
-  const Tensor expected = loss(in.hidden, in.table, in.negatives);
-  EXPECT_TRUE(at::equal(loss(transposed(in.hidden), in.table, in.negatives), expected));
-  EXPECT_TRUE(at::equal(loss(with_row_gaps(in.hidden), in.table, in.negatives), expected));
-  EXPECT_TRUE(at::equal(loss(in.hidden, transposed(in.table), in.negatives), expected));
-  EXPECT_TRUE(at::equal(loss(in.hidden, in.table, transposed(in.negatives)), expected));
+  expect_strides_do_not_matter(make_inputs({13, 7, 30, 50}, at::kFloat).cuda());
 }
 
 TEST_F(SampledSoftmaxCuda, OneGradientAloneIsTheSame) {
   const Deterministic deterministic;
-  const Inputs in = make_inputs({9, 5, 12, 7}, at::kFloat).cuda();
-  const LossResult both = run_ours(in);
-  const auto loss = [&](const Tensor& hidden, const Tensor& table) {
-    return ops::sampled_softmax_loss(hidden, table, in.targets, in.negatives, kTemperature);
-  };
-  const Tensor hidden = in.hidden.clone().requires_grad_();
-  loss(hidden, in.table).backward(in.dlosses);
-  EXPECT_TRUE(at::equal(hidden.grad(), both.dhidden));
-  const Tensor table = in.table.clone().requires_grad_();
-  loss(in.hidden, table).backward(in.dlosses);
-  EXPECT_TRUE(at::equal(table.grad(), both.dtable));
-  EXPECT_TRUE(at::equal(loss(in.hidden, in.table), both.losses));
+  expect_one_gradient_alone_is_the_same(make_inputs({9, 5, 12, 7}, at::kFloat).cuda());
 }
 
 TEST_F(SampledSoftmaxCuda, WrongArgumentsAreExplained) {

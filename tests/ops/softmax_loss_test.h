@@ -68,6 +68,31 @@ inline LossResult run_ours(const Inputs& in, bool sparse = false) {
   });
 }
 
+inline void expect_strides_do_not_matter(const Inputs& in) {
+  const auto loss = [&](const Tensor& hidden, const Tensor& table, const Tensor& negatives) {
+    return ops::sampled_softmax_loss(hidden, table, in.targets, negatives, kTemperature);
+  };
+  const Tensor expected = loss(in.hidden, in.table, in.negatives);
+  EXPECT_TRUE(at::equal(loss(transposed(in.hidden), in.table, in.negatives), expected));
+  EXPECT_TRUE(at::equal(loss(with_row_gaps(in.hidden), in.table, in.negatives), expected));
+  EXPECT_TRUE(at::equal(loss(in.hidden, transposed(in.table), in.negatives), expected));
+  EXPECT_TRUE(at::equal(loss(in.hidden, in.table, transposed(in.negatives)), expected));
+}
+
+inline void expect_one_gradient_alone_is_the_same(const Inputs& in) {
+  const LossResult both = run_ours(in);
+  const auto loss = [&](const Tensor& hidden, const Tensor& table) {
+    return ops::sampled_softmax_loss(hidden, table, in.targets, in.negatives, kTemperature);
+  };
+  const Tensor hidden = in.hidden.clone().requires_grad_();
+  loss(hidden, in.table).backward(in.dlosses);
+  EXPECT_TRUE(at::equal(hidden.grad(), both.dhidden));
+  const Tensor table = in.table.clone().requires_grad_();
+  loss(in.hidden, table).backward(in.dlosses);
+  EXPECT_TRUE(at::equal(table.grad(), both.dtable));
+  EXPECT_TRUE(at::equal(loss(in.hidden, in.table), both.losses));
+}
+
 inline Tensor plain_loss(const Inputs& in, const Tensor& hidden, const Tensor& table) {
   const Tensor ids = at::cat({in.targets.unsqueeze(1), in.negatives.to(at::kLong)}, 1);
   const Tensor rows = at::embedding(table, ids);

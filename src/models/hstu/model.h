@@ -39,6 +39,10 @@ struct ModelSpec {
 // while weights, tables and losses stay float32.
 torch::ScalarType compute_dtype(const ModelSpec& spec, const torch::Tensor& weights);
 
+// Positions of the model's input for so many windows that hold so many events of history and
+// candidates in all.
+int64_t num_tokens(const ModelSpec& spec, int64_t windows, int64_t history, int64_t candidates);
+
 // Positions of the model's input in a training batch: what a rate in tokens/s counts.
 int64_t num_tokens(const ModelSpec& spec, const data::Batch& batch);
 

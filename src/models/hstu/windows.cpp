@@ -65,6 +65,12 @@ Windows make_windows(const data::Batch& batch, Reading reading, at::Device devic
   return windows;
 }
 
+int64_t num_tokens(const ModelSpec& spec, int64_t windows, int64_t history, int64_t candidates) {
+  if (spec.network.architecture == "hstu_research") return history;
+  const auto num_contexts = static_cast<int64_t>(spec.context.size());
+  return windows * num_contexts + history * (spec.num_actions > 0 ? 2 : 1) + candidates;
+}
+
 int64_t num_tokens(const ModelSpec& spec, const data::Batch& batch) {
   const Reading reading = spec.task == Task::ranking ? Reading::candidates : Reading::next_item;
   int64_t history = 0, candidates = 0;
@@ -73,9 +79,7 @@ int64_t num_tokens(const ModelSpec& spec, const data::Batch& batch) {
     history += batch.offsets[b + 1] - batch.offsets[b] - apart;
     if (reading == Reading::candidates) candidates += apart;
   }
-  if (spec.network.architecture == "hstu_research") return history;
-  const auto num_contexts = static_cast<int64_t>(spec.context.size());
-  return batch.batch_size() * num_contexts + history * (spec.num_actions > 0 ? 2 : 1) + candidates;
+  return num_tokens(spec, batch.batch_size(), history, candidates);
 }
 
 }  // namespace seqfuse::models
