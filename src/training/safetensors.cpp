@@ -41,6 +41,7 @@ class File {
     if (!file_) throw_errno(fmt::format("cannot open {}", path.string()));
   }
   void write(const void* data, size_t bytes) {
+    if (bytes == 0) return;  // data may be null then
     if (std::fwrite(data, 1, bytes, file_.get()) != bytes) {
       throw_errno(fmt::format("cannot write {}", path_.string()));
     }
@@ -50,6 +51,7 @@ class File {
       throw_errno(fmt::format("cannot write {}", path_.string()));
   }
   void read(void* data, size_t bytes) {
+    if (bytes == 0) return;
     if (std::fread(data, 1, bytes, file_.get()) != bytes) {
       throw_error<DataError>("{}: the file ends early, or cannot be read", path_.string());
     }

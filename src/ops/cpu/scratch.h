@@ -23,7 +23,7 @@ class Scratch {
   T* take(int64_t count) {
     const size_t bytes =
         (static_cast<size_t>(count) * sizeof(T) + kAlignment - 1) / kAlignment * kAlignment;
-    if (used_ + bytes > size_) {
+    if (blocks_.empty() || used_ + bytes > size_) {
       // Earlier pointers stay valid: the full block is kept until reset, which makes one of all.
       total_ += used_;
       size_ = bytes > 2 * size_ ? bytes : 2 * size_;
