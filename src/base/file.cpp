@@ -1,9 +1,11 @@
 #include "base/file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <system_error>
 #include <utility>
 
@@ -32,6 +34,15 @@ void sync(const fs::path& path) {
   const Descriptor file(path, O_RDONLY | O_CLOEXEC);
   if (fsync(file.get()) != 0 && errno != EINVAL) {
     throw_errno(fmt::format("cannot flush {}", path.string()));
+  }
+}
+
+void write_all(const Descriptor& out, std::string_view content, const fs::path& file) {
+  while (!content.empty()) {
+    const ssize_t n = write(out.get(), content.data(), content.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) throw_errno(fmt::format("cannot write {}", file.string()));
+    content.remove_prefix(static_cast<size_t>(n));
   }
 }
 
@@ -66,12 +77,7 @@ void write_file_atomically(const fs::path& file, std::string_view content) {
   const fs::path temporary = fmt::format("{}.tmp-{}", file.string(), getpid());
   try {
     const Descriptor out(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    while (!content.empty()) {
-      const ssize_t n = write(out.get(), content.data(), content.size());
-      if (n < 0 && errno == EINTR) continue;
-      if (n < 0) throw_errno(fmt::format("cannot write {}", temporary.string()));
-      content.remove_prefix(static_cast<size_t>(n));
-    }
+    write_all(out, content, temporary);
     if (fsync(out.get()) != 0) throw_errno(fmt::format("cannot flush {}", temporary.string()));
     rename_or_throw(temporary, file);
   } catch (...) {
@@ -79,6 +85,21 @@ void write_file_atomically(const fs::path& file, std::string_view content) {
     throw;
   }
   sync(parent_of(file));
+}
+
+void append_to_file(const fs::path& file, std::string_view content) {
+  const Descriptor out(file, O_WRONLY | O_APPEND | O_CLOEXEC);
+  struct stat before {};
+  if (fstat(out.get(), &before) != 0) throw_errno(fmt::format("cannot read {}", file.string()));
+  try {
+    write_all(out, content, file);
+  } catch (const IoError&) {
+    // What did fit would be half a line before the next one.
+    if (ftruncate(out.get(), before.st_size) != 0) {
+      throw_errno(fmt::format("{} now ends in half a line, and cannot be cut", file.string()));
+    }
+    throw;
+  }
 }
 
 PendingDirectory::PendingDirectory(fs::path target)
@@ -100,16 +121,21 @@ void PendingDirectory::commit() {
   for (const auto& entry : fs::recursive_directory_iterator(temporary_)) sync(entry.path());
   sync(temporary_);
   std::error_code error;
-  if (fs::exists(target_, error)) {
+  if (!fs::exists(target_, error)) {
+    rename_or_throw(temporary_, target_);
+    committed_ = true;
+  } else if (renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, target_.c_str(), RENAME_EXCHANGE) ==
+             0) {
+    // There was a whole target at every moment. What the temporary name holds now is the old one,
+    // which the destructor removes.
+  } else {
+    // A file system that cannot exchange.
     const fs::path aside = fmt::format("{}.old-{}", target_.string(), getpid());
     fs::remove_all(aside, error);
     rename_or_throw(target_, aside);
     rename_or_throw(temporary_, target_);
     committed_ = true;
     fs::remove_all(aside, error);
-  } else {
-    rename_or_throw(temporary_, target_);
-    committed_ = true;
   }
   sync(parent_of(target_));
 }

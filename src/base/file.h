@@ -15,6 +15,9 @@ std::string read_file(const std::filesystem::path& file);
 // intact.
 void write_file_atomically(const std::filesystem::path& file, std::string_view content);
 
+// Appends all of the content or, where that fails, nothing. The file must exist. Throws IoError.
+void append_to_file(const std::filesystem::path& file, std::string_view content);
+
 // A directory under construction. The final name appears only in commit().
 class PendingDirectory {
  public:
@@ -25,8 +28,8 @@ class PendingDirectory {
   PendingDirectory& operator=(const PendingDirectory&) = delete;
 
   const std::filesystem::path& path() const { return temporary_; }  // write here
-  // Flushes every file, then renames. An existing target is replaced (moved aside, renamed over,
-  // then removed). Throws IoError.
+  // Flushes every file, then renames. An existing target is replaced: the two change places, and
+  // the old one is removed. Throws IoError.
   void commit();
 
  private:

@@ -127,11 +127,16 @@ std::string write_vocabulary(const std::filesystem::path& file, int64_t size,
   return writer.close();
 }
 
-std::vector<std::shared_ptr<arrow::RecordBatch>> map_arrow_file(const std::filesystem::path& file) {
+std::vector<std::shared_ptr<arrow::RecordBatch>> map_arrow_file(
+    const std::filesystem::path& file, std::shared_ptr<arrow::Buffer>* bytes) {
   const std::string name = file.string();
   const auto mapped = arrow_value<DataError>(
       arrow::io::MemoryMappedFile::Open(name, arrow::io::FileMode::READ), name);
   const auto reader = arrow_value<DataError>(arrow::ipc::RecordBatchFileReader::Open(mapped), name);
+  if (bytes != nullptr) {
+    const int64_t size = arrow_value<DataError>(mapped->GetSize(), name);
+    *bytes = arrow_value<DataError>(mapped->ReadAt(0, size), name);
+  }
   std::vector<std::shared_ptr<arrow::RecordBatch>> batches;
   for (int b = 0; b < reader->num_record_batches(); ++b) {
     batches.push_back(arrow_value<DataError>(reader->ReadRecordBatch(b), name));

@@ -52,7 +52,9 @@ std::string write_vocabulary(const std::filesystem::path& file, int64_t size,
                              const std::function<std::string(int64_t)>& id,
                              const std::function<std::string(int64_t)>& title = nullptr);
 
-// All record batches, memory-mapped. Throws DataError naming the file.
-std::vector<std::shared_ptr<arrow::RecordBatch>> map_arrow_file(const std::filesystem::path& file);
+// All record batches, memory-mapped. bytes, if given: the mapping that they point into. Throws
+// DataError naming the file.
+std::vector<std::shared_ptr<arrow::RecordBatch>> map_arrow_file(
+    const std::filesystem::path& file, std::shared_ptr<arrow::Buffer>* bytes = nullptr);
 
 }  // namespace seqfuse::data

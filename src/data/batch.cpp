@@ -15,6 +15,7 @@
 namespace seqfuse::data {
 
 Batch make_batch(const Dataset& dataset, const Sample* samples, int64_t count, int64_t index) {
+  dataset.check_unchanged(samples, count);
   Batch batch;
   batch.index = index;
   batch.users.reserve(count);

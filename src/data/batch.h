@@ -28,7 +28,8 @@ struct Batch {
   int64_t num_events() const { return offsets.empty() ? 0 : offsets.back(); }
 };
 
-// Copies the windows out of the dataset. Windows may be empty. Throws Error if one does not fit.
+// Copies the windows out of the dataset. Windows may be empty. Throws Error if one does not fit,
+// DataError if the dataset's file has been damaged.
 Batch make_batch(const Dataset& dataset, const Sample* samples, int64_t count, int64_t index);
 
 struct LoaderOptions {

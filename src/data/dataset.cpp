@@ -11,8 +11,10 @@
 #include "base/parallel.h"
 #include "data/arrow_files.h"
 #include "data/csv.h"
+#include "data/file_blocks.h"
 #include "data/manifest.h"
 #include "data/parquet_dataset.h"
+#include "data/split.h"
 
 namespace seqfuse::data {
 namespace fs = std::filesystem;
@@ -26,19 +28,24 @@ bool id_less(std::string_view a, std::string_view b) {
   return a < b;
 }
 
-void check_hash(const fs::path& file, const std::string& expected) {
-  if (!fs::exists(file)) {
-    throw_error<DataError>(
-        "{} is missing, but the manifest names it\n  run `seqfuse preprocess` again",
-        file.string());
-  }
-  const std::string found = hash_file(file);
+void check_exists(const fs::path& file) {
+  if (fs::exists(file)) return;
+  throw_error<DataError>(
+      "{} is missing, but the manifest names it\n  run `seqfuse preprocess` again", file.string());
+}
+
+void check_hash(const fs::path& file, const std::string& found, const std::string& expected) {
   if (found != expected) {
     throw_error<DataError>(
         "{} is corrupt: its hash is {}, the manifest says {}\n"
         "  copy it again, or run `seqfuse preprocess` again",
         file.string(), found, expected);
   }
+}
+
+void check_hash(const fs::path& file, const std::string& expected) {
+  check_exists(file);
+  check_hash(file, hash_file(file), expected);
 }
 
 template <class ArrowArray>
@@ -109,6 +116,34 @@ struct Shard {
   std::shared_ptr<arrow::RecordBatch> batch;  // keeps the file mapped
   std::shared_ptr<arrow::ListArray> items, actions, timestamps;
   std::vector<const int64_t*> context;
+
+  std::unique_ptr<FileBlocks> blocks;    // of the file
+  std::shared_ptr<arrow::Buffer> bytes;  // the whole of it, mapped
+};
+
+// Blocks of files that are to be checked, each once.
+class BlocksToCheck {
+ public:
+  template <class T>
+  void add(const Shard& shard, const T* values, int64_t count) {
+    const int64_t begin = reinterpret_cast<const uint8_t*>(values) - shard.bytes->data();
+    const int64_t end = begin + count * static_cast<int64_t>(sizeof(T));
+    // A window that does not fit its user is make_batch()'s to refuse.
+    if (count <= 0 || begin < 0 || end > shard.bytes->size()) return;
+    for (int64_t b = begin / FileBlocks::kBlock; b * FileBlocks::kBlock < end; ++b) {
+      blocks_.emplace_back(shard.blocks.get(), b);
+    }
+  }
+
+  void check() {
+    std::sort(blocks_.begin(), blocks_.end());
+    blocks_.erase(std::unique(blocks_.begin(), blocks_.end()), blocks_.end());
+    for (const auto& [file, block] : blocks_) file->check(block);
+    blocks_.clear();
+  }
+
+ private:
+  std::vector<std::pair<const FileBlocks*, int64_t>> blocks_;
 };
 
 std::span<const int64_t> list_values(const std::shared_ptr<arrow::ListArray>& lists, int64_t row) {
@@ -157,6 +192,36 @@ class ArrowDataset final : public Dataset {
     return shard.context[static_cast<size_t>(feature)][row - shard.first_row];
   }
 
+  void check_unchanged(const Sample* samples, int64_t count) const override {
+    constexpr int64_t kSamplesAtOnce = 4096;  // bounds the memory
+    for (; count > kSamplesAtOnce; samples += kSamplesAtOnce, count -= kSamplesAtOnce) {
+      check_unchanged(samples, kSamplesAtOnce);
+    }
+    BlocksToCheck blocks;
+    const auto for_each_list = [&](auto&& visit) {
+      for (const Sample& sample : std::span(samples, static_cast<size_t>(count))) {
+        const Shard& shard = shard_of(sample.user);
+        for (const arrow::ListArray* lists :
+             {shard.items.get(), shard.actions.get(), shard.timestamps.get()}) {
+          if (lists != nullptr) visit(shard, *lists, sample.user - shard.first_row, sample);
+        }
+      }
+    };
+    // Where a user's events are must be right before they are looked for.
+    for_each_list([&](const Shard& shard, const arrow::ListArray& lists, int64_t row, auto&) {
+      blocks.add(shard, lists.raw_value_offsets() + row, 2);
+      for (const int64_t* values : shard.context) blocks.add(shard, values + row, 1);
+    });
+    blocks.check();
+    for_each_list(
+        [&](const Shard& shard, const arrow::ListArray& lists, int64_t row, const Sample& sample) {
+          const auto& values = static_cast<const arrow::Int64Array&>(*lists.values());
+          blocks.add(shard, values.raw_values() + lists.value_offset(row) + sample.begin,
+                     sample.end - sample.begin);
+        });
+    blocks.check();
+  }
+
   std::string item_id(int64_t item) const override { return std::string(items_.id(item - 1)); }
   std::string item_title(int64_t item) const override {
     return std::string(items_.title(item - 1));
@@ -173,8 +238,10 @@ class ArrowDataset final : public Dataset {
   void open_shard(const ShardEntry& entry, Shard& shard) const {
     const fs::path path = directory_ / entry.file;
     const std::string name = path.string();
-    check_hash(path, entry.hash);
-    const auto batches = map_arrow_file(path);
+    check_exists(path);
+    shard.blocks = std::make_unique<FileBlocks>(path);
+    check_hash(path, shard.blocks->hash(), entry.hash);
+    const auto batches = map_arrow_file(path, &shard.bytes);
     if (batches.size() != 1 || batches[0]->num_rows() != entry.rows) {
       throw_error<DataError>("{}: expected one record batch of {} rows", name, entry.rows);
     }

@@ -33,6 +33,8 @@ struct Manifest {
   std::string hash;                       // of the vocabularies: identifies what ids mean
 };
 
+struct Sample;  // data/split.h
+
 // Views into the mapped file; valid as long as the Dataset lives.
 struct UserSequence {
   std::span<const int64_t> items;       // [n], oldest first
@@ -56,6 +58,10 @@ class Dataset {
   // row in [0, num_users).
   virtual UserSequence user(int64_t row) const = 0;
   virtual int64_t context(int64_t feature, int64_t row) const = 0;
+
+  // Throws DataError naming the file if what these windows read is no longer what it was when the
+  // dataset was opened: damaged or cut off meanwhile, or unreadable. What is held in memory passes.
+  virtual void check_unchanged(const Sample* /*samples*/, int64_t /*count*/) const {}
 
   // Raw ids, as they stood in the source.
   virtual std::string item_id(int64_t item) const = 0;     // item in [1, num_items]

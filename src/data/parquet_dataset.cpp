@@ -81,9 +81,19 @@ class ParquetDataset final : public Dataset {
     const std::string name = path.string();
     const auto file = arrow_value<DataError>(
         arrow::io::MemoryMappedFile::Open(name, arrow::io::FileMode::READ), name);
-    const auto reader =
-        arrow_value<DataError>(parquet::arrow::OpenFile(file, arrow::default_memory_pool()), name);
-    const auto chunked = arrow_value<DataError>(reader->ReadTable(), name);
+    // Checksums of pages are optional in the format; those that are there are checked.
+    parquet::ReaderProperties properties;
+    properties.set_page_checksum_verification(true);
+    parquet::arrow::FileReaderBuilder builder;
+    arrow_check<DataError>(builder.Open(file, properties), name);
+    const auto reader = arrow_value<DataError>(builder.Build(), name);
+    std::vector<std::shared_ptr<arrow::Table>> groups;
+    for (int g = 0; g < reader->num_row_groups(); ++g) {
+      groups.push_back(arrow_value<DataError>(reader->ReadRowGroup(g),
+                                              fmt::format("{}, row group {}", name, g)));
+    }
+    if (groups.empty()) return;
+    const auto chunked = arrow_value<DataError>(arrow::ConcatenateTables(groups), name);
     const auto table = arrow_value<DataError>(chunked->CombineChunks(), name);
     if (table->num_rows() == 0) return;
     read_schema(*table->schema(), name);

@@ -208,6 +208,8 @@ std::vector<std::pair<std::string, Metrics>> baselines(const data::Dataset& data
                                                        const data::Split& split,
                                                        const std::vector<data::Sample>& samples,
                                                        const models::ModelSpec& spec) {
+  dataset.check_unchanged(split.train.data(), std::ssize(split.train));
+  dataset.check_unchanged(samples.data(), std::ssize(samples));
   return spec.task == models::Task::retrieval
              ? retrieval_baselines(dataset, split, samples, spec.retrieval)
              : ranking_baselines(dataset, split, samples, spec);

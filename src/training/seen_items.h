@@ -17,6 +17,8 @@ inline int64_t target_item(const data::Dataset& dataset, const data::Sample& sam
 // Items of all the user's events before the target's, also of those before the window: ascending,
 // each once.
 inline std::vector<int64_t> seen_items(const data::Dataset& dataset, const data::Sample& sample) {
+  const data::Sample whole = {.user = sample.user, .begin = 0, .end = sample.end};
+  dataset.check_unchanged(&whole, 1);
   const auto earlier = dataset.user(sample.user).items.first(sample.end - 1);
   std::vector<int64_t> items(earlier.begin(), earlier.end());
   std::sort(items.begin(), items.end());

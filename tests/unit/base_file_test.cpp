@@ -1,8 +1,10 @@
 #include "base/file.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <filesystem>
 #include <string>
 
@@ -46,6 +48,23 @@ TEST(File, ReadErrorsNameTheFile) {
   } catch (const IoError& error) {
     EXPECT_STREQ(error.what(), "cannot open /no/such/file: No such file or directory");
   }
+}
+
+TEST(File, AppendsAllOrNothing) {
+  const TemporaryDirectory directory;
+  const fs::path file = directory.path() / "x";
+  EXPECT_THROW(append_to_file(file, "y"), IoError);
+  write_file_atomically(file, "one\n");
+  append_to_file(file, "two\n");
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit full{.rlim_cur = 10, .rlim_max = before.rlim_max};  // two bytes more
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &full), 0);
+  EXPECT_THROW(append_to_file(file, "three\n"), IoError);
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_EQ(read_file(file), "one\ntwo\n");
 }
 
 TEST(PendingDirectory, AppearsOnlyOnCommit) {

@@ -4,12 +4,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <parquet/arrow/writer.h>
+#include <parquet/file_reader.h>
+#include <parquet/metadata.h>
 
 #include <filesystem>
 #include <string>
 #include <vector>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "data/arrow_files.h"
 #include "data/preprocess.h"
 #include "tests/temporary_directory.h"
@@ -135,6 +138,29 @@ TEST_F(ParquetTest, InconsistentDirectoriesAreNamed) {
   EXPECT_THAT(open_error(), HasSubstr("column items holds -1"));
   write("sequences/a.parquet", {{"item", lists({{5}})}});
   EXPECT_THAT(open_error(), HasSubstr("no column items"));
+}
+
+TEST_F(ParquetTest, ADamagedRowGroupIsNamed) {
+  const fs::path file = directory_.path() / "sequences/a.parquet";
+  fs::create_directories(file.parent_path());
+  const auto items = lists({{1, 2}, {3, 4}, {5, 6}, {7, 8}});
+  const auto table =
+      arrow::Table::Make(arrow::schema({arrow::field("items", items->type())}), {items});
+  const auto out = *arrow::io::FileOutputStream::Open(file.string());
+  const auto checksums = parquet::WriterProperties::Builder().enable_page_checksum()->build();
+  ASSERT_TRUE(
+      parquet::arrow::WriteTable(*table, arrow::default_memory_pool(), out, 2, checksums).ok());
+  ASSERT_TRUE(out->Close().ok());
+  EXPECT_EQ(Dataset::open(directory_.path())->num_users(), 4);
+
+  const auto reader = parquet::ParquetFileReader::OpenFile(file.string());
+  const auto chunk = reader->metadata()->RowGroup(1)->ColumnChunk(0);
+  const int64_t begin =
+      chunk->has_dictionary_page() ? chunk->dictionary_page_offset() : chunk->data_page_offset();
+  std::string content = read_file(file);
+  content[static_cast<size_t>(begin + chunk->total_compressed_size()) - 1] ^= 1;
+  write_file_atomically(file, content);
+  EXPECT_THAT(open_error(), HasSubstr("a.parquet, row group 1: "));
 }
 
 }  // namespace
