@@ -1,7 +1,9 @@
 // seqfuse preprocess: raw interaction logs to a dataset directory.
+#include <charconv>
 #include <chrono>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/error.h"
@@ -73,18 +75,13 @@ void declare(CLI::App& app, Flags& f) {
 }
 
 int64_t parse_bytes(const std::string& text) {
-  size_t used = 0;
   double value = 0;
-  try {
-    value = std::stod(text, &used);
-  } catch (const std::exception&) {
-    used = 0;
-  }
-  const std::string unit = text.substr(used);
+  const char* end = std::from_chars(text.data(), text.data() + text.size(), value).ptr;
+  const std::string_view unit(end, text.data() + text.size());
   const double scale = unit == "GB" || unit == "G"   ? 0x1p30
                        : unit == "MB" || unit == "M" ? 0x1p20
                                                      : 0;
-  if (used == 0 || scale == 0 || value * scale < 0x1p26) {
+  if (scale == 0 || value * scale < 0x1p26) {
     throw_error<UsageError>("--memory-limit {}: expected at least 64MB, such as 512MB or 1GB",
                             text);
   }

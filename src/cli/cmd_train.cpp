@@ -29,6 +29,7 @@
 #include "training/device.h"
 #include "training/evaluation.h"
 #include "training/loop.h"
+#include "training/out_of_memory.h"
 #include "training/run_directory.h"
 #include "training/split_options.h"
 #include "training/task_model.h"
@@ -204,6 +205,18 @@ void set_threads(int threads, const distributed::Launch& launch) {
   at::set_num_threads(num_threads());
 }
 
+// make(), which allocates the model or the optimiser's state.
+template <class Make>
+auto unless_out_of_memory(const config::Config& config, const Make& make) {
+  try {
+    return make();
+  } catch (const std::exception& error) {
+    if (!training::is_out_of_memory(error)) throw;
+    throw_error("out of memory before the first step: {}{}", training::message_of(error),
+                training::how_to_make_models_smaller(config));
+  }
+}
+
 // group: of several processes; made here, left in place when this throws.
 int train(int argc, char** argv, const distributed::Launch& launch,
           std::unique_ptr<distributed::ProcessGroup>& group) {
@@ -245,9 +258,13 @@ int train(int argc, char** argv, const distributed::Launch& launch,
                                 launch, device, config.trainer.rank_timeout_seconds)
                           : std::make_unique<distributed::ProcessGroup>();
   if (group->several()) log::info("train", "{} processes, {}", launch.size, group->backend());
-  const auto model = training::TaskModel::make(spec, static_cast<uint64_t>(config.trainer.seed));
-  model->module().to(device);
-  training::Trainer trainer(*model, *dataset, split, config, *group);
+  const auto model = unless_out_of_memory(config, [&] {
+    auto made = training::TaskModel::make(spec, static_cast<uint64_t>(config.trainer.seed));
+    made->module().to(device);
+    return made;
+  });
+  training::Trainer trainer = unless_out_of_memory(
+      config, [&] { return training::Trainer(*model, *dataset, split, config, *group); });
   if (first) {
     start_weights(*model, trainer, resuming ? path : fs::path(), config.trainer.ckpt_load_dir);
   }

@@ -38,6 +38,7 @@ struct TrainerArgs {
   std::optional<int64_t> num_epochs;
   std::optional<int64_t> eval_interval_epochs;
   int64_t ckpt_keep = 3;
+  std::string on_checkpoint_error = "stop";
   int64_t early_stopping_patience = 0;
   std::string early_stopping_metric;
   int64_t gradient_accumulation_steps = 1;
@@ -73,6 +74,8 @@ struct TrainerArgs {
     v(eval_interval_epochs, "eval_interval_epochs",
       "epochs between evaluations; replaces eval_interval");
     v(ckpt_keep, "ckpt_keep", "newest checkpoints that are kept");
+    v(on_checkpoint_error, "on_checkpoint_error",
+      "stop, or continue: train on when a checkpoint cannot be written, such as on a full disk");
     v(early_stopping_patience, "early_stopping_patience",
       "evaluations without improvement before stopping; 0: never");
     v(early_stopping_metric, "early_stopping_metric",

@@ -111,6 +111,7 @@ void validate(const TrainerArgs& args, const Instance& instance) {
   check.at_least(1, args.num_epochs, "num_epochs");
   check.at_least(1, args.eval_interval_epochs, "eval_interval_epochs");
   check.at_least(1, args.ckpt_keep, "ckpt_keep");
+  check.one_of({"stop", "continue"}, args.on_checkpoint_error, "on_checkpoint_error");
   check.at_least(0, args.early_stopping_patience, "early_stopping_patience");
   check.at_least(1, args.gradient_accumulation_steps, "gradient_accumulation_steps");
   check.at_least(1, args.num_loader_threads, "num_loader_threads");

@@ -1,7 +1,10 @@
 #include "training/checkpoint.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <charconv>
+#include <exception>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -10,6 +13,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/progress.h"
 
 namespace seqfuse::training {
 namespace fs = std::filesystem;
@@ -46,12 +50,15 @@ void remove_old(const fs::path& run_directory, int64_t keep) {
   std::error_code ignored;
   const auto checkpoints = list_checkpoints(run_directory);
   for (size_t i = static_cast<size_t>(std::max<int64_t>(keep, 1)); i < checkpoints.size(); ++i) {
-    fs::remove_all(checkpoints[i].second, ignored);
+    // Renamed first: a process that is killed here must not leave half of it under its name.
+    const fs::path& old = checkpoints[i].second;
+    fs::rename(old, fmt::format("{}.tmp-{}", old.string(), getpid()), ignored);
   }
-  // What a killed process was still writing.
+  // These, and what a killed process was still writing, removing or replacing.
   std::vector<fs::path> leftovers;
   for (const auto& entry : fs::directory_iterator(checkpoints_of(run_directory), ignored)) {
-    if (entry.path().filename().string().find(".tmp-") != std::string::npos) {
+    const std::string name = entry.path().filename().string();
+    if (name.find(".tmp-") != std::string::npos || name.find(".old-") != std::string::npos) {
       leftovers.push_back(entry.path());
     }
   }
@@ -94,9 +101,7 @@ void check_file(const fs::path& file, const json& expected) {
   }
 }
 
-}  // namespace
-
-void save_checkpoint(const fs::path& run_directory, const Checkpoint& checkpoint, int64_t keep) {
+void write_checkpoint(const fs::path& run_directory, const Checkpoint& checkpoint) {
   PendingDirectory pending(checkpoints_of(run_directory) /
                            fmt::format("{}{}", kStep, checkpoint.step));
   json files = json::object();
@@ -118,6 +123,35 @@ void save_checkpoint(const fs::path& run_directory, const Checkpoint& checkpoint
   state["checksum"] = hash_text(state.dump());
   write_file_atomically(pending.path() / kState, state.dump(2) + "\n");
   pending.commit();
+}
+
+int64_t bytes_of(const Checkpoint& checkpoint) {
+  int64_t bytes = 0;
+  for (const TensorMap* tensors : {&checkpoint.dense, &checkpoint.tables, &checkpoint.optimizer}) {
+    for (const auto& [name, tensor] : *tensors) bytes += static_cast<int64_t>(tensor.nbytes());
+  }
+  return bytes;
+}
+
+}  // namespace
+
+void save_checkpoint(const fs::path& run_directory, const Checkpoint& checkpoint, int64_t keep) {
+  try {
+    write_checkpoint(run_directory, checkpoint);
+  } catch (const std::exception& error) {
+    if (dynamic_cast<const IoError*>(&error) == nullptr &&
+        dynamic_cast<const fs::filesystem_error*>(&error) == nullptr) {
+      throw;
+    }
+    // What was half written is removed by now.
+    std::error_code ignored;
+    const auto free = static_cast<double>(fs::space(run_directory, ignored).available);
+    throw_error<IoError>(
+        "the checkpoint of step {} was not saved: {}\n"
+        "  it takes {}B in {}, where {}B are free; older checkpoints are as they were",
+        checkpoint.step, error.what(), format_count(static_cast<double>(bytes_of(checkpoint))),
+        checkpoints_of(run_directory).string(), format_count(free));
+  }
   remove_old(run_directory, keep);
 }
 

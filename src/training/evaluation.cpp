@@ -44,9 +44,10 @@ std::vector<data::Sample> own_samples(const std::vector<data::Sample>& samples,
   return {samples.begin() + count * rank / size, samples.begin() + count * (rank + 1) / size};
 }
 
-// visit(batch, first) for each batch; first: the index of its first sample.
+// visit(batch, first) for each batch; first: the index of its first sample. False if it was
+// stopped.
 template <class Visit>
-void for_each_batch(const data::Dataset& dataset, const std::vector<data::Sample>& samples,
+bool for_each_batch(const data::Dataset& dataset, const std::vector<data::Sample>& samples,
                     const EvaluationOptions& options, Visit&& visit) {
   data::BatchLoader loader(dataset, samples, {.batch_size = options.batch_size, .shuffle = false},
                            /*epoch=*/0);
@@ -54,10 +55,12 @@ void for_each_batch(const data::Dataset& dataset, const std::vector<data::Sample
   if (options.show_progress) progress.emplace("evaluate", "users", std::ssize(samples));
   int64_t done = 0;
   while (const std::optional<data::Batch> batch = loader.next()) {
+    if (options.stop()) return false;
     visit(*batch, done);
     done += batch->batch_size();
     if (progress) progress->update(done);
   }
+  return true;
 }
 
 // What all batches of all processes gave, in the order of the windows. empty: of no batch.
@@ -78,16 +81,18 @@ Metrics evaluate_retrieval(models::RetrievalModel& model, const data::Dataset& d
   const CatalogueRanks catalogue(model.item_rows());
   const std::vector<data::Sample> own = own_samples(samples, options);
   std::vector<torch::Tensor> ranks;
-  for_each_batch(dataset, own, options, [&](const data::Batch& batch, int64_t first) {
-    std::vector<int64_t> targets;
-    std::vector<std::vector<int64_t>> seen;
-    for (int64_t b = 0; b < batch.batch_size(); ++b) {
-      const data::Sample& sample = own[first + b];
-      targets.push_back(target_item(dataset, sample));
-      seen.push_back(args.filter_seen ? seen_items(dataset, sample) : std::vector<int64_t>{});
-    }
-    ranks.push_back(catalogue.ranks(model.query(batch), targets, seen));
-  });
+  const bool whole =
+      for_each_batch(dataset, own, options, [&](const data::Batch& batch, int64_t first) {
+        std::vector<int64_t> targets;
+        std::vector<std::vector<int64_t>> seen;
+        for (int64_t b = 0; b < batch.batch_size(); ++b) {
+          const data::Sample& sample = own[first + b];
+          targets.push_back(target_item(dataset, sample));
+          seen.push_back(args.filter_seen ? seen_items(dataset, sample) : std::vector<int64_t>{});
+        }
+        ranks.push_back(catalogue.ranks(model.query(batch), targets, seen));
+      });
+  if (!whole) return {};
   const torch::Tensor all = gather(options, ranks, torch::zeros({0}, torch::kLong));
   const int64_t* rank = all.const_data_ptr<int64_t>();
   for (int64_t i = 0; i < all.numel(); ++i) metrics.add(rank[i]);
@@ -102,7 +107,7 @@ Metrics evaluate_ranking(models::RankingModel& model, const data::Dataset& datas
   RankingMetrics metrics(spec.ranking.eval_metrics, spec, dataset.manifest());
   const int64_t width = metrics.width();
   std::vector<torch::Tensor> scores, labels, users;
-  for_each_batch(
+  const bool whole = for_each_batch(
       dataset, own_samples(samples, options), options, [&](const data::Batch& batch, int64_t) {
         const models::RankingModel::Output output = model.forward(batch, {});
         scores.push_back(metrics.is_classes() ? output.logits.log_softmax(1) : output.logits);
@@ -110,6 +115,7 @@ Metrics evaluate_ranking(models::RankingModel& model, const data::Dataset& datas
                                               : output.labels);
         users.push_back(torch::tensor(batch.users).index_select(0, output.windows.cpu()));
       });
+  if (!whole) return {};
   const torch::Tensor all_scores =
       gather(options, scores, torch::zeros({0, width}, torch::kFloat)).contiguous();
   const torch::Tensor all_labels =

@@ -25,6 +25,8 @@ struct EvaluationOptions {
   int64_t batch_size = 128;
   int64_t max_batches = -1;  // -1: all
   bool show_progress = false;
+  // Asked before each batch: an evaluation that stops gives no metrics.
+  std::function<bool()> stop = [] { return false; };
   // Of several processes, each evaluates a run of the windows; all get the metrics of all of them.
   distributed::ProcessGroup* group = &distributed::ProcessGroup::single();
 };

@@ -4,9 +4,21 @@ namespace seqfuse::training {
 namespace {
 
 volatile std::sig_atomic_t received = 0;
+struct sigaction old_interrupt {
+}, old_terminate{};
+
+void restore() {
+  sigaction(SIGINT, &old_interrupt, nullptr);
+  sigaction(SIGTERM, &old_terminate, nullptr);
+}
 
 void remember(int signal) {
   received = signal;
+}
+
+void remember_once(int signal) {
+  received = signal;
+  restore();
 }
 
 }  // namespace
@@ -14,15 +26,14 @@ void remember(int signal) {
 InterruptGuard::InterruptGuard(bool ignore_later) {
   received = 0;
   struct sigaction action {};
-  action.sa_handler = remember;
-  action.sa_flags = (ignore_later ? 0 : static_cast<int>(SA_RESETHAND)) | SA_RESTART;
-  sigaction(SIGINT, &action, &old_interrupt_);
-  sigaction(SIGTERM, &action, &old_terminate_);
+  action.sa_handler = ignore_later ? remember : remember_once;
+  action.sa_flags = SA_RESTART;
+  sigaction(SIGINT, &action, &old_interrupt);
+  sigaction(SIGTERM, &action, &old_terminate);
 }
 
 InterruptGuard::~InterruptGuard() {
-  sigaction(SIGINT, &old_interrupt_, nullptr);
-  sigaction(SIGTERM, &old_terminate_, nullptr);
+  restore();
 }
 
 int InterruptGuard::signal() const {

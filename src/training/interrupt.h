@@ -5,8 +5,8 @@
 
 namespace seqfuse::training {
 
-// While it lives, the first signal is remembered; a second one acts as if there were no guard, so
-// that a step that hangs can still be killed. One at a time.
+// While it lives, the first signal is remembered; a second one, of either kind, acts as if there
+// were no guard, so that a step that hangs can still be killed. One at a time.
 class InterruptGuard {
  public:
   // ignore_later: a second one is ignored; torchrun sends several, and kills what does not end.
@@ -17,10 +17,6 @@ class InterruptGuard {
 
   // The signal that came, or 0.
   int signal() const;
-
- private:
-  struct sigaction old_interrupt_ {
-  }, old_terminate_{};
 };
 
 }  // namespace seqfuse::training

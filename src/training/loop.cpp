@@ -6,9 +6,7 @@
 #include <chrono>
 #include <cmath>
 #include <limits>
-#include <new>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -16,6 +14,7 @@
 #include "base/log.h"
 #include "base/names.h"
 #include "base/progress.h"
+#include "training/out_of_memory.h"
 #include "training/schedule.h"
 #include "training/split_options.h"
 #include "training/weights.h"
@@ -24,8 +23,6 @@ namespace seqfuse::training {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-constexpr double kLongSeconds = 600;  // evaluations, checkpoints, the first step
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -50,22 +47,6 @@ double watched(const Metrics& metrics, const std::string& name) {
   }
   throw_error<UsageError>("TrainerArgs.early_stopping_metric is '{}'{}: the metrics are {}", name,
                           did_you_mean(name, names), fmt::join(names, ", "));
-}
-
-// torch reports a failed allocation on the CPU as an error like any other.
-bool is_out_of_memory(const std::exception& error) {
-  return dynamic_cast<const std::bad_alloc*>(&error) != nullptr ||
-         dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr ||
-         std::string_view(error.what()).find("can't allocate memory") != std::string_view::npos;
-}
-
-// ": CUDA out of memory. Tried to allocate 2 GiB", or nothing where the error does not tell.
-std::string what_was_tried(const std::exception& error) {
-  const auto* from_torch = dynamic_cast<const c10::Error*>(&error);
-  if (!from_torch) return "";
-  const std::string text = from_torch->what_without_backtrace();
-  const size_t amount = text.find("Tried to allocate");
-  return ": " + text.substr(0, text.find(". ", amount == std::string::npos ? 0 : amount));
 }
 
 }  // namespace
@@ -128,8 +109,8 @@ void Trainer::share_start() {
 }
 
 TrainResult Trainer::run(RunDirectory& run, bool show_progress) {
-  run_ = &run;
-  run.truncate_metrics_after(state_.step);
+  writer_.emplace(run, config_.trainer);
+  logged_evaluation_ = run.truncate_metrics_after(state_.step);
   const config::TrainerArgs& trainer = config_.trainer;
   const InterruptGuard interrupt(/*ignore_later=*/group_.several());
   interrupt_ = &interrupt;
@@ -139,13 +120,14 @@ TrainResult Trainer::run(RunDirectory& run, bool show_progress) {
   const int64_t epochs = epoch_of(total_steps_ * trainer.gradient_accumulation_steps - 1) + 1;
   int64_t tokens = 0;
   double seconds = 0, loss = std::numeric_limits<double>::quiet_NaN();
+  evaluate_missed(show_progress);
   while (state_.step < total_steps_ && !early_stop_due() && stop_signal() == 0) {
     const auto start = Clock::now();
     // A hang is told from a step of more work by how long steps took so far.
     allow(fmt::format("step {}", state_.step + 1),
           longest_step_ > 0 ? 10 * longest_step_ : kLongSeconds);
     const int64_t batches_before = state_.batch;
-    Step step = train_step_or_save();
+    Step step = train_step();
     ++state_.step;
     state_.batch = stream_.position();
     state_.loss_positions += step.positions;
@@ -177,13 +159,14 @@ TrainResult Trainer::run(RunDirectory& run, bool show_progress) {
     }
     if (log_due) log_step(step, tokens_per_second);
     if (evaluate_due) evaluate(show_progress);
-    if (save_due) save();
+    if (save_due) save(last);
   }
   progress.reset();
-  if (saved_step_ != state_.step) save();
+  if (saved_step_ != state_.step) save(/*last=*/true);
   if (evaluated_step_ != state_.step && stop_signal() == 0) evaluate(show_progress);
   const int signal = stop_signal();
   interrupt_ = nullptr;
+  writer_->finish();
   return {.step = state_.step,
           .metrics = metrics_,
           .best_step = state_.best_step,
@@ -192,7 +175,7 @@ TrainResult Trainer::run(RunDirectory& run, bool show_progress) {
           .signal = signal};
 }
 
-Trainer::Step Trainer::train_step() {
+Trainer::Step Trainer::train_step() try {
   optimizer_.zero_gradients();
   Step step;
   StepExchange::Totals totals;
@@ -200,11 +183,14 @@ Trainer::Step Trainer::train_step() {
   for (int64_t i = 0; i < batches; ++i) {
     const models::StepSeed seed{static_cast<uint64_t>(config_.trainer.seed), stream_.position(),
                                 group_.rank()};
+    batch_users_ = 0;
     const data::Batch batch = stream_.next();
     if (i + 1 == batches) exchange_.start();
-    if (batch.batch_size() == 0) continue;  // an epoch's end with fewer users than processes
+    batch_users_ = batch.batch_size();
+    batch_tokens_ = models::num_tokens(model_.spec(), batch);
+    if (batch_users_ == 0) continue;  // an epoch's end with fewer users than processes
     const TaskModel::Loss loss = model_.loss(batch, seed);
-    totals.tokens += models::num_tokens(model_.spec(), batch);
+    totals.tokens += batch_tokens_;
     if (loss.positions == 0) continue;
     totals.positions += loss.positions;
     if (device_) {
@@ -228,13 +214,22 @@ Trainer::Step Trainer::train_step() {
   step.learning_rate = learning_rate_at(config_.optimizer, state_.step, total_steps_);
   if (step.positions > 0) update(step);
   return step;
+} catch (const std::exception& error) {
+  stop_saved(error,
+             fmt::format("step {}", state_.step + 1) +
+                 (batch_users_ == 0 ? ""
+                                    : fmt::format(" (batch of {} users, {} tokens)", batch_users_,
+                                                  batch_tokens_)),
+             how_to_make_steps_smaller(config_, model_.spec().task, model_.device()));
 }
 
 void Trainer::update(Step& step) {
   // The gradient of the mean over all positions of the step, whatever batches they came in.
   double scale = 1 / static_cast<double>(step.positions);
   if (device_) {
+    updating_ = true;
     device_->update(state_.step + 1, step.learning_rate, scale);
+    updating_ = false;
     return;
   }
   if (const double limit = config_.optimizer.max_grad_norm; limit > 0) {
@@ -244,7 +239,9 @@ void Trainer::update(Step& step) {
     }
     if (step.gradient_norm > limit) scale *= limit / step.gradient_norm;
   }
+  updating_ = true;
   optimizer_.step(step.learning_rate, scale);
+  updating_ = false;
 }
 
 void Trainer::read_device(Step& step) {
@@ -260,34 +257,6 @@ void Trainer::read_device(Step& step) {
   loss_positions_read_ = state_.loss_positions;
 }
 
-Trainer::Step Trainer::train_step_or_save() {
-  try {
-    return train_step();
-  } catch (const std::exception& error) {
-    if (!is_out_of_memory(error)) throw;
-    // Weights and state are still those before the step.
-    optimizer_.zero_gradients();
-    if (saved_step_ != state_.step) save();
-    throw_error(
-        "out of memory in step {}{}; the state before it is saved in {}\n"
-        "  make TrainerArgs.train_batch_size or DatasetArgs.max_history_seqlen smaller "
-        "(gradient_accumulation_steps keeps the effective batch){}, then --resume",
-        state_.step + 1, what_was_tried(error), run_->path().string(),
-        device_ && config_.network.dtype_str == "float32" ? ", or NetworkArgs.dtype_str 'bfloat16'"
-                                                          : "");
-  }
-}
-
-void Trainer::fail_not_finite(const char* what, double value, int64_t step) {
-  const auto checkpoint = newest_checkpoint(run_->path());
-  throw_error(
-      "{} is {} in step {} (epoch {}); {}\n  lower OptimizerArgs.learning_rate, set max_grad_norm, "
-      "or add warmup_steps",
-      what, std::abs(value), step, epoch_of(state_.batch) + 1,
-      checkpoint ? fmt::format("the last good checkpoint is {}", checkpoint->string())
-                 : "there is no checkpoint yet");
-}
-
 void Trainer::log_step(const Step& step, double tokens_per_second) {
   nlohmann::json line = {{"step", state_.step},
                          {"epoch", epoch_of(state_.batch - 1) + 1},
@@ -298,12 +267,12 @@ void Trainer::log_step(const Step& step, double tokens_per_second) {
     line["loss"] = state_.loss_sum / static_cast<double>(state_.loss_positions);
   }
   if (config_.optimizer.max_grad_norm > 0) line["gradient_norm"] = step.gradient_norm;
-  run_->append_metrics(line);
+  writer_->append_metrics(line);
   state_.loss_sum = 0;
   state_.loss_positions = loss_positions_read_ = 0;
 }
 
-void Trainer::evaluate(bool show_progress) {
+void Trainer::evaluate(bool show_progress) try {
   evaluated_step_ = state_.step;
   allow(fmt::format("evaluation after step {}", state_.step), kLongSeconds);
   if (evaluation_samples_.empty()) return;
@@ -312,6 +281,8 @@ void Trainer::evaluate(bool show_progress) {
                              {.batch_size = trainer.eval_batch_size,
                               .max_batches = trainer.max_eval_iters.value_or(-1),
                               .show_progress = show_progress,
+                              // Several processes would have to agree on it.
+                              .stop = [&] { return !group_.several() && stop_signal() != 0; },
                               .group = &group_});
   if (metrics_.empty()) return;
   const std::string& name = trainer.early_stopping_metric;
@@ -331,8 +302,22 @@ void Trainer::evaluate(bool show_progress) {
     line["evaluation"][metric] = result;
     text += fmt::format("  {} {:.4f}", metric, result);
   }
-  run_->append_metrics(line);
+  if (logged_evaluation_ != state_.step) writer_->append_metrics(line);
   log::info("train", "step {} of {}:{}", state_.step, total_steps_, text);
+} catch (const std::exception& error) {
+  stop_saved(error, fmt::format("the evaluation after step {}", state_.step),
+             how_to_make_evaluations_smaller(config_.trainer));
+}
+
+// One that was due when the run stopped, as a run that never stopped would have it.
+void Trainer::evaluate_missed(bool show_progress) {
+  if (group_.several() || state_.step == 0 || state_.step == total_steps_ ||
+      logged_evaluation_ == state_.step) {
+    return;
+  }
+  if (evaluation_due(state_.batch - config_.trainer.gradient_accumulation_steps)) {
+    evaluate(show_progress);
+  }
 }
 
 bool Trainer::evaluation_due(int64_t batches_before) const {
@@ -355,43 +340,6 @@ int Trainer::stop_signal() const {
 
 void Trainer::allow(const std::string& what, double seconds) {
   group_.begin(what, std::max(seconds, config_.trainer.rank_timeout_seconds));
-}
-
-void Trainer::save() {
-  allow(fmt::format("checkpoint of step {}", state_.step), kLongSeconds);
-  if (device_) {
-    Step unlogged;
-    read_device(unlogged);
-  }
-  check_weights();
-  state_.optimizer_steps = optimizer_.steps();
-  if (device_) device_->save(state_);
-  saved_step_ = state_.step;
-  if (!group_.is_first()) return;  // the others have the same
-  Checkpoint checkpoint;
-  checkpoint.step = state_.step;
-  collect_weights(model_.module(), checkpoint);
-  checkpoint.optimizer = optimizer_.state();
-  checkpoint.state = state_to_json(state_, model_.spec(), config_.trainer.seed);
-  // Early stopping goes back so many evaluations: their checkpoints must still be there.
-  const int64_t keep =
-      std::max(config_.trainer.ckpt_keep, config_.trainer.early_stopping_patience + 1);
-  save_checkpoint(run_->path(), checkpoint, keep);
-}
-
-// A checkpoint holds finite weights only.
-void Trainer::check_weights() {
-  std::vector<std::string> names;
-  std::vector<torch::Tensor> finite;
-  for (const auto& parameter : model_.module().named_parameters()) {
-    names.push_back(parameter.key());
-    finite.push_back(torch::isfinite(parameter.value().detach()).all());
-  }
-  const torch::Tensor all = torch::stack(finite).cpu();
-  for (size_t i = 0; i < names.size(); ++i) {
-    if (all[static_cast<int64_t>(i)].item<bool>()) continue;
-    fail_not_finite(names[i].c_str(), std::numeric_limits<double>::quiet_NaN(), state_.step);
-  }
 }
 
 }  // namespace seqfuse::training

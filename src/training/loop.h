@@ -15,6 +15,7 @@
 #include "training/interrupt.h"
 #include "training/optimizer.h"
 #include "training/run_directory.h"
+#include "training/run_writer.h"
 #include "training/step_exchange.h"
 #include "training/task_model.h"
 #include "training/training_state.h"
@@ -52,11 +53,14 @@ class Trainer {
   int64_t total_steps() const { return total_steps_; }
 
   // Until the last step, early stopping or a signal. A loss or gradient that is not finite is an
-  // Error that names the step; the weights of that step are not saved. Out of memory: saves, then
-  // throws. On a GPU losses are read when they are logged, and before evaluations and checkpoints.
+  // Error that names the step; the weights of that step are not saved. Out of memory, and data that
+  // turn out to be damaged: saves, then throws. docs/faults.md has them all. On a GPU losses are
+  // read when they are logged, and before evaluations and checkpoints.
   TrainResult run(RunDirectory& run, bool show_progress);
 
  private:
+  static constexpr double kLongSeconds = 600;  // evaluations, checkpoints, the first step
+
   struct Step {
     double loss_sum = 0, gradient_norm = 0, learning_rate = 0;
     int64_t positions = 0, tokens = 0;
@@ -65,16 +69,21 @@ class Trainer {
   };
   Step train_step();
   void update(Step& step);
-  Step train_step_or_save();
   // Of a GPU: takes over what it has done since the last time. Fails if a loss or gradient was not
   // finite.
   void read_device(Step& step);
   [[noreturn]] void fail_not_finite(const char* what, double value, int64_t step);
   void log_step(const Step& step, double tokens_per_second);
   void evaluate(bool show_progress);
+  void evaluate_missed(bool show_progress);
   bool evaluation_due(int64_t batches_before) const;
   bool early_stop_due() const;
-  void save();
+  // last: training ends with it.
+  void save(bool last = false);
+  // For a handler of the error: saves what is still whole, and says so with what happened in what.
+  [[noreturn]] void stop_saved(const std::exception& error, const std::string& what,
+                               const std::string& advice);
+  std::string save_after_fault();
   void set_state(const nlohmann::json& state, const TensorMap& optimizer);
   int stop_signal() const;
   // What this process does now, and for how many seconds the others may wait for it.
@@ -94,12 +103,15 @@ class Trainer {
   int64_t total_steps_ = 0;
   TrainingState state_;
   int64_t loss_positions_read_ = 0;            // of a GPU: positions in state_.loss_sum
-  RunDirectory* run_ = nullptr;                // while run() is at work
+  std::optional<RunWriter> writer_;            // while run() is at work
   const InterruptGuard* interrupt_ = nullptr;  // likewise
   int signal_ = 0;                             // of several processes: that all know of
   double longest_step_ = 0;                    // seconds
   Metrics metrics_;                            // of the last evaluation
   int64_t evaluated_step_ = -1, saved_step_ = -1;
+  int64_t logged_evaluation_ = -1;              // step of the last one in metrics.jsonl
+  int64_t batch_users_ = 0, batch_tokens_ = 0;  // of the batch that is computed
+  bool updating_ = false;                       // weights may be half changed
 };
 
 }  // namespace seqfuse::training

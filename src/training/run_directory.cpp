@@ -1,13 +1,13 @@
 #include "training/run_directory.h"
 
-#include <cerrno>
 #include <cmath>
-#include <fstream>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/log.h"
 
 namespace seqfuse::training {
 namespace fs = std::filesystem;
@@ -30,10 +30,36 @@ report::Scalars scalars_of(const json& line) {
   return scalars;
 }
 
+// Whether there is nothing but what create() leaves when it is killed: run.json comes last.
+bool is_begun(const fs::path& path) {
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(path, error)) {
+    const std::string name = entry.path().filename().string();
+    const std::string whole = name.substr(0, name.find(".tmp-"));
+    const bool ours = whole == "operative_config.gin" || whole == "metrics.jsonl" ||
+                      (whole == "run.json" && whole != name);
+    if (!ours || !entry.is_regular_file(error)) return false;
+    if (name == "metrics.jsonl" && entry.file_size(error) != 0) return false;
+  }
+  return !error;
+}
+
+// What a killed process was still writing.
+void remove_leftovers(const fs::path& path) {
+  std::error_code ignored;
+  std::vector<fs::path> leftovers;
+  for (const auto& entry : fs::directory_iterator(path, ignored)) {
+    if (entry.path().filename().string().find(".tmp-") != std::string::npos) {
+      leftovers.push_back(entry.path());
+    }
+  }
+  for (const fs::path& leftover : leftovers) fs::remove(leftover, ignored);
+}
+
 void make_room(const fs::path& path, bool force) {
   std::error_code error;
   if (!fs::exists(path, error)) return;
-  if (fs::is_directory(path, error) && fs::is_empty(path, error)) return;
+  if (fs::is_directory(path, error) && is_begun(path)) return;
   if (!fs::exists(path / "run.json", error)) {
     throw_error<UsageError>(
         "{} exists and is not a run: give another --output, or remove it yourself", path.string());
@@ -86,18 +112,25 @@ RunDirectory RunDirectory::of_other_process(const fs::path& path, const RunInfo&
 
 void RunDirectory::append_metrics(const json& line) {
   if (!writes_) return;
-  std::ofstream out(metrics_file(), std::ios::app | std::ios::binary);
-  out << line.dump() + "\n" << std::flush;
-  if (!out) throw_errno("cannot append to " + metrics_file().string());
-  if (events_) events_->add(line.at("step"), scalars_of(line));
+  append_to_file(metrics_file(), line.dump() + "\n");
+  if (!events_) return;
+  try {
+    events_->add(line.at("step"), scalars_of(line));
+  } catch (const IoError& error) {
+    // They only repeat metrics.jsonl: no reason to stop.
+    log::warning("train", "{}; no more TensorBoard events", error.what());
+    events_.reset();
+  }
 }
 
 void RunDirectory::start_tensorboard() {
   events_.emplace(path_ / "tensorboard");
 }
 
-void RunDirectory::truncate_metrics_after(int64_t step) {
-  if (!writes_) return;
+int64_t RunDirectory::truncate_metrics_after(int64_t step) {
+  if (!writes_) return -1;
+  remove_leftovers(path_);
+  int64_t evaluated = -1;
   const std::string content = read_file(metrics_file());
   std::string kept;
   for (size_t begin = 0, end; (end = content.find('\n', begin)) != std::string::npos;
@@ -108,10 +141,13 @@ void RunDirectory::truncate_metrics_after(int64_t step) {
     if (number == object.end() || !number->is_number_integer()) {
       throw_error<DataError>("{}: a line without a step: {}", metrics_file().string(), line);
     }
-    if (number->get<int64_t>() <= step) kept += line + "\n";
+    if (number->get<int64_t>() > step) continue;
+    kept += line + "\n";
+    if (object.contains("evaluation")) evaluated = number->get<int64_t>();
   }
   if (kept.size() != content.size()) write_file_atomically(metrics_file(), kept);
   if (events_) events_->restart_at(step + 1);
+  return evaluated;
 }
 
 }  // namespace seqfuse::training

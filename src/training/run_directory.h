@@ -18,8 +18,9 @@ using report::RunInfo;
 class RunDirectory {
  public:
   // Creates the directory with run.json, operative_config.gin and an empty metrics.jsonl. A path
-  // that exists and is not an empty directory is a UsageError; force removes an earlier run first
-  // (only something that has a run.json: other directories are refused even then). Throws IoError.
+  // that exists and is not an empty directory (or one that a killed create() left) is a UsageError;
+  // force removes an earlier run first (only something that has a run.json: other directories are
+  // refused even then). Throws IoError.
   static RunDirectory create(const std::filesystem::path& path, const RunInfo& info,
                              const std::string& operative_gin, bool force);
 
@@ -29,7 +30,8 @@ class RunDirectory {
   // That of a run that another process writes: nothing here touches a file.
   static RunDirectory of_other_process(const std::filesystem::path& path, const RunInfo& info);
 
-  // Appends one line and hands it to the operating system. line["step"] is the step it belongs to.
+  // Appends one line, whole or not at all, and hands it to the operating system. line["step"] is
+  // the step it belongs to. Throws IoError.
   void append_metrics(const nlohmann::json& line);
 
   // From now on, writes what append_metrics() writes to a new file in RUN/tensorboard too.
@@ -37,8 +39,9 @@ class RunDirectory {
 
   // Drops the lines of steps after this one, and a last line that was cut off: before resuming from
   // the checkpoint of this step, so that the file equals that of a run that never stopped.
-  // TensorBoard is told to drop them too.
-  void truncate_metrics_after(int64_t step);
+  // TensorBoard is told to drop them too. Returns the step of the last evaluation that stays, or
+  // -1.
+  int64_t truncate_metrics_after(int64_t step);
 
   const std::filesystem::path& path() const { return path_; }
   const RunInfo& info() const { return info_; }

@@ -117,6 +117,16 @@ TEST(Checkpoint, AnUnfinishedOneIsNotTheNewest) {
   EXPECT_FALSE(fs::exists(run.path() / "checkpoints/step_3.tmp-99"));
 }
 
+TEST(Checkpoint, OneOfTheSameStepIsReplaced) {
+  const TemporaryDirectory run;
+  save_checkpoint(run.path(), example(5), 3);
+  Checkpoint other = example(5);
+  other.dense["w"] += 1;
+  save_checkpoint(run.path(), other, 3);
+  expect_equal(other.dense, load_checkpoint(*newest_checkpoint(run.path())).dense);
+  EXPECT_EQ(std::distance(fs::directory_iterator(run.path() / "checkpoints"), {}), 1);
+}
+
 TEST(Checkpoint, AFlippedByteInAnyFileNamesTheFile) {
   const TemporaryDirectory run;
   const fs::path step = run.path() / "checkpoints/step_5";
@@ -242,6 +252,26 @@ TEST(RunDirectory, MetricsAreCutToTheStepOfTheCheckpoint) {
   again.truncate_metrics_after(2);
   EXPECT_EQ(read_file(again.metrics_file()),
             "{\"loss\":1.0,\"step\":1}\n{\"loss\":0.5,\"step\":2}\n");
+}
+
+TEST(RunDirectory, WhatAKilledProcessLeftIsNoObstacle) {
+  const TemporaryDirectory parent;
+  const fs::path path = parent.path() / "run";
+  fs::create_directory(path);
+  write_file_atomically(path / "operative_config.gin", "A.b = 1\n");
+  write_file_atomically(path / "metrics.jsonl", "");
+  write_file_atomically(path / "run.json.tmp-99", "{");
+  RunDirectory run = RunDirectory::create(path, {}, "A.b = 2\n", false);
+  EXPECT_EQ(read_file(run.operative_config()), "A.b = 2\n");
+  run.append_metrics({{"step", 1}, {"evaluation", {{"MRR", 0.5}}}});
+  EXPECT_EQ(run.truncate_metrics_after(1), 1);
+  EXPECT_FALSE(fs::exists(path / "run.json.tmp-99"));
+  EXPECT_EQ(run.truncate_metrics_after(0), -1);
+
+  // Somebody's own file beside them.
+  fs::remove(path / "run.json");
+  write_file_atomically(path / "notes.txt", "x");
+  EXPECT_THROW(RunDirectory::create(path, {}, "", false), UsageError);
 }
 
 TEST(RunDirectory, DoesNotOverwrite) {

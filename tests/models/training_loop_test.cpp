@@ -3,123 +3,16 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <cmath>
 #include <csignal>
-#include <fstream>
-#include <functional>
 #include <limits>
 #include <memory>
-#include <new>
 
 #include "base/error.h"
-#include "base/log.h"
-#include "tests/models/model_fixtures.h"
-#include "tests/temporary_directory.h"
-#include "training/loop.h"
-#include "training/split_options.h"
+#include "tests/models/training_fixture.h"
 
 namespace seqfuse::training {
 namespace {
-
-using models::small_config;
-using models::Task;
-using nlohmann::json;
-
-// 30 users whose items go round a ring of 12, from different starts.
-data::MemoryDataset ring_dataset() {
-  std::vector<data::MemoryDataset::User> users;
-  for (int64_t u = 0; u < 30; ++u) {
-    data::MemoryDataset::User user{.context = {u % 4 + 1}};
-    for (int64_t i = 0; i < 6 + u % 7; ++i) {
-      user.items.push_back((u * 5 + i) % 12 + 1);
-      user.actions.push_back((u + i) % 3 == 0 ? 1 : 0);
-      user.timestamps.push_back(1000 + 100 * i);
-    }
-    users.push_back(std::move(user));
-  }
-  return data::MemoryDataset(std::move(users), {{"group", 5}});
-}
-
-config::Config training_config(const std::string& architecture = "hstu_research") {
-  config::Config config = small_config(architecture);
-  config.network.hidden_dropout = 0.1;
-  config.dataset.shuffle = true;
-  config.trainer.train_batch_size = 8;
-  config.trainer.max_train_iters = 10;
-  config.trainer.eval_interval = 4;
-  config.trainer.log_interval = 3;
-  config.retrieval.eval_metrics = {"HR@1", "MRR"};
-  return config;
-}
-
-// A model that does something to its n-th loss (from 1).
-class Disturbed : public TaskModel {
- public:
-  using Disturbance = std::function<void(Loss&)>;
-  Disturbed(std::unique_ptr<TaskModel> model, int64_t call, Disturbance disturbance)
-      : model_(std::move(model)), call_(call), disturbance_(std::move(disturbance)) {}
-  torch::nn::Module& module() override { return model_->module(); }
-  const models::ModelSpec& spec() override { return model_->spec(); }
-  Loss loss(const data::Batch& batch, const models::StepSeed& seed) override {
-    Loss loss = model_->loss(batch, seed);
-    if (++calls_ == call_) disturbance_(loss);
-    return loss;
-  }
-  Metrics evaluate(const data::Dataset& dataset, const std::vector<data::Sample>& samples,
-                   const EvaluationOptions& options) override {
-    return model_->evaluate(dataset, samples, options);
-  }
-
- private:
-  std::unique_ptr<TaskModel> model_;
-  int64_t call_, calls_ = 0;
-  Disturbance disturbance_;
-};
-
-class TrainingLoop : public testing::Test {
- protected:
-  TrainingLoop() { log::set_level(log::Level::quiet); }
-  ~TrainingLoop() override { log::set_level(log::Level::info); }
-
-  std::unique_ptr<TaskModel> make_model(const config::Config& config, Task task = Task::retrieval) {
-    return TaskModel::make(models::ModelSpec::make(task, config, dataset_.manifest()), 1234);
-  }
-
-  // Trains in a new run directory of this name, or resumes the one that is there.
-  TrainResult train(const config::Config& config, const std::string& name, TaskModel& model) {
-    const data::Split split =
-        data::make_split(dataset_, split_options(config.dataset, model.spec().task));
-    const auto path = directory_.path() / name;
-    const bool exists = std::filesystem::exists(path);
-    RunDirectory run =
-        exists ? RunDirectory::open(path)
-               : RunDirectory::create(path, {.task = "retrieval", .seed = 1234}, "", false);
-    Trainer trainer(model, dataset_, split, config);
-    if (exists) trainer.resume(load_checkpoint(*newest_checkpoint(path)));
-    return trainer.run(run, false);
-  }
-
-  // Lines of metrics.jsonl, without the figures that depend on the clock.
-  std::vector<json> metrics(const std::string& name) {
-    std::ifstream file(directory_.path() / name / "metrics.jsonl");
-    std::vector<json> lines;
-    for (std::string line; std::getline(file, line);) {
-      lines.push_back(json::parse(line));
-      lines.back().erase("seconds");
-      lines.back().erase("tokens_per_second");
-    }
-    return lines;
-  }
-
-  static void expect_same_weights(TaskModel& a, TaskModel& b) {
-    const auto left = a.module().named_parameters(), right = b.module().named_parameters();
-    for (const auto& parameter : left) {
-      EXPECT_TRUE(parameter.value().equal(right[parameter.key()])) << parameter.key();
-    }
-  }
-
-  TemporaryDirectory directory_;
-  data::MemoryDataset dataset_ = ring_dataset();
-};
 
 TEST_F(TrainingLoop, LearnsTheRing) {
   config::Config config = training_config();
@@ -246,23 +139,6 @@ TEST_F(TrainingLoop, WeightsThatAreNotFiniteAreNotSaved) {
   Disturbed model(std::move(inner), 7, [&](TaskModel::Loss&) { unread.fill_(std::nan("")); });
   EXPECT_THROW(train(config, "run", model), Error);
   EXPECT_EQ(load_checkpoint(*newest_checkpoint(directory_.path() / "run")).step, 4);
-}
-
-TEST_F(TrainingLoop, OutOfMemorySavesTheStateBeforeTheStep) {
-  const config::Config config = training_config();
-  const auto undisturbed = make_model(config);
-  train(config, "whole", *undisturbed);
-  const auto model = std::make_unique<Disturbed>(make_model(config), 7,
-                                                 [](TaskModel::Loss&) { throw std::bad_alloc(); });
-  try {
-    train(config, "run", *model);
-    FAIL() << "went on";
-  } catch (const Error& error) {
-    EXPECT_THAT(error.what(), testing::HasSubstr("out of memory in step 7"));
-  }
-  const auto second = make_model(config);
-  train(config, "run", *second);
-  EXPECT_EQ(metrics("run"), metrics("whole"));
 }
 
 TEST_F(TrainingLoop, StopsEarlyAndKeepsTheBestCheckpoint) {

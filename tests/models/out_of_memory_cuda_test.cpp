@@ -1,0 +1,94 @@
+// A GPU whose memory does run out in the middle of training.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <string>
+
+#include "base/error.h"
+#include "tests/models/training_fixture.h"
+
+#ifdef SEQFUSE_HAS_CUDA
+#include <ATen/cuda/CUDAContext.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+#endif
+
+namespace seqfuse::training {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+class OutOfMemoryCuda : public TrainingLoop {
+ protected:
+  void SetUp() override {
+#ifdef SEQFUSE_HAS_CUDA
+    if (!torch::cuda::is_available()) GTEST_SKIP() << "no GPU on this machine";
+#else
+    GTEST_SKIP() << "this build has no CUDA kernels";
+#endif
+  }
+
+  std::unique_ptr<TaskModel> model_on_gpu(const config::Config& config) {
+    auto model = make_model(config);
+    model->module().to(at::Device(at::kCUDA, 0));
+    return model;
+  }
+};
+
+TEST_F(OutOfMemoryCuda, SavesTheStateBeforeTheStepAndIsResumed) {
+  config::Config config = training_config();
+  config.network.dtype_str = "float32";
+  // Step 7 asks for more than there is, as a much longer batch would.
+  Disturbed model(model_on_gpu(config), 7, [](TaskModel::Loss& loss) {
+    const auto everything =
+        torch::empty({int64_t{1} << 42}, loss.sum.options().dtype(torch::kByte));
+    loss.sum = loss.sum + everything[0];
+  });
+  try {
+    train(config, "run", model);
+    FAIL() << "went on";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("out of memory in step 7"),
+                                    HasSubstr("Tried to allocate 4096.00 GiB"),
+                                    HasSubstr("has a total capacity of"), HasSubstr("is free"),
+                                    HasSubstr("the state after step 6 is saved"),
+                                    HasSubstr("NetworkArgs.dtype_str = 'bfloat16'")));
+  }
+  const auto undisturbed = model_on_gpu(config), resumed = model_on_gpu(config);
+  train(config, "whole", *undisturbed);
+  train(config, "run", *resumed);
+  EXPECT_EQ(metrics("run"), metrics("whole"));
+  expect_same_weights(*resumed, *undisturbed);
+}
+
+#ifdef SEQFUSE_HAS_CUDA
+// No allocation of its own: what is there is not enough for the activations of a step.
+TEST_F(OutOfMemoryCuda, ABatchThatDoesNotFitSavesWithWhatIsLeft) {
+  config::Config config = training_config("hstu");
+  config.network.dtype_str = "float32";
+  config.network.hidden_size = 64;
+  config.network.kv_channels = 32;
+  config.trainer.train_batch_size = 30;
+  config.retrieval.num_negatives = 200'000;  // of each position: what makes the step large
+  const auto model = model_on_gpu(config);
+  c10::cuda::CUDACachingAllocator::emptyCache();
+  const auto total = static_cast<double>(at::cuda::getDeviceProperties(0)->totalGlobalMem);
+  c10::cuda::CUDACachingAllocator::setMemoryFraction(64e6 / total, 0);
+  std::string message = "went on";
+  try {
+    train(config, "run", *model);
+  } catch (const Error& error) {
+    message = error.what();
+  }
+  c10::cuda::CUDACachingAllocator::setMemoryFraction(1, 0);
+  EXPECT_THAT(message, AllOf(HasSubstr("out of memory in step 1"), HasSubstr("Tried to allocate"),
+                             HasSubstr("the state after step 0 is saved"),
+                             HasSubstr("RetrievalArgs.num_negatives (now 200000)")));
+  const auto resumed = model_on_gpu(config);
+  EXPECT_EQ(train(config, "run", *resumed).step, 10);
+}
+#endif
+
+}  // namespace
+}  // namespace seqfuse::training
