@@ -21,8 +21,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "tests/cli/seqfuse_process.h"
-#include "tests/free_port.h"
+#include "tests/cli/background_process.h"
 #include "tests/temporary_directory.h"
 
 namespace seqfuse {
@@ -59,72 +58,6 @@ TrainerArgs.eval_interval = 6
 TrainerArgs.log_interval = 1
 TrainerArgs.rank_timeout_seconds = 4
 )";
-
-std::vector<std::string> words_of(const std::string& text) {
-  std::istringstream in(text);
-  std::vector<std::string> words;
-  for (std::string word; in >> word;) words.push_back(word);
-  return words;
-}
-
-// A command in the background, its output in a file.
-class Background {
- public:
-  explicit Background(const std::vector<std::string>& command,
-                      const std::map<std::string, std::string>& environment = {}) {
-    const std::string file = output_file();
-    pid_ = fork();
-    if (pid_ != 0) return;
-    for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
-    std::freopen(file.c_str(), "w", stderr);
-    dup2(2, 1);
-    std::vector<char*> pointers;
-    for (const std::string& word : command) pointers.push_back(const_cast<char*>(word.c_str()));
-    pointers.push_back(nullptr);
-    execv(pointers[0], pointers.data());
-    _exit(127);
-  }
-
-  Outcome wait() {
-    int status = 0;
-    waitpid(pid_, &status, 0);
-    return {.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status),
-            .out = read_file(output_file()),
-            .err = {}};
-  }
-
- private:
-  std::string output_file() const { return (directory_.path() / "output").string(); }
-
-  TemporaryDirectory directory_;
-  pid_t pid_;
-};
-
-// seqfuse with these arguments in so many processes, without torchrun: rank 0 serves the store.
-Outcome in_processes(int size, const std::string& arguments) {
-  if (size == 1) {
-    const Outcome outcome = run_seqfuse(arguments);
-    return {.code = outcome.code, .out = outcome.text(), .err = {}};
-  }
-  const std::string port = std::to_string(free_port());
-  std::vector<std::string> command = words_of(arguments);
-  command.insert(command.begin(), SEQFUSE_BINARY);
-  std::vector<std::unique_ptr<Background>> processes;
-  for (int rank = 0; rank < size; ++rank) {
-    processes.push_back(std::make_unique<Background>(
-        command, std::map<std::string, std::string>{{"RANK", std::to_string(rank)},
-                                                    {"WORLD_SIZE", std::to_string(size)},
-                                                    {"MASTER_ADDR", "127.0.0.1"},
-                                                    {"MASTER_PORT", port}}));
-  }
-  Outcome all;
-  for (const auto& process : processes) {
-    const Outcome one = process->wait();
-    all.code = std::max(all.code, one.code);
-    all.out += one.out;
-  }
-  return all;
-}
 
 std::vector<std::string> torchrun(int size, const std::string& arguments) {
   return words_of(

@@ -1,0 +1,95 @@
+// kill -9 at random moments: the newest checkpoint always loads, and the weights end up the same.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
+#include <string>
+#include <thread>
+
+#include "base/random.h"
+#include "tests/faults/small_run.h"
+#include "training/checkpoint.h"
+
+namespace seqfuse {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+using Seconds = std::chrono::duration<double>;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+int64_t kills_wanted() {
+  const char* wanted = std::getenv("SEQFUSE_FAULT_KILLS");
+  return wanted != nullptr ? std::atoll(wanted) : 100;
+}
+
+bool has_half_written(const std::string& checkpoints) {
+  for (const std::string& name : names_in(checkpoints)) {
+    if (name.find(".tmp-") != std::string::npos) return true;
+  }
+  return false;
+}
+
+TEST(Kill, AtAnyMomentLeavesAWholeCheckpointAndTheSameEnd) {
+  const TemporaryDirectory directory;
+  const std::string undisturbed = (directory.path() / "undisturbed").string();
+  const auto start = Clock::now();
+  const Outcome whole = Background(train_command(undisturbed)).wait();
+  const double life = Seconds(Clock::now() - start).count();
+  ASSERT_EQ(whole.code, 0) << whole.out;
+
+  Random random(2026);
+  const int64_t wanted = kills_wanted();
+  int64_t kills = 0, half_written = 0, before_any = 0, runs = 0;
+  const auto first_kill = Clock::now();
+  for (bool ended = true; kills < wanted || !ended;) {
+    const std::string run = fmt::format("{}/run{}", directory.path().string(), runs);
+    int64_t newest_step = 0;
+    for (ended = false; !ended;) {
+      Background training(train_command(run));
+      if (kills < wanted) {
+        const auto moment = Seconds(life * static_cast<double>(random.below(1'000'000)) / 1e6);
+        std::this_thread::sleep_for(moment);
+        kill(training.pid(), SIGKILL);
+      }
+      const Outcome outcome = training.wait();
+      ended = outcome.code == 0;
+      if (!ended) {
+        ASSERT_EQ(outcome.code, 128 + SIGKILL) << outcome.out;
+        ++kills;
+        half_written += has_half_written(run + "/checkpoints") ? 1 : 0;
+      }
+      const auto newest = training::newest_checkpoint(run);
+      if (!newest) {
+        ++before_any;
+        continue;
+      }
+      const training::Checkpoint checkpoint = training::load_checkpoint(*newest);
+      EXPECT_GE(checkpoint.step, newest_step) << "a checkpoint was lost";
+      newest_step = checkpoint.step;
+    }
+    expect_same_run(run, undisturbed);
+    // Nothing is left of what was half written.
+    EXPECT_THAT(names_in(run + "/checkpoints"), ElementsAre("step_39", "step_40"));
+    EXPECT_EQ(names_in(run), names_in(undisturbed));
+    fs::remove_all(run);
+    ++runs;
+  }
+  const double seconds = Seconds(Clock::now() - first_kill).count();
+  std::cout << fmt::format(
+      "{} kills in {:.0f} s over {} runs of {:.1f} s: {} while a checkpoint was half written, {} "
+      "before the first was whole\n",
+      kills, seconds, runs, life, half_written, before_any);
+  RecordProperty("kills", std::to_string(kills));
+  if (wanted >= 100) {
+    EXPECT_GT(half_written, 0) << "no moment was in the middle of a checkpoint";
+  }
+}
+
+}  // namespace
+}  // namespace seqfuse

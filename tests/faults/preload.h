@@ -1,0 +1,20 @@
+// seqfuse with a library loaded before all others, which disturbs what the process finds.
+#pragma once
+
+#include <map>
+#include <string>
+
+namespace seqfuse {
+
+// Sanitizers must be loaded first themselves.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kCanPreload = false;
+#else
+constexpr bool kCanPreload = true;
+#endif
+
+inline std::map<std::string, std::string> preloaded(const std::string& library) {
+  return {{"LD_PRELOAD", library}};
+}
+
+}  // namespace seqfuse
