@@ -25,6 +25,7 @@
 #include "distributed/launch.h"
 #include "distributed/process_group.h"
 #include "models/hstu/model.h"
+#include "models/hstu/tables.h"
 #include "training/checkpoint.h"
 #include "training/device.h"
 #include "training/evaluation.h"
@@ -33,7 +34,6 @@
 #include "training/run_directory.h"
 #include "training/split_options.h"
 #include "training/task_model.h"
-#include "training/weights.h"
 
 namespace seqfuse::cli {
 namespace {
@@ -133,17 +133,27 @@ void tell_what_has_no_effect(const config::Config& config, models::Task task, at
   }
 }
 
-int64_t count_parameters(const torch::nn::Module& module, bool tables) {
-  int64_t count = 0;
-  for (const auto& parameter : module.named_parameters()) {
-    if (parameter.key().starts_with("tables.") == tables) count += parameter.value().numel();
+// In tables, in all others.
+std::pair<int64_t, int64_t> count_parameters(const models::Model& model) {
+  int64_t in_tables = 0, others = 0;
+  for (const auto* table : model.tables()) in_tables += table->num_rows() * table->dim();
+  for (const auto& parameter : model.named_parameters()) {
+    if (!parameter.key().starts_with("tables.")) others += parameter.value().numel();
   }
-  return count;
+  return {in_tables, others};
+}
+
+void tell_sharded_tables(const models::Model& model, int processes) {
+  for (const auto* table : model.tables()) {
+    if (!table->is_sharded()) continue;
+    log::info("train", "table {}: {} rows over {} processes, {} here", table->name(),
+              table->num_rows(), processes, table->weight().size(0));
+  }
 }
 
 // From the newest checkpoint of the run that is resumed (empty: a new run), or from the weights of
 // another run's, or as they are.
-void start_weights(training::TaskModel& model, training::Trainer& trainer, const fs::path& resumed,
+void start_weights(training::Trainer& trainer, const fs::path& resumed,
                    const std::string& load_directory) {
   if (!resumed.empty()) {
     if (const auto checkpoint = training::newest_checkpoint(resumed)) {
@@ -154,9 +164,7 @@ void start_weights(training::TaskModel& model, training::Trainer& trainer, const
     log::info("train", "{} has no checkpoint yet: starting from the beginning", resumed.string());
   }
   if (load_directory.empty()) return;
-  const training::Checkpoint weights = training::load_checkpoint(load_directory);
-  training::check_same_model(weights.state, model.spec());
-  training::load_weights(model.module(), weights);
+  trainer.start_from(training::load_checkpoint(load_directory));
   log::info("train", "weights from {}", load_directory);
 }
 
@@ -258,15 +266,17 @@ int train(int argc, char** argv, const distributed::Launch& launch,
                                 launch, device, config.trainer.rank_timeout_seconds)
                           : std::make_unique<distributed::ProcessGroup>();
   if (group->several()) log::info("train", "{} processes, {}", launch.size, group->backend());
+  const embeddings::Placement placement = models::table_placement(config, spec, *group);
   const auto model = unless_out_of_memory(config, [&] {
-    auto made = training::TaskModel::make(spec, static_cast<uint64_t>(config.trainer.seed));
+    auto made =
+        training::TaskModel::make(spec, static_cast<uint64_t>(config.trainer.seed), placement);
     made->module().to(device);
     return made;
   });
   training::Trainer trainer = unless_out_of_memory(
       config, [&] { return training::Trainer(*model, *dataset, split, config, *group); });
   if (first) {
-    start_weights(*model, trainer, resuming ? path : fs::path(), config.trainer.ckpt_load_dir);
+    start_weights(trainer, resuming ? path : fs::path(), config.trainer.ckpt_load_dir);
   }
   trainer.share_start();
 
@@ -284,11 +294,11 @@ int train(int argc, char** argv, const distributed::Launch& launch,
   if (arguments.tensorboard && first) run.start_tensorboard();
   log::info("train", "configuration in force: {}", run.operative_config().string());
   log::info("train", "{}: {}", dataset->manifest().dataset_name, split.rule);
+  const auto [in_tables, others] = count_parameters(model->module());
   log::info("train", "model {}: {} parameters in tables, {} dense; on {}, {} threads",
-            spec.network.architecture,
-            format_count(static_cast<double>(count_parameters(model->module(), true))),
-            format_count(static_cast<double>(count_parameters(model->module(), false))),
-            device.str(), num_threads());
+            spec.network.architecture, format_count(static_cast<double>(in_tables)),
+            format_count(static_cast<double>(others)), device.str(), num_threads());
+  tell_sharded_tables(model->module(), launch.size);
   log::info(
       "train", "{} steps of {} users", trainer.total_steps(),
       config.trainer.train_batch_size * config.trainer.gradient_accumulation_steps * launch.size);

@@ -201,14 +201,16 @@ struct EmbeddingArgs {
   std::vector<std::string> feature_names;
   std::string table_name;
   int64_t item_vocab_size_or_capacity = 0;
-  std::string sharding_type = "data_parallel";
+  std::string sharding_type = "auto";
 
   template <class V>
   void visit(V& v) {
     v.required(feature_names, "feature_names", "features that share the table");
     v.required(table_name, "table_name", "name in checkpoints");
     v.required(item_vocab_size_or_capacity, "item_vocab_size_or_capacity", "rows");
-    v(sharding_type, "sharding_type", "data_parallel or model_parallel");
+    v(sharding_type, "sharding_type",
+      "several processes: data_parallel: each has all rows; model_parallel: rows are spread by a "
+      "hash of the id; auto: spread from 262,144 rows");
   }
 
   bool operator==(const EmbeddingArgs&) const = default;
@@ -234,7 +236,7 @@ struct DynamicEmbeddingArgs {
     v.required(feature_names, "feature_names", "features that share the table");
     v.required(table_name, "table_name", "name in checkpoints");
     v.required(item_vocab_size_or_capacity, "item_vocab_size_or_capacity", "rows at most");
-    v(sharding_type, "sharding_type", "model_parallel");
+    v(sharding_type, "sharding_type", "model_parallel: rows are spread over the processes");
     v(global_hbm_for_values, "global_hbm_for_values",
       "bytes of GPU memory for rows, over all GPUs");
     v(item_vocab_gpu_capacity, "item_vocab_gpu_capacity",

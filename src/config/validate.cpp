@@ -65,7 +65,7 @@ class Check {
 };
 
 const Names kOptimizers = {"adamw", "adam", "sgd", "row_wise_adagrad"};
-const Names kShardings = {"data_parallel", "model_parallel"};
+const Names kShardings = {"auto", "data_parallel", "model_parallel"};
 
 // HR@K and NDCG@K with K > 0, MRR.
 bool is_retrieval_metric(std::string_view name) {

@@ -33,32 +33,43 @@ class EvaluationMode {
 
 // The windows that this process evaluates: those of all processes, one after the other, are the
 // first max_batches batches of each, or all.
-std::vector<data::Sample> own_samples(const std::vector<data::Sample>& samples,
-                                      const EvaluationOptions& options) {
-  if (samples.empty()) log::warning("evaluate", "the split has no windows to evaluate");
-  const int64_t size = options.group->size(), rank = options.group->rank();
-  int64_t count = std::ssize(samples);
-  if (options.max_batches >= 0) {
-    count = std::min(count, options.max_batches * options.batch_size * size);
+struct OwnSamples {
+  std::vector<data::Sample> samples;
+  int64_t most = 0;  // windows of a process
+
+  OwnSamples(const std::vector<data::Sample>& all, const EvaluationOptions& options) {
+    if (all.empty()) log::warning("evaluate", "the split has no windows to evaluate");
+    const int64_t size = options.group->size(), rank = options.group->rank();
+    int64_t count = std::ssize(all);
+    if (options.max_batches >= 0) {
+      count = std::min(count, options.max_batches * options.batch_size * size);
+    }
+    samples.assign(all.begin() + count * rank / size, all.begin() + count * (rank + 1) / size);
+    most = (count + size - 1) / size;
   }
-  return {samples.begin() + count * rank / size, samples.begin() + count * (rank + 1) / size};
-}
+};
 
 // visit(batch, first) for each batch; first: the index of its first sample. False if it was
 // stopped.
 template <class Visit>
-bool for_each_batch(const data::Dataset& dataset, const std::vector<data::Sample>& samples,
+bool for_each_batch(const models::Model& model, const data::Dataset& dataset, const OwnSamples& own,
                     const EvaluationOptions& options, Visit&& visit) {
-  data::BatchLoader loader(dataset, samples, {.batch_size = options.batch_size, .shuffle = false},
+  data::BatchLoader loader(dataset, own.samples,
+                           {.batch_size = options.batch_size, .shuffle = false},
                            /*epoch=*/0);
   std::optional<Progress> progress;
-  if (options.show_progress) progress.emplace("evaluate", "users", std::ssize(samples));
-  int64_t done = 0;
+  if (options.show_progress) progress.emplace("evaluate", "users", std::ssize(own.samples));
+  int64_t done = 0, batches = 0;
   while (const std::optional<data::Batch> batch = loader.next()) {
     if (options.stop()) return false;
     visit(*batch, done);
+    ++batches;
     done += batch->batch_size();
     if (progress) progress->update(done);
+  }
+  // Others may have one batch more, for which they read rows of sharded tables.
+  for (; batches * options.batch_size < own.most; ++batches) {
+    embeddings::fetch_nothing(model.tables());
   }
   return true;
 }
@@ -79,14 +90,14 @@ Metrics evaluate_retrieval(models::RetrievalModel& model, const data::Dataset& d
   const config::RetrievalArgs& args = model.spec().retrieval;
   RetrievalMetrics metrics(args.eval_metrics);
   const CatalogueRanks catalogue(model.item_rows());
-  const std::vector<data::Sample> own = own_samples(samples, options);
+  const OwnSamples own(samples, options);
   std::vector<torch::Tensor> ranks;
   const bool whole =
-      for_each_batch(dataset, own, options, [&](const data::Batch& batch, int64_t first) {
+      for_each_batch(model, dataset, own, options, [&](const data::Batch& batch, int64_t first) {
         std::vector<int64_t> targets;
         std::vector<std::vector<int64_t>> seen;
         for (int64_t b = 0; b < batch.batch_size(); ++b) {
-          const data::Sample& sample = own[first + b];
+          const data::Sample& sample = own.samples[first + b];
           targets.push_back(target_item(dataset, sample));
           seen.push_back(args.filter_seen ? seen_items(dataset, sample) : std::vector<int64_t>{});
         }
@@ -108,7 +119,8 @@ Metrics evaluate_ranking(models::RankingModel& model, const data::Dataset& datas
   const int64_t width = metrics.width();
   std::vector<torch::Tensor> scores, labels, users;
   const bool whole = for_each_batch(
-      dataset, own_samples(samples, options), options, [&](const data::Batch& batch, int64_t) {
+      model, dataset, OwnSamples(samples, options), options,
+      [&](const data::Batch& batch, int64_t) {
         const models::RankingModel::Output output = model.forward(batch, {});
         scores.push_back(metrics.is_classes() ? output.logits.log_softmax(1) : output.logits);
         labels.push_back(metrics.is_classes() ? torch::one_hot(output.labels, width)

@@ -17,7 +17,6 @@
 #include "training/out_of_memory.h"
 #include "training/schedule.h"
 #include "training/split_options.h"
-#include "training/weights.h"
 
 namespace seqfuse::training {
 namespace {
@@ -60,8 +59,9 @@ Trainer::Trainer(TaskModel& model, const data::Dataset& dataset, const data::Spl
       evaluation_samples_(evaluation_samples(config.dataset, split)),
       stream_(dataset, split.train, config.trainer, config.dataset.shuffle, group.size(),
               batch_share(model.spec(), group, config.trainer.enable_balanced_shuffler)),
-      optimizer_(model.module(), config.optimizer),
+      optimizer_(model.module(), config.optimizer, model.module().tables(), group),
       exchange_(group, model.module()),
+      table_tensors_(model.module().tables()),
       total_steps_(total_steps_of(config.trainer, stream_.batches_per_epoch())) {
   state_.users_per_batch = stream_.users_per_batch();
   model_.module().train();
@@ -70,42 +70,6 @@ Trainer::Trainer(TaskModel& model, const data::Dataset& dataset, const data::Spl
     device_.emplace(optimizer_, config.optimizer, group_, device,
                     config.network.dtype_str == "float16");
   }
-}
-
-void Trainer::resume(const Checkpoint& checkpoint) {
-  check_same_model(checkpoint.state, model_.spec());
-  load_weights(model_.module(), checkpoint);
-  set_state(checkpoint.state, checkpoint.optimizer);
-  saved_step_ = state_.step;
-}
-
-void Trainer::set_state(const nlohmann::json& state, const TensorMap& optimizer) {
-  state_ = state_from_json(state, model_.spec(), config_.trainer.seed);
-  optimizer_.load_state(optimizer, state_.optimizer_steps);
-  loss_positions_read_ = state_.loss_positions;
-  if (device_) device_->load(state_);
-  if (const int64_t before = std::exchange(state_.users_per_batch, stream_.users_per_batch());
-      before != state_.users_per_batch) {
-    state_.batch = stream_.position_after(state_.batch, before);
-    log::info("train", "batches had {} users and now have {}: losses will differ", before,
-              state_.users_per_batch);
-  }
-  stream_.seek(state_.batch);
-}
-
-void Trainer::share_start() {
-  if (!group_.several()) return;
-  allow("start", kLongSeconds);
-  // The first process may have found its own files alone, or none.
-  const auto state = nlohmann::json::parse(group_.broadcast(
-      state_to_json(state_, model_.spec(), config_.trainer.seed).dump(), "broadcast of the state"));
-  std::vector<torch::Tensor> tensors = model_.module().parameters();
-  for (const torch::Tensor& buffer : model_.module().buffers()) tensors.push_back(buffer);
-  const TensorMap optimizer = optimizer_.state();
-  for (const auto& [name, tensor] : optimizer) tensors.push_back(tensor);
-  group_.broadcast(tensors, "broadcast of weights");
-  set_state(state, optimizer);
-  saved_step_ = state_.step > 0 ? state_.step : -1;
 }
 
 TrainResult Trainer::run(RunDirectory& run, bool show_progress) {
@@ -188,7 +152,10 @@ Trainer::Step Trainer::train_step() try {
     if (i + 1 == batches) exchange_.start();
     batch_users_ = batch.batch_size();
     batch_tokens_ = models::num_tokens(model_.spec(), batch);
-    if (batch_users_ == 0) continue;  // an epoch's end with fewer users than processes
+    if (batch_users_ == 0) {  // an epoch's end with fewer users than processes
+      embeddings::fetch_nothing(model_.module().tables());
+      continue;
+    }
     const TaskModel::Loss loss = model_.loss(batch, seed);
     totals.tokens += batch_tokens_;
     if (loss.positions == 0) continue;

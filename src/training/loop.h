@@ -17,6 +17,7 @@
 #include "training/run_directory.h"
 #include "training/run_writer.h"
 #include "training/step_exchange.h"
+#include "training/table_tensors.h"
 #include "training/task_model.h"
 #include "training/training_state.h"
 
@@ -38,14 +39,17 @@ class Trainer {
  public:
   // All references must outlive the trainer. Throws UsageError or DataError on settings that cannot
   // train.
-  // Of several processes, each makes the same trainer and the same calls; resume() may then be
-  // called in the first alone, followed by share_start() in all.
+  // Of several processes, each makes the same trainer and the same calls; resume() and start_from()
+  // are called in the first alone, followed by share_start() in all.
   Trainer(TaskModel& model, const data::Dataset& dataset, const data::Split& split,
           const config::Config& config,
           distributed::ProcessGroup& group = distributed::ProcessGroup::single());
 
   // Continues from a checkpoint. Throws DataError if it is of another model.
-  void resume(const Checkpoint& checkpoint);
+  void resume(Checkpoint checkpoint);
+
+  // Begins with the weights of a checkpoint. Throws DataError likewise.
+  void start_from(Checkpoint checkpoint);
 
   // Weights, optimiser and state of the first process go to the others.
   void share_start();
@@ -84,6 +88,9 @@ class Trainer {
   [[noreturn]] void stop_saved(const std::exception& error, const std::string& what,
                                const std::string& advice);
   std::string save_after_fault();
+  // Weights and the optimiser's state by name: of sharded tables, the rows of this process.
+  TensorMap tensors_here() const;
+  void load(Checkpoint& checkpoint);
   void set_state(const nlohmann::json& state, const TensorMap& optimizer);
   int stop_signal() const;
   // What this process does now, and for how many seconds the others may wait for it.
@@ -99,6 +106,8 @@ class Trainer {
   BatchStream stream_;
   Optimizer optimizer_;
   StepExchange exchange_;
+  TableTensors table_tensors_;
+  TensorMap whole_rows_;              // between resume() or start_from() and share_start()
   std::optional<DeviceStep> device_;  // where the model is on a GPU
   int64_t total_steps_ = 0;
   TrainingState state_;

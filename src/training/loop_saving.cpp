@@ -21,12 +21,13 @@ void Trainer::save(bool last) {
   check_weights();
   state_.optimizer_steps = optimizer_.steps();
   if (device_) device_->save(state_);
+  Checkpoint checkpoint;
+  checkpoint.step = state_.step;
+  collect_weights(model_.module(), checkpoint);
+  checkpoint.optimizer = optimizer_.state();
+  table_tensors_.gather(checkpoint);
   bool saved = true;
-  if (group_.is_first()) {  // the others have the same
-    Checkpoint checkpoint;
-    checkpoint.step = state_.step;
-    collect_weights(model_.module(), checkpoint);
-    checkpoint.optimizer = optimizer_.state();
+  if (group_.is_first()) {  // of what is not sharded, the others have the same
     checkpoint.state = state_to_json(state_, model_.spec(), config_.trainer.seed);
     saved = writer_->save(checkpoint, last);
   }

@@ -27,18 +27,22 @@ size_t parse_kind(const std::string& name, const char* parameter) {
 
 Optimizer::~Optimizer() = default;
 
-Optimizer::Optimizer(const torch::nn::Module& module, const config::OptimizerArgs& args)
-    : args_(args) {
+Optimizer::Optimizer(const torch::nn::Module& module, const config::OptimizerArgs& args,
+                     const embeddings::Tables& tables, distributed::ProcessGroup& group)
+    : args_(args), group_(group) {
   using Kind = Entry::Kind;
   const auto dense = static_cast<Kind>(parse_kind(args.optimizer_str, "optimizer_str"));
-  const Kind tables =
+  const Kind table_kind =
       args.embedding_optimizer_str.empty()
           ? dense
           : static_cast<Kind>(parse_kind(args.embedding_optimizer_str, "embedding_optimizer_str"));
   for (const auto& parameter : module.named_parameters()) {
     Entry entry{.name = parameter.key(), .weight = parameter.value()};
     entry.table = entry.name.starts_with("tables.");
-    entry.kind = entry.table ? tables : dense;
+    entry.kind = entry.table ? table_kind : dense;
+    entry.shard = std::any_of(tables.begin(), tables.end(), [&](const auto* table) {
+      return table->is_sharded() && table->weight().is_same(entry.weight);
+    });
     SEQFUSE_CHECK(entry.weight.is_contiguous(), "{} is not contiguous", entry.name);
     // State exists before the first step, so that a step allocates next to nothing.
     if (entry.is_adam()) {
@@ -61,15 +65,16 @@ void Optimizer::zero_gradients() {
 }
 
 double Optimizer::gradient_norm(double scale) const {
-  double sum = 0;
+  std::array<double, 2> sums = {};  // of squares: of what all processes have alike, of shards
   for (const Entry& entry : entries_) {
     at::Tensor gradient = entry.weight.grad();
     if (!gradient.defined()) continue;
     if (gradient.is_sparse()) gradient = gradient.coalesce().values();
     const double norm = gradient.norm().item<double>();
-    sum += norm * norm;
+    sums[entry.shard ? 1 : 0] += norm * norm;
   }
-  return std::sqrt(sum) * scale;
+  if (has_shards()) group_.sum({&sums[1], 1}, kNormExchange);
+  return std::sqrt(sums[0] + sums[1]) * scale;
 }
 
 TensorMap Optimizer::state() const {
@@ -97,6 +102,11 @@ void Optimizer::load_state(const TensorMap& given, int64_t steps) {
 
 int64_t Optimizer::steps() const {
   return device_steps_.defined() ? static_cast<int64_t>(device_steps_.item<float>()) : steps_;
+}
+
+bool Optimizer::has_shards() const {
+  return std::any_of(entries_.begin(), entries_.end(),
+                     [](const Entry& entry) { return entry.shard; });
 }
 
 double Optimizer::decay_of(const Entry& entry) const {

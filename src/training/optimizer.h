@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "config/args.h"
+#include "embeddings/table.h"
 #include "training/checkpoint.h"
 
 namespace seqfuse::training {
@@ -30,13 +31,16 @@ namespace seqfuse::training {
 // so results do not depend on the number of threads.
 class Optimizer {
  public:
-  // Parameters whose names begin with "tables." are tables. Throws UsageError on an unknown
-  // optimiser.
-  Optimizer(const torch::nn::Module& module, const config::OptimizerArgs& args);
+  // Parameters whose names begin with "tables." are tables; of those in tables that are sharded
+  // each process of group updates its own rows. Throws UsageError on an unknown optimiser.
+  Optimizer(const torch::nn::Module& module, const config::OptimizerArgs& args,
+            const embeddings::Tables& tables = {},
+            distributed::ProcessGroup& group = distributed::ProcessGroup::single());
   ~Optimizer();
 
   void zero_gradients();
-  // The 2-norm of all gradients together, times scale.
+  // The 2-norm of all gradients together, those of sharded tables in all processes, times scale.
+  // With sharded tables every process calls it.
   double gradient_norm(double scale) const;
   // Updates with gradients times scale. Parameters without a gradient are left alone. CPU.
   void step(double learning_rate, double scale);
@@ -56,12 +60,14 @@ class Optimizer {
 
  private:
   struct Entry;
+  bool has_shards() const;
   double decay_of(const Entry& entry) const;
   // The rows of a coalesced sparse gradient; keep: bool scalar.
   void step_rows(Entry& entry, const at::Tensor& gradient, double learning_rate,
                  const at::Tensor& scale, const at::Tensor& keep);
 
   config::OptimizerArgs args_;
+  distributed::ProcessGroup& group_;
   std::vector<Entry> entries_;
   int64_t steps_ = 0;
   at::Tensor

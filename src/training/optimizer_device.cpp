@@ -27,15 +27,24 @@ void row_wise_adagrad(Tensor weight, Tensor sum_sq, const Tensor& gradient, doub
 }  // namespace
 
 Tensor Optimizer::gradient_norm_on_device() const {
-  std::vector<Tensor> gradients;
+  std::array<std::vector<Tensor>, 2> gradients;  // that all processes have alike, of shards
   for (const Entry& entry : entries_) {
     const Tensor gradient = entry.weight.grad();
     if (!gradient.defined()) continue;
     // Rows of one id are added up when they are applied, so their norm is that of the sum.
-    gradients.push_back(gradient.is_sparse() ? gradient.coalesce().values() : gradient);
+    gradients[entry.shard ? 1 : 0].push_back(gradient.is_sparse() ? gradient.coalesce().values()
+                                                                  : gradient);
   }
-  if (gradients.empty()) return torch::zeros({}, device_steps_.options());
-  return at::stack(at::_foreach_norm(gradients, 2)).norm();
+  const auto norm_of = [&](const std::vector<Tensor>& all) {
+    if (all.empty()) return torch::zeros({}, device_steps_.options());
+    return at::stack(at::_foreach_norm(all, 2)).norm();
+  };
+  const Tensor norm = norm_of(gradients[0]);
+  if (!has_shards()) return norm;
+  // Squares in float64: those of a large norm do not fit float32.
+  const Tensor square = norm_of(gradients[1]).to(torch::kDouble).square();
+  group_.all_reduce(square, kNormExchange)();
+  return (norm.to(torch::kDouble).square() + square).sqrt().to(norm.scalar_type());
 }
 
 void Optimizer::step_on_device(double learning_rate, const Tensor& scale, const Tensor& skip) {

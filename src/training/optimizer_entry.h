@@ -11,12 +11,15 @@
 
 namespace seqfuse::training {
 
+inline constexpr const char* kNormExchange = "exchange of the gradient norm";
+
 struct Optimizer::Entry {
   enum class Kind { adamw, adam, sgd, row_wise_adagrad };
 
   std::string name;
   at::Tensor weight;
   bool table = false;
+  bool shard = false;  // rows of a table, others of which are in other processes
   Kind kind = Kind::adamw;
   at::Tensor exp_avg, exp_avg_sq;  // adam: the weight's shape
   at::Tensor sum_sq;               // row_wise_adagrad: [rows]

@@ -1,24 +1,26 @@
 #include "training/step_exchange.h"
 
+#include <algorithm>
 #include <array>
 #include <csignal>
 #include <utility>
-
-#include "models/hstu/tables.h"
+#include <vector>
 
 namespace seqfuse::training {
 
-StepExchange::StepExchange(distributed::ProcessGroup& group, const torch::nn::Module& module)
-    : group_(group) {
+StepExchange::StepExchange(distributed::ProcessGroup& group, const models::Model& model)
+    : group_(group), tables_(model.tables()) {
   if (!group_.several()) return;
-  std::vector<at::Tensor> dense;
-  for (const auto& parameter : module.named_parameters()) {
-    const at::Tensor& weight = parameter.value();
-    const bool large =
-        parameter.key().starts_with("tables.") && weight.size(0) >= models::kSparseTableRows;
-    (large ? large_tables_ : dense).push_back(weight);
+  std::vector<at::Tensor> summed;
+  for (const at::Tensor& weight : model.parameters()) {
+    const auto table = std::find_if(tables_.begin(), tables_.end(), [&](const auto* each) {
+      return each->weight().is_same(weight);
+    });
+    if (table == tables_.end() || (*table)->gradient_is_summed_by_caller()) {
+      summed.push_back(weight);
+    }
   }
-  buckets_.emplace(group_, std::move(dense));
+  buckets_.emplace(group_, std::move(summed));
 }
 
 void StepExchange::start() {
@@ -31,7 +33,8 @@ StepExchange::Totals StepExchange::finish(const Totals& mine) {
                                 static_cast<double>(mine.tokens), mine.signal == SIGINT ? 1.0 : 0.0,
                                 mine.signal == SIGTERM ? 1.0 : 0.0};
   buckets_->finish(sums);
-  for (const at::Tensor& table : large_tables_) distributed::sum_table_gradient(group_, table);
+  // Not before: a process may have sent buckets in its backward pass, and another have had none.
+  for (embeddings::EmbeddingTable* table : tables_) table->return_gradients();
   return {.loss_sum = sums[0],
           .positions = static_cast<int64_t>(sums[1]),
           .tokens = static_cast<int64_t>(sums[2]),

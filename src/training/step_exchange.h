@@ -5,18 +5,18 @@
 
 #include <cstdint>
 #include <optional>
-#include <vector>
 
 #include "distributed/gradient_buckets.h"
 #include "distributed/process_group.h"
+#include "models/hstu/model.h"
 
 namespace seqfuse::training {
 
 // Of one process it does nothing.
 class StepExchange {
  public:
-  // module and group must outlive it.
-  StepExchange(distributed::ProcessGroup& group, const torch::nn::Module& module);
+  // model and group must outlive it.
+  StepExchange(distributed::ProcessGroup& group, const models::Model& model);
 
   // Before the last backward pass of a step.
   void start();
@@ -26,13 +26,13 @@ class StepExchange {
     int64_t positions = 0, tokens = 0;
     int signal = 0;  // SIGINT or SIGTERM has come
   };
-  // After it: gradients and numbers are the sums over the processes, and a signal to one of them is
-  // one to all, so that all stop after the same step.
+  // After it: gradients (of a sharded table: of the rows here) and numbers are the sums over the
+  // processes, and a signal to one of them is one to all, so that all stop after the same step.
   Totals finish(const Totals& mine);
 
  private:
   distributed::ProcessGroup& group_;
-  std::vector<at::Tensor> large_tables_;
+  const embeddings::Tables tables_;
   std::optional<distributed::GradientBuckets> buckets_;
 };
 

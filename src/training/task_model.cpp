@@ -8,7 +8,7 @@ class TaskModelOf : public TaskModel {
  public:
   explicit TaskModelOf(std::shared_ptr<Model> model) : model_(std::move(model)) {}
 
-  torch::nn::Module& module() override { return *model_; }
+  models::Model& module() override { return *model_; }
   const models::ModelSpec& spec() override { return model_->spec(); }
 
   Loss loss(const data::Batch& batch, const models::StepSeed& seed) override {
@@ -40,13 +40,14 @@ class TaskModelOf : public TaskModel {
 
 }  // namespace
 
-std::unique_ptr<TaskModel> TaskModel::make(const models::ModelSpec& spec, uint64_t seed) {
+std::unique_ptr<TaskModel> TaskModel::make(const models::ModelSpec& spec, uint64_t seed,
+                                           const embeddings::Placement& placement) {
   if (spec.task == models::Task::retrieval) {
     return std::make_unique<TaskModelOf<models::RetrievalModel, evaluate_retrieval>>(
-        models::make_retrieval_model(spec, seed));
+        models::make_retrieval_model(spec, seed, torch::kFloat, placement));
   }
   return std::make_unique<TaskModelOf<models::RankingModel, evaluate_ranking>>(
-      models::make_ranking_model(spec, seed));
+      models::make_ranking_model(spec, seed, torch::kFloat, placement));
 }
 
 }  // namespace seqfuse::training

@@ -18,10 +18,11 @@ namespace seqfuse::training {
 class TaskModel {
  public:
   // Builds the model of spec.task with weights from seed.
-  static std::unique_ptr<TaskModel> make(const models::ModelSpec& spec, uint64_t seed);
+  static std::unique_ptr<TaskModel> make(const models::ModelSpec& spec, uint64_t seed,
+                                         const embeddings::Placement& placement = {});
   virtual ~TaskModel() = default;
 
-  virtual torch::nn::Module& module() = 0;
+  virtual models::Model& module() = 0;
   virtual const models::ModelSpec& spec() = 0;
   at::Device device() { return module().parameters()[0].device(); }
 

@@ -89,7 +89,7 @@ TEST(ModelRetrieval, LargeTablesGiveTheSameLossAndGradientAsSmallOnes) {
   const config::Config config = small_config("hstu");
   const auto small =
       make_retrieval_model(ModelSpec::make(Task::retrieval, config, manifest), 1, torch::kDouble);
-  manifest.num_items = kSparseTableRows;
+  manifest.num_items = embeddings::kSparseTableRows;
   const auto large =
       make_retrieval_model(ModelSpec::make(Task::retrieval, config, manifest), 1, torch::kDouble);
   {

@@ -61,7 +61,7 @@ class Disturbed : public TaskModel {
         evaluation_(evaluation),
         evaluation_disturbance_(std::move(disturbance)) {}
 
-  torch::nn::Module& module() override { return model_->module(); }
+  models::Model& module() override { return model_->module(); }
   const models::ModelSpec& spec() override { return model_->spec(); }
   Loss loss(const data::Batch& batch, const models::StepSeed& seed) override {
     Loss loss = model_->loss(batch, seed);

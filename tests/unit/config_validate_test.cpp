@@ -125,8 +125,8 @@ TEST(ConfigValidate, Tables) {
   EXPECT_THAT(error_of_line(table("a", "x", "f") + table("b", "y", "f")),
               HasSubstr("the feature 'f' is in two embedding tables, 'x' and 'y'"));
   EXPECT_EQ(error_of_line(table("a", "x", "f") + "a/EmbeddingArgs.sharding_type = 'row'"),
-            "t.gin:15:33: a/EmbeddingArgs.sharding_type is 'row'; expected one of data_parallel, "
-            "model_parallel");
+            "t.gin:15:33: a/EmbeddingArgs.sharding_type is 'row'; expected one of auto, "
+            "data_parallel, model_parallel");
 }
 
 }  // namespace

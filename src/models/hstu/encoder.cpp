@@ -36,10 +36,10 @@ class HstuEncoder : public Encoder {
   }
 
  private:
-  bool has_actions() const { return tables_->action.defined(); }
+  bool has_actions() const { return tables_->action != nullptr; }
 
-  at::Tensor event_rows(const at::Tensor& table, const at::Tensor& ids) {
-    const at::Tensor rows = lookup(table, ids);
+  at::Tensor event_rows(EmbeddingTable& table, const at::Tensor& ids) {
+    const at::Tensor rows = table.lookup(ids);
     return item_mlp_.is_empty() ? rows : item_mlp_->forward(rows);
   }
 
@@ -47,7 +47,7 @@ class HstuEncoder : public Encoder {
   at::Tensor context_rows(const Windows& windows) {
     std::vector<at::Tensor> rows;
     for (size_t feature = 0; feature < tables_->context.size(); ++feature) {
-      rows.push_back(lookup(tables_->context[feature], windows.context[feature]));
+      rows.push_back(tables_->context[feature]->lookup(windows.context[feature]));
     }
     const at::Tensor stacked = at::stack(rows, 1).flatten(0, 1);
     return context_mlp_.is_empty() ? stacked : context_mlp_->forward(stacked);
@@ -68,10 +68,10 @@ class HstuEncoder : public Encoder {
       add_part(context_rows(windows), torch::arange(num_windows + 1, integers) * num_contexts);
     }
     const std::vector<at::Tensor> items =
-        event_rows(tables_->item, windows.items)
+        event_rows(*tables_->item, windows.items)
             .split_with_sizes({windows.num_history, windows.num_candidates});
     if (has_actions()) {
-      add_part(ops::interleave(items[0], event_rows(tables_->action, windows.actions)),
+      add_part(ops::interleave(items[0], event_rows(*tables_->action, windows.actions)),
                windows.history_offsets * 2);
     } else {
       add_part(items[0], windows.history_offsets);
@@ -135,7 +135,7 @@ class HstuResearchEncoder : public Encoder {
     tokens.sequences.timestamps = windows.timestamps;
     tokens.sequences.request_times = windows.request_times;
     tokens.sequences.max_seqlen = windows.max_history;
-    tokens.x = add_positions(lookup(tables_->item, windows.items), position_,
+    tokens.x = add_positions(tables_->item->lookup(windows.items), position_,
                              windows.history_offsets, std::nullopt);
     return tokens;
   }

@@ -11,6 +11,7 @@
 #include "config/args.h"
 #include "data/batch.h"
 #include "data/dataset.h"
+#include "embeddings/table.h"
 
 namespace seqfuse::models {
 
@@ -57,9 +58,17 @@ struct StepSeed {
   int64_t derive(uint64_t site) const;
 };
 
-class RetrievalModel : public torch::nn::Module {
+// Of several processes, each must call what takes a batch as often as the others (or
+// embeddings::fetch_nothing), and item_rows() as well.
+class Model : public torch::nn::Module {
  public:
   virtual const ModelSpec& spec() const = 0;
+  // In the order in which a batch fetches rows. Their weights are parameters "tables.NAME".
+  virtual embeddings::Tables tables() const { return {}; }
+};
+
+class RetrievalModel : public Model {
+ public:
   // Loss per predicted position [P] over all windows of the batch: the state after event i predicts
   // event i + 1. negatives: int32 [P, K] item ids, or undefined to sample as the spec says.
   virtual torch::Tensor loss(const data::Batch& batch, const StepSeed& seed,
@@ -71,9 +80,8 @@ class RetrievalModel : public torch::nn::Module {
   virtual torch::Tensor item_rows() = 0;
 };
 
-class RankingModel : public torch::nn::Module {
+class RankingModel : public Model {
  public:
-  virtual const ModelSpec& spec() const = 0;
   struct Output {
     torch::Tensor logits;   // [P, width of the head]
     torch::Tensor labels;   // tasks: float [P, num_tasks] of 0 and 1; classes: int64 [P]
@@ -90,8 +98,10 @@ class RankingModel : public torch::nn::Module {
 // Weights are initialised from seed, on the CPU: move the module with to(). dtype: float32 or
 // float64.
 std::shared_ptr<RetrievalModel> make_retrieval_model(const ModelSpec& spec, uint64_t seed,
-                                                     torch::ScalarType dtype = torch::kFloat);
+                                                     torch::ScalarType dtype = torch::kFloat,
+                                                     const embeddings::Placement& placement = {});
 std::shared_ptr<RankingModel> make_ranking_model(const ModelSpec& spec, uint64_t seed,
-                                                 torch::ScalarType dtype = torch::kFloat);
+                                                 torch::ScalarType dtype = torch::kFloat,
+                                                 const embeddings::Placement& placement = {});
 
 }  // namespace seqfuse::models

@@ -35,9 +35,9 @@ Predicted predicted_events(const data::Batch& batch, bool candidates_only) {
 
 class HstuRankingModel : public RankingModel {
  public:
-  HstuRankingModel(const ModelSpec& spec, Initializer init)
+  HstuRankingModel(const ModelSpec& spec, Initializer init, const embeddings::Placement& placement)
       : spec_(spec),
-        tables_(register_module("tables", std::make_shared<Tables>(spec, init))),
+        tables_(register_module("tables", std::make_shared<Tables>(spec, init, placement))),
         encoder_(register_module("encoder", Encoder::make(spec, tables_, init))),
         head_(register_module("head",
                               make_mlp(spec.network.hidden_size, spec.ranking.prediction_head_arch,
@@ -45,6 +45,7 @@ class HstuRankingModel : public RankingModel {
                                        spec.ranking.prediction_head_bias, init))) {}
 
   const ModelSpec& spec() const override { return spec_; }
+  embeddings::Tables tables() const override { return tables_->all(); }
 
   Output forward(const data::Batch& batch, const StepSeed& seed) override {
     const int64_t* candidates = batch.num_candidates.data();
@@ -52,13 +53,13 @@ class HstuRankingModel : public RankingModel {
         spec_.max_candidates > 0 || std::any_of(candidates, candidates + batch.batch_size(),
                                                 [](int64_t count) { return count > 0; });
     const Predicted predicted = predicted_events(batch, candidates_only);
-    const Windows windows = make_windows(batch, Reading::candidates, tables_->item.device(),
+    const Windows windows = make_windows(batch, Reading::candidates, tables_->device(),
                                          {predicted.actions, predicted.items, predicted.windows});
+    tables_->fetch(windows);
     const States states = encoder_->forward(windows, seed);
     const at::Tensor read = candidates_only ? states.candidates : states.history;
     Output output;
-    output.logits =
-        head_->forward(ops::l2_normalize(read.to(tables_->item.scalar_type()), kStateNormEpsilon));
+    output.logits = head_->forward(ops::l2_normalize(read.to(tables_->dtype()), kStateNormEpsilon));
     output.labels = labels(windows.extra[0], output.logits.scalar_type());
     output.items = windows.extra[1];
     output.windows = windows.extra[2];
@@ -97,8 +98,9 @@ class HstuRankingModel : public RankingModel {
 }  // namespace
 
 std::shared_ptr<RankingModel> make_ranking_model(const ModelSpec& spec, uint64_t seed,
-                                                 torch::ScalarType dtype) {
-  return std::make_shared<HstuRankingModel>(spec, Initializer(seed, dtype));
+                                                 torch::ScalarType dtype,
+                                                 const embeddings::Placement& placement) {
+  return std::make_shared<HstuRankingModel>(spec, Initializer(seed, dtype), placement);
 }
 
 }  // namespace seqfuse::models

@@ -64,39 +64,45 @@ TouchedRows touched_rows(const at::Tensor& targets, const at::Tensor& negatives,
 
 class HstuRetrievalModel : public RetrievalModel {
  public:
-  HstuRetrievalModel(const ModelSpec& spec, Initializer init)
+  HstuRetrievalModel(const ModelSpec& spec, Initializer init,
+                     const embeddings::Placement& placement)
       : spec_(spec),
-        tables_(register_module("tables", std::make_shared<Tables>(spec, init))),
+        tables_(register_module("tables", std::make_shared<Tables>(spec, init, placement))),
         encoder_(register_module("encoder", Encoder::make(spec, tables_, init))),
         catalogue_(torch::arange(1, spec.num_items + 1)) {}
 
   const ModelSpec& spec() const override { return spec_; }
+  embeddings::Tables tables() const override { return tables_->all(); }
 
   at::Tensor loss(const data::Batch& batch, const StepSeed& seed,
                   const at::Tensor& negatives) override {
     const Windows windows = make_windows(batch, Reading::next_item, device(), {next_items(batch)});
     const at::Tensor& targets = windows.extra[0];
-    const States states = encoder_->forward(windows, seed);
-    const at::Tensor hidden = normalize(states.history.to(tables_->item.scalar_type()));
     const double temperature = spec_.retrieval.temperature;
     if (!negatives.defined() && spec_.retrieval.negatives == "full") {
-      return ops::full_softmax_loss(hidden, item_rows(), targets, catalogue(), temperature);
+      tables_->fetch_with_all_items(windows);
+      return ops::full_softmax_loss(hidden_states(windows, seed), normalize(tables_->item->rows()),
+                                    targets, catalogue(), temperature);
     }
     const at::Tensor drawn =
         negatives.defined() ? negatives.to(device()) : draw_negatives(targets, seed);
-    const int64_t num_rows = tables_->item.size(0);
-    if (num_rows < kSparseTableRows) {
-      return ops::sampled_softmax_loss(hidden, item_rows(), targets, drawn, temperature);
+    const EmbeddingTable& item = *tables_->item;
+    if (!item.is_sharded() && item.num_rows() < embeddings::kSparseTableRows) {
+      tables_->fetch(windows);
+      return ops::sampled_softmax_loss(hidden_states(windows, seed), normalize(item.rows()),
+                                       targets, drawn, temperature);
     }
-    const TouchedRows touched = touched_rows(targets, drawn, num_rows);
-    return ops::sampled_softmax_loss(hidden, normalize(lookup(tables_->item, touched.rows)),
+    const TouchedRows touched = touched_rows(targets, drawn, item.num_rows());
+    tables_->fetch(windows, touched.rows);
+    return ops::sampled_softmax_loss(hidden_states(windows, seed),
+                                     normalize(tables_->item->lookup(touched.rows)),
                                      touched.targets, touched.negatives, temperature);
   }
 
   at::Tensor query(const data::Batch& batch) override {
     const Windows windows = make_windows(batch, Reading::query, device());
-    const at::Tensor states =
-        encoder_->forward(windows, {}).history.to(tables_->item.scalar_type());
+    tables_->fetch(windows);
+    const at::Tensor states = encoder_->forward(windows, {}).history.to(tables_->dtype());
     const at::Tensor lengths = windows.history_offsets.diff();
     if (states.size(0) == 0) return states.new_zeros({windows.batch_size(), states.size(1)});
     const at::Tensor last = (windows.history_offsets.slice(0, 1) - 1).clamp_min(0);
@@ -105,10 +111,18 @@ class HstuRetrievalModel : public RetrievalModel {
     return normalize(states.index_select(0, last)) * known;
   }
 
-  at::Tensor item_rows() override { return normalize(tables_->item); }
+  at::Tensor item_rows() override {
+    tables_->item->fetch_all();
+    return normalize(tables_->item->rows());
+  }
 
  private:
-  at::Device device() const { return tables_->item.device(); }
+  at::Device device() const { return tables_->device(); }
+
+  // L2-normalised, of the tables' dtype.
+  at::Tensor hidden_states(const Windows& windows, const StepSeed& seed) {
+    return normalize(encoder_->forward(windows, seed).history.to(tables_->dtype()));
+  }
 
   const at::Tensor& catalogue() {
     if (catalogue_.device() != device()) catalogue_ = catalogue_.to(device());
@@ -137,8 +151,9 @@ class HstuRetrievalModel : public RetrievalModel {
 }  // namespace
 
 std::shared_ptr<RetrievalModel> make_retrieval_model(const ModelSpec& spec, uint64_t seed,
-                                                     torch::ScalarType dtype) {
-  return std::make_shared<HstuRetrievalModel>(spec, Initializer(seed, dtype));
+                                                     torch::ScalarType dtype,
+                                                     const embeddings::Placement& placement) {
+  return std::make_shared<HstuRetrievalModel>(spec, Initializer(seed, dtype), placement);
 }
 
 }  // namespace seqfuse::models

@@ -3,29 +3,50 @@
 
 #include <torch/torch.h>
 
-#include <cstdint>
+#include <memory>
 #include <vector>
 
+#include "embeddings/table.h"
 #include "models/hstu/init.h"
 #include "models/hstu/model.h"
+#include "models/hstu/windows.h"
 
 namespace seqfuse::models {
 
-// Tables of this many rows and more have sparse gradients: only the rows of a step's ids are
-// computed, and updated. Smaller ones have dense gradients, so that optimisers act exactly as
-// published.
-constexpr int64_t kSparseTableRows = 262'144;
-
-// Rows of ids int64 [n] as [n, D], with the gradient that fits the table's size.
-at::Tensor lookup(const at::Tensor& table, const at::Tensor& ids);
+using embeddings::EmbeddingTable;
 
 class Tables : public torch::nn::Module {
  public:
-  Tables(const ModelSpec& spec, Initializer& init);
+  Tables(const ModelSpec& spec, Initializer& init, const embeddings::Placement& placement);
 
-  at::Tensor item;    // [num_items + 1, item width]
-  at::Tensor action;  // [num_actions, item width]; undefined where actions are not read
-  std::vector<at::Tensor> context;  // a feature each: [vocab_size, context width]
+  // The rows of a batch; more_items: ids int64 of items that are not in its windows.
+  void fetch(const Windows& windows, const at::Tensor& more_items = {});
+  // The same, with the rows of all items.
+  void fetch_with_all_items(const Windows& windows);
+
+  std::shared_ptr<EmbeddingTable> item;    // [num_items + 1, item width]
+  std::shared_ptr<EmbeddingTable> action;  // [num_actions, item width]; null where not read
+  std::vector<std::shared_ptr<EmbeddingTable>> context;  // a feature each: [vocab_size, width]
+
+  embeddings::Tables all() const;  // in the order of fetch
+
+  at::Device device() const { return item->weight().device(); }
+  at::ScalarType dtype() const { return item->weight().scalar_type(); }
+
+ private:
+  void fetch_others(const Windows& windows);
+  std::shared_ptr<EmbeddingTable> add(const std::string& name, int64_t rows,
+                                      const embeddings::DrawRows& draw,
+                                      const embeddings::Placement& placement);
 };
+
+// The name of a context feature's table.
+std::string table_name(const data::ContextFeature& feature);
+
+// What EmbeddingArgs.sharding_type and DynamicEmbeddingArgs.sharding_type ask for, by the features
+// 'item', 'action' and those of the context (BenchmarkDatasetArgs has names of its own). Throws
+// UsageError where a table is to be sharded that the model does not have.
+embeddings::Placement table_placement(const config::Config& config, const ModelSpec& spec,
+                                      distributed::ProcessGroup& group);
 
 }  // namespace seqfuse::models

@@ -1,0 +1,12 @@
+#include "embeddings/placement.h"
+
+namespace seqfuse::embeddings {
+
+bool Placement::shards(const std::string& table, int64_t num_rows) const {
+  if (!group->several()) return false;
+  const auto found = sharding_types.find(table);
+  if (found == sharding_types.end() || found->second == "auto") return num_rows >= kSparseTableRows;
+  return found->second == "model_parallel";
+}
+
+}  // namespace seqfuse::embeddings

@@ -1,0 +1,36 @@
+#include "embeddings/replicated_table.h"
+
+#include <utility>
+
+#include "distributed/gradient_buckets.h"
+#include "ops/torch/ops.h"
+
+namespace seqfuse::embeddings {
+
+ReplicatedTable::ReplicatedTable(std::string name, const at::Tensor& rows,
+                                 distributed::ProcessGroup& group)
+    : EmbeddingTable(std::move(name), rows.size(0), rows, group) {}
+
+void ReplicatedTable::fetch(const at::Tensor& /*ids*/) {
+  // Every row is here.
+}
+
+at::Tensor ReplicatedTable::lookup(const at::Tensor& ids) {
+  return ops::embedding_lookup(weight_, ids, has_sparse_gradient());
+}
+
+void ReplicatedTable::return_gradients() {
+  if (has_sparse_gradient()) distributed::sum_table_gradient(group_, weight_);
+}
+
+at::Tensor ReplicatedTable::gather(const at::Tensor& here) const {
+  return group_.is_first() ? here : at::Tensor();
+}
+
+void ReplicatedTable::scatter(const at::Tensor& all, at::Tensor here) const {
+  const torch::NoGradGuard no_grad;
+  if (group_.is_first()) here.copy_(all);
+  group_.broadcast({here}, "broadcast of table " + name_);
+}
+
+}  // namespace seqfuse::embeddings

@@ -1,0 +1,157 @@
+#include "embeddings/sharded_table.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "ops/torch/ops.h"
+
+namespace seqfuse::embeddings {
+namespace {
+
+constexpr int64_t kDrawnRows = 1 << 16;             // initial rows that exist at a time
+constexpr int64_t kBlockBytes = int64_t{64} << 20;  // of rows on their way to or from a checkpoint
+
+// Of all initial rows, those of these ids.
+at::Tensor draw_rows(const DrawRows& draw, int64_t num_rows, const at::Tensor& ids) {
+  const int64_t* id = ids.const_data_ptr<int64_t>();
+  std::vector<at::Tensor> parts;
+  int64_t first = 0;
+  for (int64_t begin = 0; begin < num_rows; begin += kDrawnRows) {
+    const int64_t end = std::min(num_rows, begin + kDrawnRows);
+    const int64_t last = std::lower_bound(id + first, id + ids.numel(), end) - id;
+    parts.push_back(draw(end - begin).index_select(0, ids.slice(0, first, last) - begin));
+    first = last;
+  }
+  return at::cat(parts);
+}
+
+}  // namespace
+
+ShardedTable::ShardedTable(std::string name, int64_t num_rows, const DrawRows& draw,
+                           distributed::ProcessGroup& group)
+    : EmbeddingTable(std::move(name), num_rows,
+                     draw_rows(draw, num_rows, ids_of(group.rank(), group.size(), num_rows)),
+                     group),
+      own_ids_(ids_of(group.rank(), group.size(), num_rows)) {}
+
+std::string ShardedTable::exchange_of(const char* what) const {
+  return std::string("exchange of ") + what + " of table " + name_;
+}
+
+std::vector<int64_t> ShardedTable::exchange_counts(const std::vector<int64_t>& counts) const {
+  const std::vector<int64_t> one_each(counts.size(), 1);
+  const at::Tensor received = group_.all_to_all(torch::tensor(counts, torch::kLong), one_each,
+                                                one_each, exchange_of("counts"));
+  const int64_t* count = received.const_data_ptr<int64_t>();
+  return {count, count + received.numel()};
+}
+
+void ShardedTable::fetch(const at::Tensor& ids) {
+  return_gradients();
+  fetched_ = {};
+  RequestPlan plan = plan_requests(ids, group_.size(), num_rows_, name_);
+  std::vector<int64_t> asked = exchange_counts(plan.counts);
+  const at::Tensor asked_ids = group_.all_to_all(plan.ids.index_select(0, plan.by_owner),
+                                                 plan.counts, asked, exchange_of("ids"));
+  if (own_ids_.device() != weight_.device()) own_ids_ = own_ids_.to(weight_.device());
+  const at::Tensor given = ops::embedding_lookup(weight_, at::searchsorted(own_ids_, asked_ids),
+                                                 num_rows_ >= kSparseTableRows);
+  const at::Tensor received =
+      group_.all_to_all(given.detach(), asked, plan.counts, exchange_of("rows"));
+  at::Tensor rows = torch::empty_like(received);
+  rows.index_copy_(0, plan.by_owner, received);
+  rows.set_requires_grad(given.requires_grad());
+  fetched_ = {.plan = std::move(plan),
+              .asked_of_me = std::move(asked),
+              .given = given,
+              .rows = std::move(rows)};
+}
+
+void ShardedTable::fetch_all() {
+  fetch(torch::arange(num_rows_, weight_.options().dtype(torch::kLong)));
+}
+
+at::Tensor ShardedTable::lookup(const at::Tensor& ids) {
+  SEQFUSE_CHECK(fetched_.rows.defined(), "table {}: lookup without fetch", name_);
+  const at::Tensor& known = fetched_.plan.ids;
+  const at::Tensor places = at::searchsorted(known, ids);
+  if (ids.is_cpu() && ids.numel() > 0) {  // on a GPU it would be waited for
+    SEQFUSE_CHECK(
+        known.numel() > 0 && known.index_select(0, places.clamp_max(known.numel() - 1)).equal(ids),
+        "table {}: lookup of an id that was not fetched", name_);
+  }
+  return ops::embedding_lookup(fetched_.rows, places, /*sparse=*/false);
+}
+
+at::Tensor ShardedTable::rows() const {
+  SEQFUSE_CHECK(fetched_.rows.defined() && fetched_.rows.size(0) == num_rows_,
+                "table {}: all rows are read without fetch_all", name_);
+  return fetched_.rows;
+}
+
+void ShardedTable::return_gradients() {
+  if (!fetched_.rows.defined() || !fetched_.rows.requires_grad()) return;
+  const Fetched fetched = std::exchange(fetched_, {});
+  at::Tensor gradient = fetched.rows.grad();
+  if (!gradient.defined()) gradient = torch::zeros_like(fetched.rows);  // this process had no loss
+  const at::Tensor received =
+      group_.all_to_all(gradient.index_select(0, fetched.plan.by_owner), fetched.plan.counts,
+                        fetched.asked_of_me, exchange_of("gradients"));
+  fetched.given.backward(received);
+}
+
+template <class Visit>
+void ShardedTable::for_each_block(const at::Tensor& here, Visit&& visit) const {
+  const int64_t row_bytes = c10::multiply_integers(here.sizes().slice(1)) * here.element_size();
+  const at::Tensor own = own_ids_.cpu();
+  const int64_t* id = own.const_data_ptr<int64_t>();
+  const int64_t block = std::max<int64_t>(1, kBlockBytes / row_bytes);
+  int64_t first = 0;
+  for (int64_t begin = 0; begin < num_rows_; begin += block) {
+    const int64_t end = std::min(num_rows_, begin + block);
+    const int64_t last = std::lower_bound(id + first, id + own.numel(), end) - id;
+    visit(plan_requests(torch::arange(begin, end, torch::kLong), group_.size(), num_rows_, name_),
+          first, last);
+    first = last;
+  }
+}
+
+at::Tensor ShardedTable::gather(const at::Tensor& here) const {
+  const torch::NoGradGuard no_grad;
+  const bool to_me = group_.is_first();
+  std::vector<int64_t> shape = here.sizes().vec();
+  shape[0] = num_rows_;
+  at::Tensor all;
+  if (to_me) all = torch::empty(shape, here.options().device(torch::kCPU).requires_grad(false));
+  const std::vector<int64_t> nothing(group_.size(), 0);
+  for_each_block(here, [&](const RequestPlan& plan, int64_t first, int64_t last) {
+    std::vector<int64_t> sent = nothing;
+    sent[0] = last - first;
+    const at::Tensor received =
+        group_.all_to_all(here.detach().slice(0, first, last), sent, to_me ? plan.counts : nothing,
+                          exchange_of("the checkpoint"));
+    if (!to_me) return;
+    all.index_copy_(0, plan.ids.index_select(0, plan.by_owner), received.cpu());
+  });
+  return all;
+}
+
+void ShardedTable::scatter(const at::Tensor& all, at::Tensor here) const {
+  const torch::NoGradGuard no_grad;
+  const bool from_me = group_.is_first();
+  const std::vector<int64_t> nothing(group_.size(), 0);
+  for_each_block(here, [&](const RequestPlan& plan, int64_t first, int64_t last) {
+    at::Tensor sent = here.detach().slice(0, 0, 0);
+    if (from_me) {
+      sent = all.index_select(0, plan.ids.index_select(0, plan.by_owner)).to(here);
+    }
+    std::vector<int64_t> received = nothing;
+    received[0] = last - first;
+    here.slice(0, first, last)
+        .copy_(group_.all_to_all(sent, from_me ? plan.counts : nothing, received,
+                                 exchange_of("the checkpoint")));
+  });
+}
+
+}  // namespace seqfuse::embeddings

@@ -1,0 +1,49 @@
+// A table whose rows are spread over the processes by a hash of their ids.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "embeddings/shard_plan.h"
+#include "embeddings/table.h"
+
+namespace seqfuse::embeddings {
+
+// weight() holds the rows of ids_of(rank), in that order. A batch asks each owner once for each row
+// that it needs, and returns one gradient for each. Owners add up gradients in the order of the
+// processes: on the CPU the same bits in every run.
+class ShardedTable : public EmbeddingTable {
+ public:
+  ShardedTable(std::string name, int64_t num_rows, const DrawRows& draw,
+               distributed::ProcessGroup& group);
+
+  bool is_sharded() const override { return true; }
+  bool gradient_is_summed_by_caller() const override { return false; }
+  void fetch(const at::Tensor& ids) override;
+  void fetch_all() override;
+  at::Tensor lookup(const at::Tensor& ids) override;
+  at::Tensor rows() const override;
+  void return_gradients() override;
+  at::Tensor gather(const at::Tensor& here) const override;
+  void scatter(const at::Tensor& all, at::Tensor here) const override;
+
+ private:
+  // One batch.
+  struct Fetched {
+    RequestPlan plan;
+    std::vector<int64_t> asked_of_me;  // ids by process
+    at::Tensor given;  // rows that others asked for: gradients go on from here to weight()
+    at::Tensor rows;   // of plan.ids; a leaf
+  };
+  std::string exchange_of(const char* what) const;
+  std::vector<int64_t> exchange_counts(const std::vector<int64_t>& counts) const;
+  // Calls visit(plan, begin, end) for blocks of ids: where they are, and which of the rows here
+  // they are. here: as of gather().
+  template <class Visit>
+  void for_each_block(const at::Tensor& here, Visit&& visit) const;
+
+  at::Tensor own_ids_;  // int64 [rows here], ascending; follows weight() to its device
+  Fetched fetched_;
+};
+
+}  // namespace seqfuse::embeddings

@@ -1,0 +1,28 @@
+#include "embeddings/table.h"
+
+#include <utility>
+
+#include "embeddings/replicated_table.h"
+#include "embeddings/sharded_table.h"
+
+namespace seqfuse::embeddings {
+
+EmbeddingTable::EmbeddingTable(std::string name, int64_t num_rows, at::Tensor weight,
+                               distributed::ProcessGroup& group)
+    : name_(std::move(name)), num_rows_(num_rows), weight_(std::move(weight)), group_(group) {}
+
+void fetch_nothing(const Tables& tables) {
+  for (EmbeddingTable* table : tables) {
+    table->fetch(torch::empty({0}, table->weight().options().dtype(torch::kLong)));
+  }
+}
+
+std::shared_ptr<EmbeddingTable> make_table(const std::string& name, int64_t num_rows,
+                                           const DrawRows& draw, const Placement& placement) {
+  if (placement.shards(name, num_rows)) {
+    return std::make_shared<ShardedTable>(name, num_rows, draw, *placement.group);
+  }
+  return std::make_shared<ReplicatedTable>(name, draw(num_rows), *placement.group);
+}
+
+}  // namespace seqfuse::embeddings

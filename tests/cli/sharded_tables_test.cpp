@@ -1,0 +1,109 @@
+// seqfuse train with embedding tables that are spread over the processes.
+#include <gmock/gmock.h>
+
+#include <filesystem>
+
+#include "tests/cli/distributed_run.h"
+
+namespace seqfuse {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+class ShardedTables : public DistributedRun {
+ protected:
+  static std::string command(const std::string& task, const std::string& run, int size) {
+    return DistributedRun::command(task, run, size, "sharded.gin");
+  }
+};
+
+// In the last step of an epoch one of three processes has no users.
+TEST_F(ShardedTables, TwoAndThreeProcessesHaveTheLossesAndMetricsOfOne) {
+  for (const std::string task : {"retrieval", "ranking"}) {
+    const std::string one = run(task + "1");
+    ASSERT_EQ(in_processes(1, command(task, one, 1)).code, 0);
+    for (const int size : {2, 3}) {
+      const std::string several = run(task + std::to_string(size));
+      const Outcome outcome = in_processes(size, command(task, several, size));
+      ASSERT_EQ(outcome.code, 0) << outcome.out;
+      EXPECT_THAT(outcome.out,
+                  HasSubstr(fmt::format("table item: 24 rows over {} processes", size)));
+      EXPECT_THAT(outcome.out, HasSubstr(fmt::format("table action: 5 rows over {}", size)));
+      expect_same_metrics(several, one);
+    }
+  }
+}
+
+TEST_F(ShardedTables, AccumulatedBatchesMakeTheSameSteps) {
+  for (const std::string optimizer : {"sgd", "row_wise_adagrad"}) {
+    const std::string more =
+        " --gin TrainerArgs.gradient_accumulation_steps=3 --gin TrainerArgs.max_train_iters=6 "
+        "--gin OptimizerArgs.embedding_optimizer_str='" +
+        optimizer + "'";
+    ASSERT_EQ(in_processes(1, command("ranking", run(optimizer + "1"), 1) + more).code, 0);
+    const Outcome outcome = in_processes(2, command("ranking", run(optimizer + "2"), 2) + more);
+    ASSERT_EQ(outcome.code, 0) << outcome.out;
+    expect_same_metrics(run(optimizer + "2"), run(optimizer + "1"));
+  }
+}
+
+TEST_F(ShardedTables, ACheckpointOfAnyNumberOfProcessesGoesOnInAnyOther) {
+  const std::string whole = run("whole");
+  ASSERT_EQ(in_processes(1, command("retrieval", whole, 1)).code, 0);
+  for (const int before : {1, 2, 3}) {
+    const std::string part = run(fmt::format("part{}", before));
+    const Outcome first = in_processes(
+        before, command("retrieval", part, before) + " --gin TrainerArgs.max_train_iters=6");
+    ASSERT_EQ(first.code, 0) << first.out;
+    for (const int after : {1, 2, 3}) {
+      const std::string resumed = run(fmt::format("from{}to{}", before, after));
+      fs::copy(part, resumed, fs::copy_options::recursive);
+      const Outcome outcome =
+          in_processes(after, command("retrieval", resumed, after) + " --resume");
+      ASSERT_EQ(outcome.code, 0) << outcome.out;
+      EXPECT_THAT(outcome.out, HasSubstr("resuming from"));
+      expect_same_metrics(resumed, whole);
+    }
+  }
+}
+
+TEST_F(ShardedTables, TheirCheckpointsAreEvaluatedRecommendedFromAndTrainedOnLikeOthers) {
+  const std::string path = run("two");
+  const Outcome outcome = in_processes(2, command("retrieval", path, 2));
+  ASSERT_EQ(outcome.code, 0) << outcome.out;
+  const Outcome evaluated = in_processes(1, "evaluate " + path + " --json");
+  ASSERT_EQ(evaluated.code, 0) << evaluated.out;
+  const auto result = nlohmann::json::parse(evaluated.out.substr(evaluated.out.find('{')));
+  for (const auto& [name, value] : metrics_of(path).back()["evaluation"].items()) {
+    EXPECT_NEAR(result["model"][name].get<double>(), value.get<double>(), 1e-6) << name;
+  }
+  const Outcome recommended = in_processes(1, "recommend " + path + " --user 7");
+  EXPECT_EQ(recommended.code, 0) << recommended.out;
+
+  // New runs from its weights: the first loss is that of one process.
+  std::vector<double> losses;
+  for (const int size : {1, 3}) {
+    const std::string next = run(fmt::format("next{}", size));
+    const Outcome started = in_processes(
+        size, command("retrieval", next, size) + " --gin TrainerArgs.max_train_iters=1 --gin " +
+                  "TrainerArgs.ckpt_load_dir='" + path + "/checkpoints/step_12'");
+    ASSERT_EQ(started.code, 0) << started.out;
+    losses.push_back(metrics_of(next).front()["loss"]);
+  }
+  EXPECT_NEAR(losses[0], losses[1], 1e-5);
+  EXPECT_LT(losses[0], metrics_of(path).front()["loss"].get<double>() - 0.1);
+}
+
+TEST_F(ShardedTables, ATableThatTheModelDoesNotHaveIsRefused) {
+  const Outcome outcome = in_processes(2, command("retrieval", run("wrong"), 2) +
+                                              " --gin item/EmbeddingArgs.feature_names=['itme']");
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_THAT(outcome.out,
+              HasSubstr("EmbeddingArgs.sharding_type of table 'item' is 'model_parallel', but the "
+                        "model has none of its features ['itme'] (did you mean"));
+  EXPECT_THAT(outcome.out, HasSubstr("the features with tables are action, item"));
+}
+
+}  // namespace
+}  // namespace seqfuse

@@ -1,0 +1,108 @@
+// Models over sharded tables, beside the same models with whole ones.
+#include <gtest/gtest.h>
+
+#include "embeddings/shard_plan.h"
+#include "models/hstu/model.h"
+#include "models/hstu/tables.h"
+#include "tests/distributed/processes.h"
+#include "tests/models/model_fixtures.h"
+
+namespace seqfuse::models {
+namespace {
+
+using distributed::in_processes;
+using distributed::ProcessGroup;
+
+embeddings::Placement all_sharded(ProcessGroup& group) {
+  embeddings::Placement placement{.group = &group, .sharding_types = {}};
+  for (const char* table : {"item", "action", "user_id"}) {
+    placement.sharding_types[table] = "model_parallel";
+  }
+  return placement;
+}
+
+// Each table's gradient is that of the whole table, summed over the processes.
+bool same_gradients(const Model& sharded, const Model& whole, ProcessGroup& group) {
+  const embeddings::Tables shards = sharded.tables(), tables = whole.tables();
+  bool same = shards.size() == 3;
+  for (size_t i = 0; i < shards.size(); ++i) {
+    shards[i]->return_gradients();
+    const at::Tensor sum = tables[i]->weight().grad().clone();
+    group.all_reduce(sum, "gradients")();
+    const at::Tensor own = embeddings::ids_of(group.rank(), group.size(), tables[i]->num_rows());
+    same = same && shards[i]->is_sharded() && !tables[i]->is_sharded() &&
+           sum.abs().max().item<double>() > 0 &&
+           at::allclose(shards[i]->weight().grad(), sum.index_select(0, own), 1e-9, 1e-12);
+  }
+  return same;
+}
+
+TEST(ShardedModel, SampledNegativesGiveTheLossAndGradientsOfWholeTables) {
+  in_processes(2, [](ProcessGroup& group) {
+    const ModelSpec spec = ModelSpec::make(Task::retrieval, small_config("hstu"), small_manifest());
+    const auto sharded = make_retrieval_model(spec, 1, torch::kDouble, all_sharded(group)),
+               whole = make_retrieval_model(spec, 1, torch::kDouble);
+    const auto rank = static_cast<uint64_t>(group.rank());
+    const data::Batch batch = random_batch({7, 3}, 0, 5 + rank);
+    torch::manual_seed(rank);
+    const torch::Tensor negatives = torch::randint(1, 21, {8, 5}, torch::kInt);
+    const torch::Tensor loss = sharded->loss(batch, {}, negatives),
+                        expected = whole->loss(batch, {}, negatives);
+    loss.sum().backward();
+    expected.sum().backward();
+    return at::allclose(loss, expected, 1e-9, 1e-12) && same_gradients(*sharded, *whole, group) &&
+           at::allclose(sharded->item_rows(), whole->item_rows()) &&
+           at::allclose(sharded->query(batch), whole->query(batch));
+  });
+}
+
+TEST(ShardedModel, RankingHasTheLogitsAndGradientsOfWholeTables) {
+  in_processes(2, [](ProcessGroup& group) {
+    const ModelSpec spec = ModelSpec::make(Task::ranking, small_config("hstu"), small_manifest());
+    const auto sharded = make_ranking_model(spec, 1, torch::kDouble, all_sharded(group)),
+               whole = make_ranking_model(spec, 1, torch::kDouble);
+    const data::Batch batch = random_batch({6, 9, 2}, 0, 5 + group.rank());
+    const auto output = sharded->forward(batch, {}), expected = whole->forward(batch, {});
+    sharded->loss(output).sum().backward();
+    whole->loss(expected).sum().backward();
+    return at::allclose(output.logits, expected.logits, 1e-9, 1e-12) &&
+           same_gradients(*sharded, *whole, group);
+  });
+}
+
+TEST(TablePlacement, ComesFromShardingTypesByFeature) {
+  config::Config config = small_config("hstu");
+  const ModelSpec spec = ModelSpec::make(Task::retrieval, config, small_manifest());
+  ProcessGroup group;
+  EXPECT_TRUE(table_placement(config, spec, group).sharding_types.empty());
+
+  config::EmbeddingArgs item;
+  item.feature_names = {"user_id", "item"};
+  item.table_name = "ids";
+  item.sharding_type = "data_parallel";
+  config::DynamicEmbeddingArgs action;
+  action.feature_names = {"action"};
+  config.embeddings = {item};
+  config.dynamic_embeddings = {action};
+  EXPECT_EQ(
+      table_placement(config, spec, group).sharding_types,
+      (std::map<std::string, std::string>{
+          {"user_id", "data_parallel"}, {"item", "data_parallel"}, {"action", "model_parallel"}}));
+}
+
+TEST(TablePlacement, ASoftmaxOverTheCatalogueKeepsItemsWholeUnlessAskedOtherwise) {
+  config::Config config = small_config("hstu");
+  config.retrieval.negatives = "full";
+  const ModelSpec spec = ModelSpec::make(Task::retrieval, config, small_manifest());
+  ProcessGroup group;
+  EXPECT_EQ(table_placement(config, spec, group).sharding_types.at("item"), "data_parallel");
+  config::EmbeddingArgs item;
+  item.feature_names = {"item"};
+  config.embeddings = {item};  // auto
+  EXPECT_EQ(table_placement(config, spec, group).sharding_types.at("item"), "data_parallel");
+  config.embeddings[0].sharding_type = "model_parallel";
+  EXPECT_EQ(table_placement(config, spec, group).sharding_types.at("item"), "model_parallel");
+}
+
+}  // namespace
+}  // namespace seqfuse::models

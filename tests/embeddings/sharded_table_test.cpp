@@ -1,0 +1,227 @@
+// Tables whose rows are spread over real processes.
+#include "embeddings/sharded_table.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <gmock/gmock.h>
+#include <signal.h>
+
+#include "base/error.h"
+#include "tests/distributed/processes.h"
+
+namespace seqfuse::embeddings {
+namespace {
+
+using distributed::in_processes;
+using distributed::ProcessGroup;
+using testing::HasSubstr;
+
+constexpr int64_t kDim = 3;
+
+// All rows: those of id i are i, i + 0.25, i + 0.5.
+at::Tensor all_rows(int64_t num_rows) {
+  return torch::arange(num_rows, torch::kFloat).unsqueeze(1) +
+         0.25 * torch::arange(kDim, torch::kFloat);
+}
+
+std::shared_ptr<EmbeddingTable> table_of(int64_t num_rows, ProcessGroup& group) {
+  int64_t drawn = 0;
+  const auto draw = [&](int64_t rows) {
+    drawn += rows;
+    return all_rows(num_rows).slice(0, drawn - rows, drawn);
+  };
+  auto table = make_table("item", num_rows, draw,
+                          {.group = &group, .sharding_types = {{"item", "model_parallel"}}});
+  at::Tensor(table->weight()).set_requires_grad(true);
+  return table;
+}
+
+at::Tensor ids_from(const std::vector<int64_t>& ids) {
+  return torch::tensor(ids, torch::kLong);
+}
+
+// What each of three processes asks for in a batch: repeated ids, none, all those of one owner.
+at::Tensor ids_asked(int rank, int batch, int64_t num_rows) {
+  switch ((rank + batch) % 3) {
+    case 0:
+      return ids_from({7, num_rows - 1, 7, 0, 12, 7, 12});
+    case 1:
+      return ids_from({});
+    default: {
+      const at::Tensor skewed = ids_of(1, 3, num_rows).slice(0, 0, 20);
+      return at::cat({skewed.flip(0), skewed});
+    }
+  }
+}
+
+TEST(ShardedTable, LookupGivesTheRowsOfAllProcesses) {
+  // Two rows: one of three processes has none.
+  for (const int64_t num_rows : {2, 50}) {
+    in_processes(3, [&](ProcessGroup& group) {
+      const auto table = table_of(num_rows, group);
+      bool good = table->is_sharded() && table->num_rows() == num_rows && table->dim() == kDim;
+      for (int batch = 0; batch < 3 && num_rows == 50; ++batch) {
+        const at::Tensor ids = ids_asked(group.rank(), batch, num_rows);
+        table->fetch(ids);
+        good = good && table->lookup(ids).equal(all_rows(num_rows).index_select(0, ids));
+        const at::Tensor some = ids.slice(0, 1);
+        good = good && table->lookup(some).equal(all_rows(num_rows).index_select(0, some));
+      }
+      fetch_nothing({table.get()});  // in all processes
+      good = good && table->lookup(ids_from({})).sizes() == at::IntArrayRef{0, kDim};
+      table->fetch_all();
+      return good && table->rows().equal(all_rows(num_rows));
+    });
+  }
+}
+
+// Batches whose losses are sums of the rows times a factor of the process and the batch.
+TEST(ShardedTable, GradientsOfAccumulatedBatchesReachTheOwnersOnce) {
+  for (const int64_t num_rows : {int64_t{50}, kSparseTableRows + 5}) {
+    in_processes(3, [&](ProcessGroup& group) {
+      const auto table = table_of(num_rows, group);
+      at::Tensor expected = torch::zeros({num_rows, kDim});
+      bool good = true;
+      for (int step = 0; step < 2; ++step) {
+        at::Tensor(table->weight()).mutable_grad().reset();
+        expected.zero_();
+        for (int batch = 0; batch < 3; ++batch) {
+          const auto factor = [&](int rank) {
+            // Of the second batch one process has no loss.
+            return batch == 1 && rank == 2 ? 0.0F : 1.0F + static_cast<float>(rank + 10 * batch);
+          };
+          const at::Tensor ids = ids_asked(group.rank(), batch, num_rows);
+          table->fetch(ids);
+          if (factor(group.rank()) != 0) {
+            // Two lookups, as of histories and targets.
+            (factor(group.rank()) * (table->lookup(ids).sum() + 2 * table->lookup(ids).sum()))
+                .backward();
+          }
+          for (int rank = 0; rank < 3; ++rank) {
+            const at::Tensor asked = ids_asked(rank, batch, num_rows);
+            expected.index_add_(0, asked, torch::full({asked.numel(), kDim}, 3 * factor(rank)));
+          }
+        }
+        table->return_gradients();
+        table->return_gradients();  // nothing is left to return
+        const at::Tensor gradient = table->weight().grad();
+        good = good && gradient.is_sparse() == (num_rows >= kSparseTableRows);
+        good = good && gradient.to_dense().equal(
+                           expected.index_select(0, ids_of(group.rank(), 3, num_rows)));
+      }
+      return good;
+    });
+  }
+}
+
+TEST(ShardedTable, EvaluationLeavesNoGradient) {
+  in_processes(2, [&](ProcessGroup& group) {
+    const auto table = table_of(50, group);
+    {
+      const torch::NoGradGuard no_grad;
+      table->fetch(ids_from({1, 2}));
+    }
+    table->return_gradients();
+    return !table->weight().grad().defined();
+  });
+}
+
+TEST(ShardedTable, GatherAndScatterAreInTheOrderOfIds) {
+  const int64_t num_rows = 1000;
+  in_processes(3, [&](ProcessGroup& group) {
+    const auto table = table_of(num_rows, group);
+    const at::Tensor gathered = table->gather(table->weight().detach());
+    bool good = group.is_first() ? gathered.equal(all_rows(num_rows)) : !gathered.defined();
+    // The state of an optimiser that has one number a row; given in float64.
+    const at::Tensor own = ids_of(group.rank(), 3, num_rows);
+    at::Tensor sums = torch::zeros({own.numel()});
+    table->scatter(group.is_first() ? torch::arange(num_rows, torch::kDouble) : at::Tensor(), sums);
+    good = good && sums.equal(own.to(torch::kFloat));
+    const at::Tensor back = table->gather(sums);
+    return good && (!group.is_first() || back.equal(torch::arange(num_rows, torch::kFloat)));
+  });
+}
+
+TEST(ShardedTable, InitialRowsAreThoseOfOneProcess) {
+  const int64_t num_rows = 150'000;  // several blocks of draws
+  in_processes(2, [&](ProcessGroup& group) {
+    const auto make = [&](const Placement& placement) {
+      at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(5);
+      const auto draw = [&](int64_t rows) {
+        return torch::empty({rows, 2}).uniform_(-1, 1, generator);
+      };
+      return make_table("item", num_rows, draw, placement);
+    };
+    const at::Tensor gathered =
+        make({.group = &group, .sharding_types = {}})
+            ->gather(
+                make({.group = &group, .sharding_types = {{"item", "data_parallel"}}})->weight());
+    const auto sharded = make({.group = &group, .sharding_types = {{"item", "model_parallel"}}});
+    const at::Tensor all = sharded->gather(sharded->weight());
+    return all.defined() == group.is_first() && (!group.is_first() || all.equal(gathered));
+  });
+}
+
+TEST(ShardedTable, WrongCallsSayWhatIsWrong) {
+  in_processes(2, [&](ProcessGroup& group) {
+    const auto table = table_of(50, group);
+    const auto error = [](const auto& call) {
+      try {
+        call();
+      } catch (const Error& e) {
+        return std::string(e.what());
+      }
+      return std::string("no error");
+    };
+    const auto has = [](const std::string& text, const char* part) {
+      if (text.find(part) != std::string::npos) return true;
+      std::fprintf(stderr, "%s\n", text.c_str());
+      return false;
+    };
+    bool good = has(error([&] { table->lookup(ids_from({1})); }), "item: lookup without fetch");
+    table->fetch(ids_from({1, 3, 49}));
+    good = good && has(error([&] { table->lookup(ids_from({3, 2})); }), "was not fetched");
+    good = good && has(error([&] { table->rows(); }), "without fetch_all");
+    return good && has(error([&] { table->fetch(ids_from({50})); }), "id 50 is not in it");
+  });
+}
+
+TEST(Placement, AutoShardsLargeTablesOfSeveralProcesses) {
+  Placement alone{.sharding_types = {{"item", "model_parallel"}}};
+  EXPECT_FALSE(alone.shards("item", kSparseTableRows));
+  in_processes(2, [&](ProcessGroup& group) {
+    const Placement placement{
+        .group = &group,
+        .sharding_types = {
+            {"spread", "model_parallel"}, {"whole", "data_parallel"}, {"by_size", "auto"}}};
+    return placement.shards("spread", 2) && !placement.shards("whole", 10 * kSparseTableRows) &&
+           placement.shards("by_size", kSparseTableRows) &&
+           !placement.shards("by_size", kSparseTableRows - 1) &&
+           placement.shards("unlisted", kSparseTableRows);
+  });
+}
+
+// Rank 1 of three dies between the exchanges of a lookup.
+TEST(ShardedTable, AProcessThatDiesWithinALookupIsNamed) {
+  const int port = free_port();
+  distributed::Processes processes(3, [&](int rank) {
+    at::set_num_threads(1);
+    ProcessGroup group(distributed::launch_of(rank, 3, port), at::kCPU, 2);
+    const auto table = table_of(50, group);
+    if (rank == 1) {
+      group.all_to_all(ids_from({1, 1, 1}), {1, 1, 1}, {1, 1, 1}, "exchange of counts");
+      raise(SIGKILL);
+    }
+    table->fetch(torch::arange(50));
+    return true;
+  });
+  const auto ended = processes.wait();
+  for (const int rank : {0, 2}) {
+    EXPECT_TRUE(ended[rank].exited_with(1)) << ended[rank].err;
+    EXPECT_THAT(ended[rank].err, HasSubstr("waited in exchange of ids of table item"));
+  }
+  // The second to notice may see that the first has ended.
+  EXPECT_THAT(ended[0].err + ended[2].err, HasSubstr("rank 1 (process"));
+}
+
+}  // namespace
+}  // namespace seqfuse::embeddings
