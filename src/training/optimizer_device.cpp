@@ -18,8 +18,8 @@ struct Group {
 };
 
 // Sets w to w - rate * g / (sqrt(a) + eps) after a has taken the mean of the row's g^2.
-void row_wise_adagrad(Tensor weight, Tensor sum_sq, const Tensor& gradient, double rate,
-                      double epsilon) {
+void row_wise_adagrad(const Tensor& weight, const Tensor& sum_sq, const Tensor& gradient,
+                      double rate, double epsilon) {
   sum_sq.add_(gradient.square().mean(1));
   weight.addcdiv_(gradient, sum_sq.sqrt().add_(epsilon).unsqueeze(1), -rate);
 }
@@ -39,7 +39,7 @@ Tensor Optimizer::gradient_norm_on_device() const {
     if (all.empty()) return torch::zeros({}, device_steps_.options());
     return at::stack(at::_foreach_norm(all, 2)).norm();
   };
-  const Tensor norm = norm_of(gradients[0]);
+  Tensor norm = norm_of(gradients[0]);
   if (!has_shards()) return norm;
   // Squares in float64: those of a large norm do not fit float32.
   const Tensor square = norm_of(gradients[1]).to(torch::kDouble).square();
