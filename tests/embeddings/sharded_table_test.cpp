@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "tests/distributed/processes.h"
+#include "tests/embeddings/counting_table.h"
 
 namespace seqfuse::embeddings {
 namespace {
@@ -14,30 +15,6 @@ namespace {
 using distributed::in_processes;
 using distributed::ProcessGroup;
 using testing::HasSubstr;
-
-constexpr int64_t kDim = 3;
-
-// All rows: those of id i are i, i + 0.25, i + 0.5.
-at::Tensor all_rows(int64_t num_rows) {
-  return torch::arange(num_rows, torch::kFloat).unsqueeze(1) +
-         0.25 * torch::arange(kDim, torch::kFloat);
-}
-
-std::shared_ptr<EmbeddingTable> table_of(int64_t num_rows, ProcessGroup& group) {
-  int64_t drawn = 0;
-  const auto draw = [&](int64_t rows) {
-    drawn += rows;
-    return all_rows(num_rows).slice(0, drawn - rows, drawn);
-  };
-  auto table = make_table("item", num_rows, draw,
-                          {.group = &group, .sharding_types = {{"item", "model_parallel"}}});
-  at::Tensor(table->weight()).set_requires_grad(true);
-  return table;
-}
-
-at::Tensor ids_from(const std::vector<int64_t>& ids) {
-  return torch::tensor(ids, torch::kLong);
-}
 
 // What each of three processes asks for in a batch: repeated ids, none, all those of one owner.
 at::Tensor ids_asked(int rank, int batch, int64_t num_rows) {

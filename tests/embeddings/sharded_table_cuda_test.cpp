@@ -1,0 +1,78 @@
+// Sharded tables on two GPUs, exchanging through NCCL.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "embeddings/sharded_table.h"
+#include "tests/distributed/processes.h"
+#include "tests/embeddings/counting_table.h"
+
+namespace seqfuse::embeddings {
+namespace {
+
+using distributed::ProcessGroup;
+
+// CUDA must not start before the processes do.
+bool two_gpus() {
+  return std::filesystem::exists("/dev/nvidia0") && std::filesystem::exists("/dev/nvidia1");
+}
+
+// Accumulated batches; in the last, process 1 asks for nothing and has no loss.
+bool lookups_and_gradients_are_right(ProcessGroup& group, at::Device device, int64_t num_rows) {
+  const auto table = table_of(num_rows, group, device);
+  const at::Tensor all = all_rows(num_rows).to(device);
+  at::Tensor expected = torch::zeros_like(all);
+  bool good = true;
+  for (int batch = 0; batch < 3; ++batch) {
+    const auto asked = [&](int rank) {
+      if (batch == 2 && rank == 1) return ids_from({}).to(device);
+      return (torch::arange(2000, torch::kLong) * (rank + 7) + batch)
+          .remainder(num_rows)
+          .to(device);
+    };
+    const at::Tensor ids = asked(group.rank());
+    table->fetch(ids);
+    const at::Tensor rows = table->lookup(ids);
+    good = good && rows.equal(all.index_select(0, ids));
+    if (ids.numel() > 0) (rows.sum() * (group.rank() + 1)).backward();
+    for (int rank = 0; rank < 2; ++rank) {
+      expected.index_add_(
+          0, asked(rank),
+          torch::full({asked(rank).numel(), kDim}, rank + 1.0F, expected.options()));
+    }
+  }
+  table->return_gradients();
+  const at::Tensor own = ids_of(group.rank(), 2, num_rows).to(device);
+  const at::Tensor gradient = table->weight().grad();
+  good = good && gradient.is_sparse() == (num_rows >= kSparseTableRows) &&
+         gradient.to_dense().equal(expected.index_select(0, own));
+
+  const at::Tensor gathered = table->gather(table->weight().detach());
+  good = good && (!group.is_first() || gathered.equal(all.cpu()));
+  at::Tensor sums = torch::zeros({own.numel()}, all.options());
+  table->scatter(group.is_first() ? torch::arange(num_rows, torch::kFloat) : at::Tensor(), sums);
+  good = good && sums.equal(own.to(torch::kFloat));
+  fetch_nothing({table.get()});
+  return good;
+}
+
+TEST(ShardedTableCuda, TwoGpusGiveRowsAndGradientsOfTheWholeTable) {
+  if (!two_gpus()) GTEST_SKIP() << "needs two GPUs";
+  for (const bool deterministic : {false, true}) {
+    const int port = free_port();
+    distributed::Processes processes(2, [&](int rank) {
+      at::globalContext().setDeterministicAlgorithms(deterministic, /*warn_only=*/false);
+      const at::Device device(at::kCUDA, static_cast<at::DeviceIndex>(rank));
+      const c10::DeviceGuard guard(device);
+      ProcessGroup group(distributed::launch_of(rank, 2, port), device, /*timeout=*/30);
+      const bool good = lookups_and_gradients_are_right(group, device, 1000) &&
+                        lookups_and_gradients_are_right(group, device, kSparseTableRows + 5);
+      group.leave();
+      return good;
+    });
+    for (const auto& ended : processes.wait()) EXPECT_TRUE(ended.exited_with(0)) << ended.err;
+  }
+}
+
+}  // namespace
+}  // namespace seqfuse::embeddings
