@@ -37,14 +37,15 @@ TEST_F(ShardedTables, TwoAndThreeProcessesHaveTheLossesAndMetricsOfOne) {
 
 TEST_F(ShardedTables, AccumulatedBatchesMakeTheSameSteps) {
   for (const std::string optimizer : {"sgd", "row_wise_adagrad"}) {
-    const std::string more =
+    const std::string more = fmt::format(
         " --gin TrainerArgs.gradient_accumulation_steps=3 --gin TrainerArgs.max_train_iters=6 "
-        "--gin OptimizerArgs.embedding_optimizer_str='" +
-        optimizer + "'";
-    ASSERT_EQ(in_processes(1, command("ranking", run(optimizer + "1"), 1) + more).code, 0);
-    const Outcome outcome = in_processes(2, command("ranking", run(optimizer + "2"), 2) + more);
+        "--gin OptimizerArgs.embedding_optimizer_str='{}'",
+        optimizer);
+    const std::string one = run(optimizer + "1"), two = run(optimizer + "2");
+    ASSERT_EQ(in_processes(1, command("ranking", one, 1) + more).code, 0);
+    const Outcome outcome = in_processes(2, command("ranking", two, 2) + more);
     ASSERT_EQ(outcome.code, 0) << outcome.out;
-    expect_same_metrics(run(optimizer + "2"), run(optimizer + "1"));
+    expect_same_metrics(two, one);
   }
 }
 

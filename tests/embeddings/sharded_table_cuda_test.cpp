@@ -64,7 +64,8 @@ TEST(ShardedTableCuda, TwoGpusGiveRowsAndGradientsOfTheWholeTable) {
       at::globalContext().setDeterministicAlgorithms(deterministic, /*warn_only=*/false);
       const at::Device device(at::kCUDA, static_cast<at::DeviceIndex>(rank));
       const c10::DeviceGuard guard(device);
-      ProcessGroup group(distributed::launch_of(rank, 2, port), device, /*timeout=*/30);
+      ProcessGroup group(distributed::launch_of(rank, 2, port), device,
+                         /*rank_timeout_seconds=*/30);
       const bool good = lookups_and_gradients_are_right(group, device, 1000) &&
                         lookups_and_gradients_are_right(group, device, kSparseTableRows + 5);
       group.leave();
