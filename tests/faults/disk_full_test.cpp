@@ -34,8 +34,8 @@ class DiskFull : public testing::Test {
     std::ofstream(ballast()) << std::string(static_cast<size_t>(free - 6 * bytes), 'x');
   }
 
-  // Every one stays, so that there is no room at some point.
-  static constexpr const char* kManyCheckpoints = "--gin TrainerArgs.ckpt_keep=100";
+  // More than there is room for, but not than the whole disk holds.
+  static constexpr const char* kManyCheckpoints = "--gin TrainerArgs.ckpt_keep=20";
 
   std::string undisturbed() const { return (directory_.path() / "undisturbed").string(); }
   std::string run() const { return disk_.path() + "/run"; }
@@ -71,7 +71,7 @@ TEST_F(DiskFull, StopsSaysWhatIsMissingAndGoesOnWhenThereIsRoom) {
 }
 
 TEST_F(DiskFull, TrainsOnIfToldSoAndSavesOnceThereIsRoom) {
-  const std::string longer = " --gin TrainerArgs.max_train_iters=400";
+  const std::string longer = " --gin TrainerArgs.max_train_iters=1000";
   const Outcome whole =
       Background(
           train_command(undisturbed(), std::string("--gin TrainerArgs.ckpt_keep=1") + longer))
@@ -80,11 +80,11 @@ TEST_F(DiskFull, TrainsOnIfToldSoAndSavesOnceThereIsRoom) {
   Background training(train_command(
       run(), kManyCheckpoints + longer + " --gin TrainerArgs.on_checkpoint_error='continue'"));
   training.wait_for("training goes on");
-  expect_whole_checkpoints();
   fs::remove(ballast());
   const Outcome ended = training.wait();
   ASSERT_EQ(ended.code, 0) << ended.out;
-  expect_same_run(run(), undisturbed(), 400);
+  expect_whole_checkpoints();
+  expect_same_run(run(), undisturbed(), 1000);
 }
 
 TEST_F(DiskFull, TheLastCheckpointIsNotGivenUp) {

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "base/random.h"
+#include "tests/faults/preload.h"
 #include "tests/faults/small_run.h"
 #include "training/checkpoint.h"
 
@@ -21,11 +22,11 @@ namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 using Seconds = std::chrono::duration<double>;
 using testing::ElementsAre;
-using testing::HasSubstr;
 
 int64_t kills_wanted() {
   const char* wanted = std::getenv("SEQFUSE_FAULT_KILLS");
-  return wanted != nullptr ? std::atoll(wanted) : 100;
+  if (wanted != nullptr) return std::atoll(wanted);
+  return kSanitized ? 10 : 100;
 }
 
 bool has_half_written(const std::string& checkpoints) {

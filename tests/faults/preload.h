@@ -6,11 +6,11 @@
 
 namespace seqfuse {
 
-// Sanitizers must be loaded first themselves.
+// Sanitizers must be loaded before all others themselves, and make every start slow.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kCanPreload = false;
+constexpr bool kSanitized = true;
 #else
-constexpr bool kCanPreload = true;
+constexpr bool kSanitized = false;
 #endif
 
 inline std::map<std::string, std::string> preloaded(const std::string& library) {

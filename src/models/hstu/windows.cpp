@@ -18,6 +18,9 @@ int64_t withheld(const data::Batch& batch, int64_t b, Reading reading) {
 Windows make_windows(const data::Batch& batch, Reading reading, at::Device device,
                      const std::vector<std::vector<int64_t>>& extra) {
   const int64_t num_windows = batch.batch_size();
+  // Without any event a batch does not tell what events have; nothing of each is right for all.
+  const bool has_actions = batch.items.empty() || !batch.actions.empty();
+  const bool has_timestamps = batch.items.empty() || !batch.timestamps.empty();
   std::vector<int64_t> history_offsets{0}, candidate_offsets{0}, request_times;
   std::vector<int64_t> items, candidates, actions, timestamps;
   items.reserve(batch.items.size());
@@ -33,7 +36,7 @@ Windows make_windows(const data::Batch& batch, Reading reading, at::Device devic
     append(actions, batch.actions, begin, cut);
     append(timestamps, batch.timestamps, begin, cut);
     if (reading == Reading::candidates) append(candidates, batch.items, cut, end);
-    if (!batch.timestamps.empty()) {
+    if (has_timestamps) {
       request_times.push_back(begin == end ? 0 : batch.timestamps[std::min(cut, end - 1)]);
     }
     windows.max_history = std::max(windows.max_history, cut - begin);
@@ -51,8 +54,8 @@ Windows make_windows(const data::Batch& batch, Reading reading, at::Device devic
   upload.add(history_offsets, windows.history_offsets);
   upload.add(candidate_offsets, windows.candidate_offsets);
   upload.add(items, windows.items);
-  if (!batch.actions.empty()) upload.add(actions, windows.actions);
-  if (!batch.timestamps.empty()) {
+  if (has_actions) upload.add(actions, windows.actions);
+  if (has_timestamps) {
     upload.add(timestamps, windows.timestamps);
     upload.add(request_times, windows.request_times);
   }

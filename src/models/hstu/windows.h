@@ -22,8 +22,8 @@ enum class Reading {
 struct Windows {
   at::Tensor history_offsets, candidate_offsets;  // [B + 1]
   at::Tensor items;          // [H + C]: the histories one after the other, then the candidates
-  at::Tensor actions;        // [H], of the history; undefined without actions
-  at::Tensor timestamps;     // [H]; undefined without timestamps
+  at::Tensor actions;        // [H], of the history; undefined where events have none
+  at::Tensor timestamps;     // [H]; undefined where events have none
   at::Tensor request_times;  // [B]: when the first event after the history came (or its last)
   std::vector<at::Tensor> context;  // a feature each: [B]
   std::vector<at::Tensor> extra;    // what else the caller sent along
