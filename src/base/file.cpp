@@ -126,8 +126,9 @@ void PendingDirectory::commit() {
     committed_ = true;
   } else if (renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, target_.c_str(), RENAME_EXCHANGE) ==
              0) {
-    // There was a whole target at every moment. What the temporary name holds now is the old one,
-    // which the destructor removes.
+    // There was a whole target at every moment. What the temporary name holds now is the old one.
+    committed_ = true;
+    fs::remove_all(temporary_, error);
   } else {
     // A file system that cannot exchange.
     const fs::path aside = fmt::format("{}.old-{}", target_.string(), getpid());

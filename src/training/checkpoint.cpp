@@ -54,15 +54,7 @@ void remove_old(const fs::path& run_directory, int64_t keep) {
     const fs::path& old = checkpoints[i].second;
     fs::rename(old, fmt::format("{}.tmp-{}", old.string(), getpid()), ignored);
   }
-  // These, and what a killed process was still writing, removing or replacing.
-  std::vector<fs::path> leftovers;
-  for (const auto& entry : fs::directory_iterator(checkpoints_of(run_directory), ignored)) {
-    const std::string name = entry.path().filename().string();
-    if (name.find(".tmp-") != std::string::npos || name.find(".old-") != std::string::npos) {
-      leftovers.push_back(entry.path());
-    }
-  }
-  for (const fs::path& leftover : leftovers) fs::remove_all(leftover, ignored);
+  remove_half_written(run_directory);
 }
 
 json read_state(const fs::path& file) {
@@ -153,6 +145,18 @@ void save_checkpoint(const fs::path& run_directory, const Checkpoint& checkpoint
         checkpoints_of(run_directory).string(), format_count(free));
   }
   remove_old(run_directory, keep);
+}
+
+void remove_half_written(const fs::path& run_directory) {
+  std::error_code ignored;
+  std::vector<fs::path> leftovers;
+  for (const auto& entry : fs::directory_iterator(checkpoints_of(run_directory), ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (name.find(".tmp-") != std::string::npos || name.find(".old-") != std::string::npos) {
+      leftovers.push_back(entry.path());
+    }
+  }
+  for (const fs::path& leftover : leftovers) fs::remove_all(leftover, ignored);
 }
 
 Checkpoint load_checkpoint(const fs::path& directory) {

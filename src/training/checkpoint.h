@@ -35,6 +35,9 @@ struct Checkpoint {
 void save_checkpoint(const std::filesystem::path& run_directory, const Checkpoint& checkpoint,
                      int64_t keep);
 
+// What a killed process was still writing, removing or replacing. Saving does it too.
+void remove_half_written(const std::filesystem::path& run_directory);
+
 // Checks hashes; a flipped byte is a DataError that names the file.
 Checkpoint load_checkpoint(const std::filesystem::path& checkpoint_directory);
 

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "training/checkpoint.h"
 
 namespace seqfuse::training {
 namespace fs = std::filesystem;
@@ -130,6 +131,7 @@ void RunDirectory::start_tensorboard() {
 int64_t RunDirectory::truncate_metrics_after(int64_t step) {
   if (!writes_) return -1;
   remove_leftovers(path_);
+  remove_half_written(path_);
   int64_t evaluated = -1;
   const std::string content = read_file(metrics_file());
   std::string kept;

@@ -264,8 +264,10 @@ TEST(RunDirectory, WhatAKilledProcessLeftIsNoObstacle) {
   RunDirectory run = RunDirectory::create(path, {}, "A.b = 2\n", false);
   EXPECT_EQ(read_file(run.operative_config()), "A.b = 2\n");
   run.append_metrics({{"step", 1}, {"evaluation", {{"MRR", 0.5}}}});
+  fs::create_directories(path / "checkpoints/step_3.tmp-99/tables");
   EXPECT_EQ(run.truncate_metrics_after(1), 1);
   EXPECT_FALSE(fs::exists(path / "run.json.tmp-99"));
+  EXPECT_FALSE(fs::exists(path / "checkpoints/step_3.tmp-99"));
   EXPECT_EQ(run.truncate_metrics_after(0), -1);
 
   // Somebody's own file beside them.
