@@ -121,7 +121,9 @@ struct DatasetArgs {
     v(split, "split", "leave_one_out, user or temporal");
     v(train_fraction, "train_fraction",
       "split user: share of users; temporal: share of events that train");
-    v(truncate, "truncate", "which events a long history keeps: newest or oldest");
+    v(truncate, "truncate",
+      "which events a long history keeps: newest, oldest, or random: in training, others in every "
+      "epoch");
     v(hold_out_validation, "hold_out_validation", "keep validation events out of training");
     v(evaluate_on, "evaluate_on", "test or validation: what evaluations during training use");
   }
@@ -266,6 +268,7 @@ struct OptimizerArgs {
   int64_t warmup_steps = 0;
   double min_learning_rate = 0;
   double max_grad_norm = 0;
+  double average_decay = 0;
 
   template <class V>
   void visit(V& v) {
@@ -281,6 +284,10 @@ struct OptimizerArgs {
     v(warmup_steps, "warmup_steps", "steps of linear warm-up");
     v(min_learning_rate, "min_learning_rate", "end of the cosine");
     v(max_grad_norm, "max_grad_norm", "gradients are scaled down to this norm; 0: never");
+    v(average_decay, "average_decay",
+      "evaluated and saved is the exponential average of weights over updates with this decay, "
+      "such "
+      "as 0.999; 0: the weights themselves");
   }
 
   bool operator==(const OptimizerArgs&) const = default;
@@ -334,6 +341,7 @@ struct RetrievalArgs {
   std::vector<std::string> eval_metrics = {"HR@10", "NDCG@10"};
   // Ours.
   std::string negatives = "in_batch";
+  bool mask_seen = false;
   bool filter_seen = true;
 
   template <class V>
@@ -343,6 +351,8 @@ struct RetrievalArgs {
     v(l2_norm_eps, "l2_norm_eps", "smallest norm in L2 normalisation");
     v(eval_metrics, "eval_metrics", "HR@K, NDCG@K for any K, MRR");
     v(negatives, "negatives", "in_batch, uniform, or full (softmax over the catalogue)");
+    v(mask_seen, "mask_seen",
+      "negatives 'full': the softmax leaves out what the user has had before the event");
     v(filter_seen, "filter_seen", "rank among items the user has not had");
   }
 

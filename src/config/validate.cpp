@@ -127,7 +127,7 @@ void validate(const DatasetArgs& args, const Instance& instance) {
   check.one_of({"leave_one_out", "user", "temporal"}, args.split, "split");
   check.that(args.train_fraction > 0 && args.train_fraction < 1, "train_fraction",
              args.train_fraction, "a number between 0 and 1");
-  check.one_of({"newest", "oldest"}, args.truncate, "truncate");
+  check.one_of({"newest", "oldest", "random"}, args.truncate, "truncate");
   check.one_of({"test", "validation"}, args.evaluate_on, "evaluate_on");
 }
 
@@ -197,6 +197,7 @@ void validate(const OptimizerArgs& args, const Instance& instance) {
              "min_learning_rate", args.min_learning_rate,
              fmt::format("0 to the learning rate, {}", literal(args.learning_rate)));
   check.not_negative(args.max_grad_norm, "max_grad_norm");
+  check.fraction(args.average_decay, "average_decay");
 }
 
 void validate(const TensorModelParallelArgs& args, const Instance& instance) {
@@ -240,6 +241,8 @@ void validate(const RetrievalArgs& args, const Instance& instance) {
   check.one_of({"in_batch", "uniform", "full"}, args.negatives, "negatives");
   check.that(args.negatives != "uniform" || args.num_negatives >= 1, "num_negatives",
              args.num_negatives, "at least 1 with negatives = 'uniform'");
+  check.that(!args.mask_seen || args.negatives == "full", "mask_seen", args.mask_seen,
+             "False, or negatives = 'full'");
 }
 
 void validate(const RandomDistribution& args, const Instance& instance) {

@@ -63,10 +63,11 @@ struct BatchLoader::State {
   };
 
   State(const Dataset& dataset_in, const std::vector<Sample>& samples_in,
-        const LoaderOptions& options_in, int64_t first_batch)
+        const LoaderOptions& options_in, int64_t epoch_in, int64_t first_batch)
       : dataset(dataset_in),
         samples(samples_in),
         options(options_in),
+        epoch(static_cast<uint64_t>(epoch_in)),
         end(batches_per_epoch(std::ssize(samples_in), options_in)),
         taken(first_batch),
         claimed(first_batch) {}
@@ -83,13 +84,11 @@ struct BatchLoader::State {
   Batch make(int64_t index) const {
     const int64_t begin = index * options.batch_size;
     const int64_t count = std::min(options.batch_size, std::ssize(samples) - begin);
-    if (order.empty() && !options.choose) {
-      return make_batch(dataset, samples.data() + begin, count, index);
-    }
     std::vector<Sample> chosen;
     chosen.reserve(count);
     for (int64_t i = begin; i < begin + count; ++i) {
       chosen.push_back(samples[order.empty() ? i : order[i]]);
+      shift(chosen.back());
     }
     if (options.choose) {
       std::vector<Sample> part;
@@ -97,6 +96,17 @@ struct BatchLoader::State {
       chosen = std::move(part);
     }
     return make_batch(dataset, chosen.data(), std::ssize(chosen), index);
+  }
+
+  // By user and epoch: the same in every run, whatever the batches.
+  void shift(Sample& sample) const {
+    if (sample.slack == 0) return;
+    const Philox random{options.seed, hash64("begin of a window", epoch)};
+    const int64_t earlier = Philox::below(random(static_cast<uint64_t>(sample.user))[0],
+                                          static_cast<uint32_t>(sample.slack + 1));
+    sample.begin -= earlier;
+    sample.end -= earlier;
+    sample.slack = 0;
   }
 
   Slot& slot(int64_t index) { return slots[index % std::ssize(slots)]; }
@@ -124,6 +134,7 @@ struct BatchLoader::State {
   const Dataset& dataset;
   const std::vector<Sample>& samples;
   const LoaderOptions options;
+  const uint64_t epoch;
   const int64_t end;           // batches in the epoch
   std::vector<int64_t> order;  // of samples; empty: as they are
 
@@ -143,11 +154,11 @@ BatchLoader::BatchLoader(const Dataset& dataset, const std::vector<Sample>& samp
                    options.batch_size);
   SEQFUSE_CHECK(first_batch >= 0, "first batch is {}; it must be 0 or more", first_batch);
   const int64_t end = batches_per_epoch(std::ssize(samples), options);
-  state_ = std::make_unique<State>(dataset, samples, options, std::min(first_batch, end));
+  state_ = std::make_unique<State>(dataset, samples, options, epoch, std::min(first_batch, end));
   if (options.shuffle) {
     state_->order.resize(samples.size());
     std::iota(state_->order.begin(), state_->order.end(), 0);
-    Random random(options.seed, hash64("order of samples", static_cast<uint64_t>(epoch)));
+    Random random(options.seed, hash64("order of samples", state_->epoch));
     random.shuffle(state_->order);
   }
   const int64_t left = state_->end - state_->taken;

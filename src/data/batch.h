@@ -36,9 +36,9 @@ struct LoaderOptions {
   int64_t batch_size = 128;
   bool shuffle = true;     // by (seed, epoch): the same order in every run and after every resume
   bool drop_last = false;  // drop a last batch that is not full
-  uint64_t seed = 1;
-  int threads = 1;       // 0: batches are made in next()
-  int64_t prefetch = 4;  // batches prepared ahead
+  uint64_t seed = 1;       // also of where windows with slack begin
+  int threads = 1;         // 0: batches are made in next()
+  int64_t prefetch = 4;    // batches prepared ahead
   // Which of a batch's samples are taken, as places among them; empty: all. Called from any thread.
   // The batch may become empty.
   std::function<std::vector<int64_t>(std::span<const Sample>)> choose;

@@ -62,6 +62,18 @@ int64_t time_cut(const Dataset& dataset, double fraction) {
   return low;
 }
 
+const char* kept_of(Truncate truncate) {
+  switch (truncate) {
+    case Truncate::newest:
+      return "the newest of each user";
+    case Truncate::oldest:
+      return "the oldest of each user";
+    case Truncate::random:
+      return "in training any of each user, in evaluation the newest";
+  }
+  return "";
+}
+
 class Splitter {
  public:
   Splitter(const Dataset& dataset, const SplitOptions& options)
@@ -97,7 +109,12 @@ class Splitter {
     if (end < fewest) return false;
     const int64_t longest = options_.max_history + (options_.retrieval ? 1 : candidates_);
     if (options_.truncate == Truncate::oldest) end = std::min(end, longest);
-    samples.push_back({row, std::max<int64_t>(0, end - longest), end, candidates_});
+    const int64_t begin = std::max<int64_t>(0, end - longest);
+    samples.push_back({.user = row,
+                       .begin = begin,
+                       .end = end,
+                       .num_candidates = candidates_,
+                       .slack = options_.truncate == Truncate::random ? begin : 0});
     return true;
   }
 
@@ -105,7 +122,10 @@ class Splitter {
   bool add_evaluation_window(std::vector<Sample>& samples, int64_t row, int64_t begin,
                              int64_t end) {
     if (begin < 1 || end <= begin) return false;
-    samples.push_back({row, std::max<int64_t>(0, begin - options_.max_history), end, end - begin});
+    samples.push_back({.user = row,
+                       .begin = std::max<int64_t>(0, begin - options_.max_history),
+                       .end = end,
+                       .num_candidates = end - begin});
     return true;
   }
 
@@ -143,6 +163,7 @@ class Splitter {
         add_evaluation_window(evaluation, row, n - 1, n);
       } else {
         evaluation.push_back(windows.back());
+        evaluation.back().slack = 0;
       }
     }
     const auto users = std::ssize(windows);
@@ -176,11 +197,10 @@ class Splitter {
   }
 
   void finish_rule() {
-    split_.rule += fmt::format(
-        "; histories hold at most {} events, the {} of each user; {} of {} users have too few "
-        "events",
-        options_.max_history, options_.truncate == Truncate::newest ? "newest" : "oldest",
-        split_.skipped_users, dataset_.num_users());
+    split_.rule +=
+        fmt::format("; histories hold at most {} events, {}; {} of {} users have too few events",
+                    options_.max_history, kept_of(options_.truncate), split_.skipped_users,
+                    dataset_.num_users());
   }
 
   const Dataset& dataset_;

@@ -20,6 +20,7 @@ enum class Truncate {
   newest,  // those nearest to what is predicted
   oldest,  // leave_one_out, user: the user's later events are dropped, then the split is made;
            // temporal: training windows keep a user's first events
+  random,  // training: any that follow each other, others in every epoch; evaluation: the newest
 };
 
 // A window of one user's events: [begin, end). The last num_candidates events are candidates (their
@@ -29,6 +30,9 @@ struct Sample {
   int64_t user = 0;
   int64_t begin = 0, end = 0;
   int64_t num_candidates = 0;
+  // A batch of training takes the window from so many events earlier at most, drawn anew in every
+  // epoch.
+  int64_t slack = 0;
 };
 
 struct SplitOptions {

@@ -75,6 +75,7 @@ Trainer::Trainer(TaskModel& model, const data::Dataset& dataset, const data::Spl
 TrainResult Trainer::run(RunDirectory& run, bool show_progress) {
   writer_.emplace(run, config_.trainer);
   logged_evaluation_ = run.truncate_metrics_after(state_.step);
+  optimizer_.start_averages(/*saved=*/state_.step > 0);
   const config::TrainerArgs& trainer = config_.trainer;
   const InterruptGuard interrupt(/*ignore_later=*/group_.several());
   interrupt_ = &interrupt;
@@ -244,6 +245,7 @@ void Trainer::evaluate(bool show_progress) try {
   allow(fmt::format("evaluation after step {}", state_.step), kLongSeconds);
   if (evaluation_samples_.empty()) return;
   const config::TrainerArgs& trainer = config_.trainer;
+  const Optimizer::Averages averages(optimizer_);
   metrics_ = model_.evaluate(dataset_, evaluation_samples_,
                              {.batch_size = trainer.eval_batch_size,
                               .max_batches = trainer.max_eval_iters.value_or(-1),

@@ -18,6 +18,7 @@ void Trainer::save(bool last) {
     Step unlogged;
     read_device(unlogged);
   }
+  const Optimizer::Averages averages(optimizer_);
   check_weights();
   state_.optimizer_steps = optimizer_.steps();
   if (device_) device_->save(state_);

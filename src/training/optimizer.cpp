@@ -12,6 +12,8 @@
 namespace seqfuse::training {
 namespace {
 
+constexpr const char* kUnaveraged = ".unaveraged";
+
 // The kind in the order of Optimizer::Entry::Kind.
 size_t parse_kind(const std::string& name, const char* parameter) {
   static const std::array<std::string, 4> names = {"adamw", "adam", "sgd", "row_wise_adagrad"};
@@ -52,6 +54,7 @@ Optimizer::Optimizer(const torch::nn::Module& module, const config::OptimizerArg
       entry.sum_sq = torch::zeros({entry.weight.numel() / entry.row_length()},
                                   entry.weight.detach().options());
     }
+    if (args.average_decay > 0) entry.average = entry.weight.detach().clone();
     entries_.push_back(std::move(entry));
   }
   if (!entries_.empty() && entries_[0].weight.is_cuda()) {
@@ -83,6 +86,7 @@ TensorMap Optimizer::state() const {
     if (entry.exp_avg.defined()) state[entry.name + ".exp_avg"] = entry.exp_avg;
     if (entry.exp_avg_sq.defined()) state[entry.name + ".exp_avg_sq"] = entry.exp_avg_sq;
     if (entry.sum_sq.defined()) state[entry.name + ".sum_sq"] = entry.sum_sq;
+    if (entry.average.defined()) state[entry.name + kUnaveraged] = entry.average;
   }
   return state;
 }
@@ -96,12 +100,41 @@ void Optimizer::load_state(const TensorMap& given, int64_t steps) {
                      name);
     at::Tensor(tensor).copy_(found->second);
   }
+  for (const auto& [name, tensor] : given) {
+    SEQFUSE_CHECK_AS(DataError, args_.average_decay > 0 || !name.ends_with(kUnaveraged),
+                     "the checkpoint's weights are averages and OptimizerArgs.average_decay is 0: "
+                     "set it as it was");
+  }
   steps_ = steps;
   if (device_steps_.defined()) device_steps_.fill_(static_cast<double>(steps));
 }
 
 int64_t Optimizer::steps() const {
   return device_steps_.defined() ? static_cast<int64_t>(device_steps_.item<float>()) : steps_;
+}
+
+void Optimizer::update_averages(double share) {
+  for (Entry& entry : entries_) entry.average.lerp_(entry.weight, share);
+}
+
+void Optimizer::start_averages(bool saved) {
+  if (args_.average_decay == 0) return;
+  if (saved) {
+    swap_averages();
+  } else {
+    const torch::NoGradGuard no_grad;
+    for (Entry& entry : entries_) entry.average.copy_(entry.weight);
+  }
+}
+
+void Optimizer::swap_averages() {
+  if (args_.average_decay == 0) return;
+  const torch::NoGradGuard no_grad;
+  for (Entry& entry : entries_) {
+    const at::Tensor average = entry.average.clone();
+    entry.average.copy_(entry.weight);
+    entry.weight.copy_(average);
+  }
 }
 
 bool Optimizer::has_shards() const {

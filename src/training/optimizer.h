@@ -51,6 +51,24 @@ class Optimizer {
   at::Tensor gradient_norm_on_device() const;
   void step_on_device(double learning_rate, const at::Tensor& scale, const at::Tensor& skip);
 
+  // While it lives, the module's weights are their averages over the updates (average_decay d:
+  // after update t the average goes 1 - min(d, (t - 1) / (t + 8)) of the way to the weights, so
+  // that it does not remember where they began). Nothing without average_decay. What is evaluated
+  // and saved are averages; state() then holds the weights themselves, "NAME.unaveraged".
+  class Averages {
+   public:
+    explicit Averages(Optimizer& optimizer) : optimizer_(optimizer) { optimizer_.swap_averages(); }
+    ~Averages() { optimizer_.swap_averages(); }
+    Averages(const Averages&) = delete;
+    Averages& operator=(const Averages&) = delete;
+
+   private:
+    Optimizer& optimizer_;
+  };
+  // Before the first update after weights came from elsewhere. saved: weights and state were loaded
+  // as they are saved; else averages begin with the weights.
+  void start_averages(bool saved);
+
   // Updates so far. Waits for a GPU.
   int64_t steps() const;
   // "NAME.exp_avg", ...: shared storage. steps is restored by the caller's own count.
@@ -61,6 +79,9 @@ class Optimizer {
  private:
   struct Entry;
   bool has_shards() const;
+  void update_averages(double share);
+  void update_averages(const at::Tensor& share);  // float32 scalar on the device
+  void swap_averages();
   double decay_of(const Entry& entry) const;
   // The rows of a coalesced sparse gradient; keep: bool scalar.
   void step_rows(Entry& entry, const at::Tensor& gradient, double learning_rate,

@@ -80,6 +80,9 @@ void Optimizer::step(double learning_rate, double scale) {
       }
     });
   }
+  if (args_.average_decay > 0) {
+    update_averages(1 - std::min(args_.average_decay, (count - 1) / (count + 8)));
+  }
 }
 
 }  // namespace seqfuse::training

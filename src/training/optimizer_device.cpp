@@ -102,6 +102,22 @@ void Optimizer::step_on_device(double learning_rate, const Tensor& scale, const 
       }
     }
   }
+  if (args_.average_decay > 0) {
+    const Tensor before = device_steps_ - 1;
+    const Tensor share = 1 - (before / (before + 9)).clamp_max_(args_.average_decay);
+    update_averages(share * (1 - skip));
+  }
+}
+
+void Optimizer::update_averages(const Tensor& share) {
+  std::vector<Tensor> averages, weights;
+  for (Entry& entry : entries_) {
+    averages.push_back(entry.average);
+    weights.push_back(entry.weight);
+  }
+  std::vector<Tensor> moves = at::_foreach_sub(weights, averages);
+  at::_foreach_mul_(moves, share);
+  at::_foreach_add_(averages, moves);
 }
 
 void Optimizer::step_rows(Entry& entry, const Tensor& gradient, double learning_rate,

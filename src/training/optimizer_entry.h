@@ -23,6 +23,7 @@ struct Optimizer::Entry {
   Kind kind = Kind::adamw;
   at::Tensor exp_avg, exp_avg_sq;  // adam: the weight's shape
   at::Tensor sum_sq;               // row_wise_adagrad: [rows]
+  at::Tensor average;              // of the weights, if asked for: the weight's shape
 
   int64_t row_length() const { return weight.dim() == 0 ? 1 : weight.size(-1); }
   bool is_adam() const { return kind == Kind::adamw || kind == Kind::adam; }

@@ -21,7 +21,8 @@ data::SplitKind split_kind(const std::string& name) {
 data::Truncate truncation(const std::string& name) {
   if (name == "newest") return data::Truncate::newest;
   if (name == "oldest") return data::Truncate::oldest;
-  throw_error<UsageError>("DatasetArgs.truncate is '{}': expected newest or oldest", name);
+  if (name == "random") return data::Truncate::random;
+  throw_error<UsageError>("DatasetArgs.truncate is '{}': expected newest, oldest or random", name);
 }
 
 }  // namespace

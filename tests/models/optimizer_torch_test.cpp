@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <memory>
+#include <string>
 
 #include "base/error.h"
 #include "base/parallel.h"
@@ -70,6 +72,51 @@ TEST(Optimizer, AdamEqualsTorch) {
 
 TEST(Optimizer, SgdEqualsTorch) {
   compare<torch::optim::SGD>("sgd", torch::optim::SGDOptions(0.01));
+}
+
+TEST(Optimizer, AveragesAreThoseOfTheWeights) {
+  TwoWeights module;
+  config::OptimizerArgs args = arguments("adamw");
+  args.average_decay = 0.8;
+  Optimizer optimizer(module, args);
+  torch::Tensor average, weights;
+  for (int step = 0; step < 50; ++step) {
+    module.dense.mutable_grad() = torch::randn_like(module.dense);
+    module.table.mutable_grad() = torch::randn_like(module.table);
+    optimizer.step(0.01, 1);
+    weights = module.dense.detach().clone();
+    // The first updates count alike, nearly; from update 38 on the decay is 0.8.
+    const double keep = std::min(0.8, step / (step + 9.0));
+    average = step == 0 ? weights : keep * average + (1 - keep) * weights;
+  }
+  {
+    const Optimizer::Averages averages(optimizer);
+    EXPECT_LT((module.dense - average).abs().max().item<double>(), 1e-12);
+    EXPECT_TRUE(torch::equal(optimizer.state().at("dense.unaveraged"), weights));
+  }
+  EXPECT_TRUE(torch::equal(module.dense, weights));
+  // Weights that came from elsewhere: nothing of the old average is left.
+  torch::NoGradGuard no_grad;
+  module.dense.fill_(7);
+  optimizer.start_averages(/*saved=*/false);
+  const Optimizer::Averages averages(optimizer);
+  EXPECT_TRUE(module.dense.eq(7).all().item<bool>());
+}
+
+TEST(Optimizer, StateWithAveragesIsRefusedWithoutThem) {
+  TwoWeights module;
+  config::OptimizerArgs args = arguments("sgd");
+  args.average_decay = 0.9;
+  const TensorMap state = Optimizer(module, args).state();
+  args.average_decay = 0;
+  Optimizer without(module, args);
+  try {
+    without.load_state(state, 3);
+    FAIL() << "the average was taken for the weights";
+  } catch (const DataError& error) {
+    EXPECT_NE(std::string(error.what()).find("OptimizerArgs.average_decay is 0"), std::string::npos)
+        << error.what();
+  }
 }
 
 TEST(Optimizer, RowWiseAdagradForTablesBesideAnotherForTheRest) {

@@ -52,6 +52,8 @@ TEST_F(TrainingLoop, ResumingRepeatsTheLossesBitForBit) {
        {4, 5, 7}) {  // at an evaluation; inside an epoch; inside a log interval
     config::Config config = training_config();
     config.optimizer.max_grad_norm = 0.5;
+    config.optimizer.average_decay = stop == 5 ? 0.7 : 0;
+    config.dataset.truncate = stop == 7 ? "random" : "newest";
     config.trainer.gradient_accumulation_steps = 2;
     const std::string whole = "whole" + std::to_string(stop),
                       parted = "parted" + std::to_string(stop);

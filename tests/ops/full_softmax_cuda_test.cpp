@@ -32,6 +32,14 @@ TEST_P(FullSoftmaxCudaTest, KeepsTheOracleRule) {
                {ours.losses, ours.dhidden, ours.dtable}, "run to run");
 }
 
+TEST_P(FullSoftmaxCudaTest, WhatWasSeenIsLeftOut) {
+  const auto [shape, type] = GetParam();
+  const Inputs in = with_seen(make_inputs(shape, type)), on_gpu = in.cuda();
+  LossResult plain = run(on_gpu, [&](auto& h, auto& t) { return plain_loss(on_gpu, h, t); });
+  plain.losses = plain.losses.to(at::kFloat);
+  expect_oracle_rule(run_ours(on_gpu), plain, reference(in));
+}
+
 class FullSoftmaxCuda : public CudaTest {};
 
 TEST_F(FullSoftmaxCuda, BlocksGiveTheLossesOfTheWhole) {

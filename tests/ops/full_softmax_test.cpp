@@ -24,6 +24,16 @@ TEST_P(FullSoftmaxTest, LossAndGradientsKeepTheOracleRule) {
   expect_oracle_rule(ours, plain, expected);
 }
 
+TEST_P(FullSoftmaxTest, WhatWasSeenIsLeftOut) {
+  at::manual_seed(8);
+  for (const auto type : {at::kFloat, at::kDouble}) {
+    const Inputs in = with_seen(make_inputs(GetParam(), type));
+    const LossResult ours = run_ours(in);
+    const LossResult plain = run(in, [&](auto& h, auto& t) { return plain_loss(in, h, t); });
+    expect_oracle_rule(ours, plain, reference(in));
+  }
+}
+
 TEST_P(FullSoftmaxTest, DoubleMatchesTheOracle) {
   at::manual_seed(2);
   const Inputs in = make_inputs(GetParam(), at::kDouble);
@@ -91,14 +101,16 @@ TEST(FullSoftmax, IsRegisteredWithTorch) {
   const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("seqfuse::full_softmax_loss", "");
   at::manual_seed(8);
   const Inputs in = make_inputs({3, 4, 5, 6}, at::kFloat);
-  torch::jit::Stack stack{in.hidden, in.table, in.targets, in.catalogue, kTemperature};
+  const Inputs in_seen = with_seen(in);
+  torch::jit::Stack stack{in.hidden,    in.table,     in.targets,     in.catalogue,
+                          kTemperature, in_seen.seen, in_seen.offsets};
   op.callBoxed(&stack);
-  EXPECT_TRUE(at::equal(stack.at(0).toTensor(), run_ours(in).losses));
+  EXPECT_TRUE(at::equal(stack.at(0).toTensor(), run_ours(in_seen).losses));
 }
 
 TEST(FullSoftmax, WrongArgumentsAreExplained) {
   const Tensor hidden = random({3, 4}), table = random({6, 4});
-  const Tensor targets = torch::tensor({1, 2, 5}, at::kLong);
+  const Tensor targets = torch::tensor({1, 2, 5}, at::kLong), all = at::arange(6, at::kLong);
   const auto loss = [&](const std::vector<int64_t>& catalogue) {
     ops::full_softmax_loss(hidden, table, targets, torch::tensor(catalogue, at::kLong), 1);
   };
@@ -108,6 +120,17 @@ TEST(FullSoftmax, WrongArgumentsAreExplained) {
                "full_softmax_loss: catalogue[3] is 2, as catalogue[1] is; expected every id");
   expect_error([&] { loss({1, 6, 2, 5}); }, "full_softmax_loss: catalogue[1] is 6; expected an id");
   expect_error([&] { loss({}); }, "full_softmax_loss: catalogue is empty");
+  expect_error(
+      [&] { ops::full_softmax_loss(hidden, table, targets, all, 1, targets, at::tensor({0, 2})); },
+      "full_softmax_loss: offsets ends with 2 but seen has 3 rows");
+  expect_error([&] { ops::full_softmax_loss(hidden, table, targets, all, 1, targets); },
+               "full_softmax_loss: seen is given without offsets");
+  expect_error(
+      [&] {
+        ops::full_softmax_loss(hidden, table, targets, all, 1, targets.slice(0, 1),
+                               at::tensor({0, 3}));
+      },
+      "full_softmax_loss: seen is [2]; expected [3] ([T], as targets)");
   expect_error(
       [&] { ops::full_softmax_loss(hidden, table, targets.slice(0, 1), targets, kTemperature); },
       "targets is [2]; expected [3]");

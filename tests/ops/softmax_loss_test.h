@@ -1,6 +1,10 @@
 // What the tests of both softmax losses share: inputs, loss and gradients, comparisons.
 #pragma once
 
+#include <algorithm>
+#include <limits>
+#include <vector>
+
 #include "ops/torch/ops.h"
 #include "tests/ops/op_test.h"
 #include "tests/oracles/softmax_loss.h"
@@ -118,8 +122,14 @@ struct Case {
 
 struct Inputs {
   Tensor hidden, table, targets, catalogue, dlosses;
+  Tensor seen = {}, offsets = {};  // undefined: everything competes
   Inputs cuda() const {
-    return {hidden.cuda(), table.cuda(), targets.cuda(), catalogue.cuda(), dlosses.cuda()};
+    Inputs result{hidden.cuda(), table.cuda(), targets.cuda(), catalogue.cuda(), dlosses.cuda()};
+    if (seen.defined()) {
+      result.seen = seen.cuda();
+      result.offsets = offsets.cuda();
+    }
+    return result;
   }
 };
 
@@ -131,22 +141,50 @@ inline Inputs make_inputs(const Case& c, at::ScalarType type) {
           catalogue.index_select(0, places), catalogue, random({c.positions}, type)};
 }
 
+// Sequences of 0 to 7 positions that have seen any rows of the table: also targets, ids twice, and
+// ids that the catalogue does not list.
+inline Inputs with_seen(Inputs in) {
+  std::vector<int64_t> offsets{0};
+  while (offsets.back() < in.targets.numel()) {
+    const auto length = static_cast<int64_t>(offsets.size() * 5 % 8);
+    offsets.push_back(std::min(offsets.back() + length, in.targets.numel()));
+  }
+  in.offsets = at::tensor(offsets, at::kLong);
+  in.seen = at::randint(in.table.size(0), {in.targets.numel()}, at::kLong);
+  return in;
+}
+
 inline LossResult run_ours(const Inputs& in) {
   return run(in, [&](auto& hidden, auto& table) {
-    return ops::full_softmax_loss(hidden, table, in.targets, in.catalogue, kTemperature);
+    if (!in.seen.defined()) {
+      return ops::full_softmax_loss(hidden, table, in.targets, in.catalogue, kTemperature);
+    }
+    return ops::full_softmax_loss(hidden, table, in.targets, in.catalogue, kTemperature, in.seen,
+                                  in.offsets);
   });
 }
 
 inline Tensor plain_loss(const Inputs& in, const Tensor& hidden, const Tensor& table) {
-  const Tensor logits = hidden.mm(table.index_select(0, in.catalogue).t()) / kTemperature;
+  Tensor logits = hidden.mm(table.index_select(0, in.catalogue).t()) / kTemperature;
   const Tensor is_target = in.catalogue.unsqueeze(0) == in.targets.unsqueeze(1);
+  if (in.seen.defined()) {
+    const Tensor position = at::arange(in.targets.numel(), in.targets.options());
+    const Tensor sequence = at::bucketize(position, in.offsets, false, /*right=*/true);
+    const Tensor before = sequence.unsqueeze(0).eq(sequence.unsqueeze(1)) &
+                          position.unsqueeze(0).le(position.unsqueeze(1));
+    const Tensor shown = in.seen.unsqueeze(1).eq(in.catalogue.unsqueeze(0));  // [T, C]
+    const Tensor left_out = before.to(at::kFloat).mm(shown.to(at::kFloat)) > 0;
+    logits = logits.masked_fill(left_out & is_target.logical_not(),
+                                -std::numeric_limits<double>::infinity());
+  }
   return -at::log_softmax(logits, 1).masked_select(is_target);
 }
 
 // In float64.
 inline oracle::SoftmaxLoss reference(const Inputs& in) {
   return oracle::full_softmax(in.hidden.to(at::kDouble), in.table.to(at::kDouble), in.targets,
-                              in.catalogue, kTemperature, in.dlosses.to(at::kDouble));
+                              in.catalogue, kTemperature, in.dlosses.to(at::kDouble), in.seen,
+                              in.offsets);
 }
 
 }  // namespace full

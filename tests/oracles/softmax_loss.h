@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 #include <vector>
 
 namespace seqfuse::oracle {
@@ -59,15 +60,25 @@ inline SoftmaxLoss sampled_softmax(const at::Tensor& hidden, const at::Tensor& t
   });
 }
 
+// seen, offsets: position t leaves out what its sequence lists up to t, but its target.
 inline SoftmaxLoss full_softmax(const at::Tensor& hidden, const at::Tensor& table,
                                 const at::Tensor& targets, const at::Tensor& catalogue,
-                                double temperature, const at::Tensor& dlosses) {
+                                double temperature, const at::Tensor& dlosses,
+                                const at::Tensor& seen = {}, const at::Tensor& offsets = {}) {
   return softmax_loss(hidden, table, temperature, dlosses, [&](int64_t t) {
     const int64_t target = targets[t].item<int64_t>();
+    std::set<int64_t> left_out{target};
+    if (seen.defined()) {
+      int64_t begin = 0;
+      for (int64_t b = 0; b < offsets.numel(); ++b) {
+        if (const int64_t offset = offsets[b].item<int64_t>(); offset <= t) begin = offset;
+      }
+      for (int64_t s = begin; s <= t; ++s) left_out.insert(seen[s].item<int64_t>());
+    }
     std::vector<int64_t> ids{target};
     for (int64_t c = 0; c < catalogue.numel(); ++c) {
       const int64_t id = catalogue[c].item<int64_t>();
-      if (id != target) ids.push_back(id);
+      if (!left_out.contains(id)) ids.push_back(id);
     }
     return ids;
   });

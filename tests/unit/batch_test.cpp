@@ -64,6 +64,39 @@ TEST(MakeBatch, CopiesWindows) {
   EXPECT_THAT(batch.context, ElementsAre(ElementsAre(1, 2, 3)));
 }
 
+// Where the windows of all users begin in an epoch.
+std::vector<int64_t> begins(const MemoryDataset& dataset, const std::vector<Sample>& samples,
+                            const LoaderOptions& options, int64_t epoch) {
+  std::vector<int64_t> result(samples.size());
+  for (const Batch& batch : all_batches(dataset, samples, options, epoch)) {
+    for (int64_t b = 0; b < batch.batch_size(); ++b) {
+      EXPECT_EQ(batch.offsets[b + 1] - batch.offsets[b], 3);
+      result[batch.users[b]] = batch.items[batch.offsets[b]] - 1;  // items count from 1
+    }
+  }
+  return result;
+}
+
+TEST(BatchLoader, WindowsWithSlackBeginAnywhereInIt) {
+  constexpr int64_t kUsers = 400;
+  const auto dataset = MemoryDataset::of_lengths(std::vector<int64_t>(kUsers, 8));
+  std::vector<Sample> samples;
+  for (int64_t row = 0; row < kUsers; ++row)
+    samples.push_back({.user = row, .begin = 5, .end = 8, .slack = row % 2 == 0 ? 3 : 0});
+  const auto first = begins(dataset, samples, {.batch_size = 7}, 0);
+  std::vector<int64_t> count(6);
+  for (int64_t row = 0; row < kUsers; ++row) {
+    ASSERT_LE(first[row], 5);
+    ++count[first[row]];
+    if (row % 2 == 1) EXPECT_EQ(first[row], 5) << "user " << row << " has no slack";
+  }
+  EXPECT_EQ(count[0] + count[1], 0);
+  for (int64_t begin = 2; begin < 5; ++begin) EXPECT_NEAR(count[begin], 50, 25) << begin;
+  EXPECT_EQ(begins(dataset, samples, {.batch_size = 31, .shuffle = false, .threads = 3}, 0), first);
+  EXPECT_NE(begins(dataset, samples, {.batch_size = 7}, 1), first);
+  EXPECT_NE(begins(dataset, samples, {.batch_size = 7, .seed = 2}, 0), first);
+}
+
 TEST(MakeBatch, LeavesOutWhatTheDatasetLacks) {
   const MemoryDataset dataset({{.items = {4, 5}}});
   const Sample sample{0, 0, 2, 0};

@@ -96,6 +96,7 @@ INSTANTIATE_TEST_SUITE_P(
         "OptimizerArgs.adam_eps = 0", "OptimizerArgs.weight_decay = -1",
         "OptimizerArgs.embedding_optimizer_str = 'x'", "OptimizerArgs.lr_schedule = 'linear'",
         "OptimizerArgs.warmup_steps = -1", "OptimizerArgs.max_grad_norm = -1",
+        "OptimizerArgs.average_decay = 1", "RetrievalArgs.mask_seen = True",
         "RankingArgs.num_tasks = 0", "RankingArgs.prediction_head_arch = []",
         "RankingArgs.prediction_head_arch = [0, 5]",
         "RankingArgs.prediction_head_act_type = 'silu'", "RankingArgs.eval_metrics = []",
@@ -124,9 +125,10 @@ TEST(ConfigValidate, Tables) {
               HasSubstr("two embedding tables have the table_name 'x'"));
   EXPECT_THAT(error_of_line(table("a", "x", "f") + table("b", "y", "f")),
               HasSubstr("the feature 'f' is in two embedding tables, 'x' and 'y'"));
-  EXPECT_EQ(error_of_line(table("a", "x", "f") + "a/EmbeddingArgs.sharding_type = 'row'"),
-            "t.gin:15:33: a/EmbeddingArgs.sharding_type is 'row'; expected one of auto, "
-            "data_parallel, model_parallel");
+  EXPECT_EQ(
+      error_of_line(table("a", "x", "f") + "a/EmbeddingArgs.sharding_type = 'row'"),
+      "t.gin:15:33: a/EmbeddingArgs.sharding_type is 'row'; expected one of auto, data_parallel, "
+      "model_parallel");
 }
 
 }  // namespace

@@ -50,6 +50,21 @@ TEST(LeaveOneOut, OldestDropsAUsersLaterEvents) {
   EXPECT_THAT(split.train, ElementsAre(Sample{0, 0, 4, 0}));
 }
 
+TEST(LeaveOneOut, RandomTrainsOnAnyWindowAndTestsOnTheNewest) {
+  const auto dataset = MemoryDataset::of_lengths({10, 5, 3});
+  const Split newest = make_split(dataset, {.max_history = 4});
+  const Split random = make_split(dataset, {.max_history = 4, .truncate = Truncate::random});
+  EXPECT_EQ(random.test, newest.test);
+  EXPECT_EQ(random.validation, newest.validation);
+  EXPECT_EQ(random.train, newest.train);
+  const auto slack = [](const Sample& sample) { return sample.slack; };
+  EXPECT_THAT(random.train, ElementsAre(testing::ResultOf(slack, 4), testing::ResultOf(slack, 0),
+                                        testing::ResultOf(slack, 0)));
+  EXPECT_THAT(random.test, testing::Each(testing::ResultOf(slack, 0)));
+  EXPECT_THAT(newest.train, testing::Each(testing::ResultOf(slack, 0)));
+  EXPECT_THAT(random.rule, HasSubstr("in training any of each user, in evaluation the newest"));
+}
+
 TEST(LeaveOneOut, RankingTestsTheLastCandidates) {
   const auto dataset = MemoryDataset::of_lengths({20, 7, 3});
   const Split split =

@@ -81,8 +81,11 @@ class HstuRetrievalModel : public RetrievalModel {
     const double temperature = spec_.retrieval.temperature;
     if (!negatives.defined() && spec_.retrieval.negatives == "full") {
       tables_->fetch_with_all_items(windows);
+      const bool mask = spec_.retrieval.mask_seen;
       return ops::full_softmax_loss(hidden_states(windows, seed), normalize(tables_->item->rows()),
-                                    targets, catalogue(), temperature);
+                                    targets, catalogue(), temperature,
+                                    mask ? windows.items : ops::OptionalTensor(),
+                                    mask ? windows.history_offsets : ops::OptionalTensor());
     }
     const at::Tensor drawn =
         negatives.defined() ? negatives.to(device()) : draw_negatives(targets, seed);

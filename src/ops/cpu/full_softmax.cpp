@@ -24,6 +24,11 @@ void softmax_rows(const FullSoftmaxParams& params) {
     const int64_t target = params.targets[i];
     // The target is kept apart: what the others sum to is exact where it is all but certain.
     const T positive = std::exchange(row[target], kLowest);
+    if (params.seen) {
+      for (int64_t k = params.seen_begin[i]; k < params.seen_end + i; ++k) {
+        if (params.seen[k] >= 0) row[params.seen[k]] = kLowest;  // the target has been read
+      }
+    }
     const T highest = std::max(positive, largest(row, columns));
     for (int64_t j = 0; j < columns; ++j) {
       row[j] = exp_or_zero((row[j] - highest) * inverse_temperature);

@@ -1,4 +1,5 @@
-// A block works on a row: it reads it twice, and writes it once where the derivative is wanted.
+// A block works on a row: it strikes out what was seen, reads the row twice, and writes it once
+// where the derivative is wanted.
 #include "ops/kernels/full_softmax.h"
 
 #include "ops/kernels/row_kernels.cuh"
@@ -24,6 +25,14 @@ __global__ void __launch_bounds__(kThreads) softmax_kernel(FullSoftmaxParams par
   const int64_t i = blockIdx.x, columns = params.columns, target = params.targets[i];
   float* row = static_cast<float*>(params.products) + i * columns;
   const auto inverse_temperature = static_cast<float>(1 / params.temperature);
+
+  if (params.seen) {
+    for (int64_t k = params.seen_begin[i] + threadIdx.x; k < params.seen_end + i; k += kThreads) {
+      const int64_t column = params.seen[k];
+      if (column >= 0 && column != target) row[column] = -INFINITY;
+    }
+    __syncthreads();
+  }
 
   // The target is kept apart: what the others sum to is exact where it is all but certain.
   const float positive = row[target];

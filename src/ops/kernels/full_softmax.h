@@ -6,6 +6,9 @@
 //   products_ij <- weights_i (softmax(l_i)_j - [j = targets_i]) / temperature
 //                  the derivative of sum_i weights_i losses_i by products_ij
 //
+// Row i leaves out the columns seen[seen_begin[i] : seen_end + i], but its target: they are no part
+// of its softmax. Negative ones stand for no column.
+//
 // T: float32 or float64 on the CPU, float32 on CUDA. products are contiguous; rows = 0 is allowed;
 // columns is at least 1. Aliasing: products is overwritten, with intermediate values where weights
 // is null; no other overlap. Determinism: the same bits for any number of threads, and from run to
@@ -21,10 +24,13 @@
 namespace seqfuse::ops {
 
 struct FullSoftmaxParams {
-  void* products;          // T [rows, columns]
-  const int64_t* targets;  // [rows]
-  void* losses;            // T [rows]; null: not computed
-  const void* weights;     // T [rows]; null: no derivative
+  void* products;                       // T [rows, columns]
+  const int64_t* targets;               // [rows]
+  void* losses;                         // T [rows]; null: not computed
+  const void* weights;                  // T [rows]; null: no derivative
+  const int64_t* seen = nullptr;        // null: no column is left out
+  const int64_t* seen_begin = nullptr;  // [rows]
+  int64_t seen_end = 0;
   int64_t rows, columns;
   double temperature;
 };

@@ -34,14 +34,21 @@ void for_each_block(const Tensor& hidden, const Tensor& rows, Visit&& visit) {
   }
 }
 
+const int64_t* ids_from(const Tensor& ids, int64_t begin) {
+  return ids.defined() ? ids.const_data_ptr<int64_t>() + begin : nullptr;
+}
+
 class FullSoftmax : public torch::autograd::Function<FullSoftmax> {
  public:
-  // columns: the place of each target in catalogue.
+  // columns: the place of each target in catalogue; seen: of what each position adds to what is
+  // left out, begins: of its sequence, both none where nothing is.
   static Tensor forward(AutogradContext* context, const Tensor& hidden_in, const Tensor& table,
-                        const Tensor& columns, const Tensor& catalogue, double temperature) {
+                        const Tensor& columns, const Tensor& catalogue, double temperature,
+                        const OptionalTensor& seen_in, const OptionalTensor& begins_in) {
     const DeviceGuard guard(hidden_in);
     const auto type = sum_type(hidden_in.scalar_type());
     const Tensor hidden = hidden_in.to(type), rows = table.index_select(0, catalogue).to(type);
+    const Tensor seen = seen_in.value_or(Tensor()), begins = begins_in.value_or(Tensor());
     Tensor losses = at::empty({hidden.size(0)}, hidden.options());
     for_each_block(hidden, rows, [&](int64_t begin, int64_t end, const Tensor& products) {
       SEQFUSE_RUN(hidden, full_softmax,
@@ -49,12 +56,15 @@ class FullSoftmax : public torch::autograd::Function<FullSoftmax> {
                    .targets = columns.slice(0, begin).const_data_ptr<int64_t>(),
                    .losses = losses.slice(0, begin).mutable_data_ptr(),
                    .weights = nullptr,
+                   .seen = ids_from(seen, 0),
+                   .seen_begin = ids_from(begins, begin),
+                   .seen_end = begin + 1,
                    .rows = end - begin,
                    .columns = rows.size(0),
                    .temperature = temperature},
                   dtype_of(hidden));
     });
-    context->save_for_backward({hidden_in, table, columns, catalogue});
+    context->save_for_backward({hidden_in, table, columns, catalogue, seen, begins});
     context->saved_data["temperature"] = temperature;
     return losses;
   }
@@ -63,7 +73,8 @@ class FullSoftmax : public torch::autograd::Function<FullSoftmax> {
   // instead of the three that keeping [T, C] would take.
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const auto saved = context->get_saved_variables();
-    const Tensor &table = saved[1], &columns = saved[2], &catalogue = saved[3];
+    const Tensor &table = saved[1], &columns = saved[2], &catalogue = saved[3], &seen = saved[4],
+                 &begins = saved[5];
     const DeviceGuard guard(table);
     const auto type = sum_type(table.scalar_type());
     const Tensor hidden = saved[0].to(type), rows = table.index_select(0, catalogue).to(type);
@@ -76,6 +87,9 @@ class FullSoftmax : public torch::autograd::Function<FullSoftmax> {
                    .targets = columns.slice(0, begin).const_data_ptr<int64_t>(),
                    .losses = nullptr,
                    .weights = weights.slice(0, begin).const_data_ptr(),
+                   .seen = ids_from(seen, 0),
+                   .seen_begin = ids_from(begins, begin),
+                   .seen_end = begin + 1,
                    .rows = end - begin,
                    .columns = rows.size(0),
                    .temperature = context->saved_data["temperature"].toDouble()},
@@ -84,7 +98,7 @@ class FullSoftmax : public torch::autograd::Function<FullSoftmax> {
       at::mm_out(block, products, rows);
       if (drows.defined()) drows.addmm_(products.t(), hidden.slice(0, begin, end));
     });
-    variable_list result(5);
+    variable_list result(7);
     result[0] = dhidden.to(table.scalar_type());
     if (drows.defined()) {
       result[1] = at::zeros(table.sizes(), table.options())
@@ -123,10 +137,26 @@ Tensor target_columns(const Tensor& targets, const Tensor& catalogue, int64_t nu
   return columns;
 }
 
+// The place of each id in catalogue, -1 where it does not list it.
+Tensor columns_or_none(const Tensor& ids, const Tensor& catalogue, int64_t num_rows) {
+  const DeviceGuard guard(ids);
+  return at::full({num_rows}, -1, ids.options())
+      .index_copy_(0, catalogue, at::arange(catalogue.numel(), ids.options()))
+      .index_select(0, ids);
+}
+
+// Where the sequence of each position begins: int64 [T].
+Tensor sequence_begins(const Arg& offsets, const Tensor& targets) {
+  const Tensor checked = checked_offsets(offsets, targets.size(0), "seen", targets.device());
+  const DeviceGuard guard(targets);
+  return at::repeat_interleave(checked.slice(0, 0, -1), checked.diff(), 0, targets.size(0));
+}
+
 }  // namespace
 
 Tensor full_softmax_loss(const Tensor& hidden, const Tensor& table, const Tensor& targets,
-                         const Tensor& catalogue, double temperature) {
+                         const Tensor& catalogue, double temperature, const OptionalTensor& seen,
+                         const OptionalTensor& offsets) {
   constexpr const char* kOp = "full_softmax_loss";
   const Arg targets_arg{kOp, "targets", targets}, catalogue_arg{kOp, "catalogue", catalogue};
   check_softmax_loss(kOp, hidden, table, targets, temperature);
@@ -135,7 +165,18 @@ Tensor full_softmax_loss(const Tensor& hidden, const Tensor& table, const Tensor
   const Tensor ids = checked_ids(catalogue_arg, at::kLong, table);
   const Tensor columns =
       target_columns(checked_ids(targets_arg, at::kLong, table), ids, table.size(0));
-  return FullSoftmax::apply(hidden, table, columns, ids, temperature);
+  if (!seen) {
+    return FullSoftmax::apply(hidden, table, columns, ids, temperature, OptionalTensor(),
+                              OptionalTensor());
+  }
+  const Arg seen_arg{kOp, "seen", *seen};
+  TORCH_CHECK_VALUE(offsets.has_value(), label(seen_arg), " is given without offsets");
+  check_sizes(seen_arg, {targets.size(0)}, "[T], as targets");
+  const Tensor begins = sequence_begins({kOp, "offsets", *offsets}, targets);
+  const Tensor seen_columns =
+      columns_or_none(checked_ids(seen_arg, at::kLong, table), ids, table.size(0));
+  return FullSoftmax::apply(hidden, table, columns, ids, temperature, OptionalTensor(seen_columns),
+                            OptionalTensor(begins));
 }
 
 }  // namespace seqfuse::ops
@@ -143,6 +184,6 @@ Tensor full_softmax_loss(const Tensor& hidden, const Tensor& table, const Tensor
 TORCH_LIBRARY_FRAGMENT(seqfuse, library) {
   library.def(
       "full_softmax_loss(Tensor hidden, Tensor table, Tensor targets, Tensor catalogue, "
-      "float temperature) -> Tensor",
+      "float temperature, Tensor? seen=None, Tensor? offsets=None) -> Tensor",
       &seqfuse::ops::full_softmax_loss);
 }

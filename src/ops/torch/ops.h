@@ -116,8 +116,12 @@ Tensor sampled_softmax_loss(const Tensor& hidden, const Tensor& table, const Ten
 // million, 64 C) elements of it (CUDA: 256 MiB), and three times the catalogue's rows. 16-bit types
 // are converted to float32, losses are float32. Gradients are bit-equal from
 // run to run, and change with at::set_num_threads no more than at::mm does.
+// seen: int64 [T], the ids that positions add to what their sequence has seen; offsets: of the
+// sequences. A position's softmax is then over what its sequence has not seen up to and with it,
+// and its target; ids that catalogue does not list are ignored.
 Tensor full_softmax_loss(const Tensor& hidden, const Tensor& table, const Tensor& targets,
-                         const Tensor& catalogue, double temperature);
+                         const Tensor& catalogue, double temperature,
+                         const OptionalTensor& seen = {}, const OptionalTensor& offsets = {});
 // int32 [rows, per_row], drawn from pool (int64 [C], ids below 2^31) uniformly and with
 // replacement.
 Tensor sample_uniform(const Tensor& pool, int64_t rows, int64_t per_row, int64_t seed);
