@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "tests/models/training_fixture.h"
+#include "training/device.h"
 
 #ifdef SEQFUSE_HAS_CUDA
 #include <ATen/cuda/CUDAContext.h>
@@ -24,10 +25,13 @@ class OutOfMemoryCuda : public TrainingLoop {
   void SetUp() override {
 #ifdef SEQFUSE_HAS_CUDA
     if (!torch::cuda::is_available()) GTEST_SKIP() << "no GPU on this machine";
+    set_arithmetic(at::Device(at::kCUDA, 0), training_config().trainer);
 #else
     GTEST_SKIP() << "this build has no CUDA kernels";
 #endif
   }
+
+  void TearDown() override { at::globalContext().setDeterministicAlgorithms(false, false); }
 
   std::unique_ptr<TaskModel> model_on_gpu(const config::Config& config) {
     auto model = make_model(config);
