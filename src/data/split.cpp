@@ -149,7 +149,8 @@ class Splitter {
     split_.rule = fmt::format(
         "leave_one_out: each user's last {}{} is test, the {}before is validation and {} in "
         "training",
-        count, targets, count, options_.hold_out_validation ? "not" : "also");
+        count, targets, count.empty() ? "one " : count,
+        options_.hold_out_validation ? "not" : "also");
     finish_rule();
   }
 

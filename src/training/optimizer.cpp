@@ -129,11 +129,11 @@ void Optimizer::start_averages(bool saved) {
 
 void Optimizer::swap_averages() {
   if (args_.average_decay == 0) return;
-  const torch::NoGradGuard no_grad;
+  // Storage changes hands, so that nothing is allocated where memory has run out.
   for (Entry& entry : entries_) {
-    const at::Tensor average = entry.average.clone();
-    entry.average.copy_(entry.weight);
-    entry.weight.copy_(average);
+    const at::Tensor weight = entry.weight.detach();
+    entry.weight.set_data(entry.average);
+    entry.average = weight;
   }
 }
 
