@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/parallel.h"
 #include "distributed/process_group.h"
 #include "tests/free_port.h"
 #include "tests/temporary_directory.h"
@@ -73,11 +74,13 @@ class Processes {
   std::vector<pid_t> pids_;
 };
 
-// Runs body(group) in each of size processes, which leave together.
+// Runs body(group) in each of size processes, which leave together. One thread each: OpenMP's other
+// threads stayed in the parent, if it had any, and would be waited for without end.
 inline void in_processes(int size, const std::function<bool(ProcessGroup&)>& body) {
   const int port = free_port();
   Processes processes(size, [&](int rank) {
     at::set_num_threads(1);
+    set_num_threads(1);
     ProcessGroup group(launch_of(rank, size, port), at::kCPU, /*rank_timeout_seconds=*/10);
     const bool good = body(group);
     group.leave();
