@@ -30,10 +30,13 @@ at::Tensor draw_rows(const DrawRows& draw, int64_t num_rows, const at::Tensor& i
 
 ShardedTable::ShardedTable(std::string name, int64_t num_rows, const DrawRows& draw,
                            distributed::ProcessGroup& group)
-    : EmbeddingTable(std::move(name), num_rows,
-                     draw_rows(draw, num_rows, ids_of(group.rank(), group.size(), num_rows)),
-                     group),
-      own_ids_(ids_of(group.rank(), group.size(), num_rows)) {}
+    : ShardedTable(std::move(name), num_rows, draw, group,
+                   ids_of(group.rank(), group.size(), num_rows)) {}
+
+ShardedTable::ShardedTable(std::string name, int64_t num_rows, const DrawRows& draw,
+                           distributed::ProcessGroup& group, at::Tensor own_ids)
+    : EmbeddingTable(std::move(name), num_rows, draw_rows(draw, num_rows, own_ids), group),
+      own_ids_(std::move(own_ids)) {}
 
 std::string ShardedTable::exchange_of(const char* what) const {
   return std::string("exchange of ") + what + " of table " + name_;

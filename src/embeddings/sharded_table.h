@@ -28,6 +28,9 @@ class ShardedTable : public EmbeddingTable {
   void scatter(const at::Tensor& all, at::Tensor here) const override;
 
  private:
+  ShardedTable(std::string name, int64_t num_rows, const DrawRows& draw,
+               distributed::ProcessGroup& group, at::Tensor own_ids);
+
   // One batch.
   struct Fetched {
     RequestPlan plan;

@@ -10,8 +10,7 @@ namespace seqfuse::training {
 
 TensorMap Trainer::tensors_here() const {
   TensorMap tensors = optimizer_.state();
-  for (const auto& entry : model_.module().named_parameters()) tensors[entry.key()] = entry.value();
-  for (const auto& entry : model_.module().named_buffers()) tensors[entry.key()] = entry.value();
+  tensors.merge(named_weights(model_.module()));
   return tensors;
 }
 

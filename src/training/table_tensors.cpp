@@ -6,11 +6,10 @@
 #include <utility>
 
 #include "base/error.h"
+#include "training/weights.h"
 
 namespace seqfuse::training {
 namespace {
-
-constexpr std::string_view kPrefix = "tables.";
 
 // Puts here in the place of a whole tensor, which it gives back.
 torch::Tensor exchange_whole(const embeddings::EmbeddingTable& table, const std::string& name,
@@ -31,8 +30,8 @@ torch::Tensor exchange_whole(const embeddings::EmbeddingTable& table, const std:
 TableTensors::TableTensors(embeddings::Tables tables) : tables_(std::move(tables)) {}
 
 const embeddings::EmbeddingTable* TableTensors::table_of(const std::string& name) const {
-  if (!name.starts_with(kPrefix)) return nullptr;
-  const std::string_view rest = std::string_view(name).substr(kPrefix.size());
+  if (!name.starts_with(kTablePrefix)) return nullptr;
+  const std::string_view rest = std::string_view(name).substr(kTablePrefix.size());
   for (const embeddings::EmbeddingTable* table : tables_) {
     if (rest.substr(0, rest.find('.')) == table->name()) return table;
   }
@@ -56,7 +55,7 @@ TensorMap TableTensors::take_whole(Checkpoint& checkpoint, const TensorMap& here
     if (!table || !table->is_sharded() || mine == here.end()) return;
     whole[name] = exchange_whole(*table, name, tensor, mine->second);
   };
-  for (auto& [name, tensor] : checkpoint.tables) take(std::string(kPrefix) + name, tensor);
+  for (auto& [name, tensor] : checkpoint.tables) take(std::string(kTablePrefix) + name, tensor);
   for (auto& [name, tensor] : checkpoint.optimizer) take(name, tensor);
   return whole;
 }

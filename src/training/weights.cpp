@@ -2,22 +2,11 @@
 
 #include <sstream>
 #include <string>
-#include <string_view>
 
 #include "base/error.h"
 
 namespace seqfuse::training {
 namespace {
-
-constexpr std::string_view kTablePrefix = "tables.";
-
-// The module's parameters and buffers by name, and whether each is a table.
-TensorMap named_weights(const torch::nn::Module& module) {
-  TensorMap weights;
-  for (const auto& entry : module.named_parameters()) weights[entry.key()] = entry.value();
-  for (const auto& entry : module.named_buffers()) weights[entry.key()] = entry.value();
-  return weights;
-}
 
 std::string shape_text(const torch::Tensor& tensor) {
   std::ostringstream text;
@@ -26,6 +15,13 @@ std::string shape_text(const torch::Tensor& tensor) {
 }
 
 }  // namespace
+
+TensorMap named_weights(const torch::nn::Module& module) {
+  TensorMap weights;
+  for (const auto& entry : module.named_parameters()) weights[entry.key()] = entry.value();
+  for (const auto& entry : module.named_buffers()) weights[entry.key()] = entry.value();
+  return weights;
+}
 
 void collect_weights(const torch::nn::Module& module, Checkpoint& checkpoint) {
   for (const auto& [name, weight] : named_weights(module)) {

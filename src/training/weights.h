@@ -4,9 +4,16 @@
 
 #include <torch/torch.h>
 
+#include <string_view>
+
 #include "training/checkpoint.h"
 
 namespace seqfuse::training {
+
+inline constexpr std::string_view kTablePrefix = "tables.";
+
+// The module's parameters and buffers by name: shared storage.
+TensorMap named_weights(const torch::nn::Module& module);
 
 // Fills checkpoint.dense and checkpoint.tables with the module's parameters and buffers (shared
 // storage: save before the next step).

@@ -108,14 +108,19 @@ class FullSoftmax : public torch::autograd::Function<FullSoftmax> {
   }
 };
 
+// The place of each id in catalogue; missing where it does not list it.
+Tensor columns_or(int64_t missing, const Tensor& ids, const Tensor& catalogue, int64_t num_rows) {
+  const DeviceGuard guard(ids);
+  return at::full({num_rows}, missing, ids.options())
+      .index_copy_(0, catalogue, at::arange(catalogue.numel(), ids.options()))
+      .index_select(0, ids);
+}
+
 // The place of each target in catalogue. On a GPU nothing is checked: a target that catalogue does
 // not list gets the place of another.
 Tensor target_columns(const Tensor& targets, const Tensor& catalogue, int64_t num_rows) {
   if (targets.is_cuda()) {
-    const DeviceGuard guard(targets);
-    return at::zeros({num_rows}, targets.options())
-        .index_copy_(0, catalogue, at::arange(catalogue.numel(), targets.options()))
-        .index_select(0, targets);
+    return columns_or(0, targets, catalogue, num_rows);
   }
   std::vector<int64_t> column_of(num_rows, -1);
   const int64_t* ids = catalogue.const_data_ptr<int64_t>();
@@ -135,14 +140,6 @@ Tensor target_columns(const Tensor& targets, const Tensor& catalogue, int64_t nu
                       " ids");
   }
   return columns;
-}
-
-// The place of each id in catalogue, -1 where it does not list it.
-Tensor columns_or_none(const Tensor& ids, const Tensor& catalogue, int64_t num_rows) {
-  const DeviceGuard guard(ids);
-  return at::full({num_rows}, -1, ids.options())
-      .index_copy_(0, catalogue, at::arange(catalogue.numel(), ids.options()))
-      .index_select(0, ids);
 }
 
 // Where the sequence of each position begins: int64 [T].
@@ -174,7 +171,7 @@ Tensor full_softmax_loss(const Tensor& hidden, const Tensor& table, const Tensor
   check_sizes(seen_arg, {targets.size(0)}, "[T], as targets");
   const Tensor begins = sequence_begins({kOp, "offsets", *offsets}, targets);
   const Tensor seen_columns =
-      columns_or_none(checked_ids(seen_arg, at::kLong, table), ids, table.size(0));
+      columns_or(-1, checked_ids(seen_arg, at::kLong, table), ids, table.size(0));
   return FullSoftmax::apply(hidden, table, columns, ids, temperature, OptionalTensor(seen_columns),
                             OptionalTensor(begins));
 }
