@@ -4,7 +4,7 @@ BUILD := $(if $(filter release,$(PRESET)),build,build-$(PRESET))
 SHELL := /bin/bash
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: help setup build demo test bench lint format fuzz clean
+.PHONY: help setup configure build all demo test bench lint format fuzz clean
 
 help: ## this list
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:.*##/\t/' | column -t -s "$$(printf '\t')"
@@ -12,16 +12,22 @@ help: ## this list
 setup: ## install what is missing (Debian packages, a .venv); changes nothing that is there
 	@tools/setup
 
-build: setup ## build/bin/seqfuse
-	@cmake --preset $(PRESET) && cmake --build --preset $(PRESET)
+configure: setup
+	@cmake --preset $(PRESET)
+
+build: configure ## build/bin/seqfuse
+	@cmake --build --preset $(PRESET) --target seqfuse
+
+all: configure ## the same with tests and benchmarks
+	@cmake --build --preset $(PRESET)
 
 demo: build ## train on the bundled MovieLens data and compare with baselines, about two minutes
 	@tools/demo
 
-test: build ## every test that needs no GPU and no data beyond the repository
+test: all ## every test that needs no GPU and no data beyond the repository
 	@tools/run_tests $(BUILD)
 
-bench: build ## operator benchmarks and the comparison with plain PyTorch, on this machine
+bench: all ## operator benchmarks and the comparison with plain PyTorch, on this machine
 	@tools/bench $(BUILD)
 
 lint: build ## clang-format, clang-tidy on changed code, layer order, links, ruff

@@ -76,7 +76,8 @@ TEST_F(ShardedTables, TheirCheckpointsAreEvaluatedRecommendedFromAndTrainedOnLik
   const Outcome evaluated = in_processes(1, "evaluate " + path + " --json");
   ASSERT_EQ(evaluated.code, 0) << evaluated.out;
   const auto result = nlohmann::json::parse(evaluated.out.substr(evaluated.out.find('{')));
-  for (const auto& [name, value] : metrics_of(path).back()["evaluation"].items()) {
+  const nlohmann::json last = metrics_of(path).back();
+  for (const auto& [name, value] : last["evaluation"].items()) {
     EXPECT_NEAR(result["model"][name].get<double>(), value.get<double>(), 1e-6) << name;
   }
   const Outcome recommended = in_processes(1, "recommend " + path + " --user 7");

@@ -77,6 +77,7 @@ class RelativeBias {
       for (int64_t c = 0; c < TimeBuckets::kCount; ++c) {
         by_bucket_[c] = weights[std::min(c, p.num_time_buckets - 1)];
       }
+      if (keys == 0) return;  // neither scores nor a first time
       const int64_t* times = p.timestamps + p.k_offsets[b];
       const auto since_first = [&](int64_t t) {
         return static_cast<double>(static_cast<__int128>(t) - times[0]);
