@@ -45,4 +45,9 @@ inline at::ScalarType sum_type(at::ScalarType type) {
   return type == at::kDouble ? at::kDouble : at::kFloat;
 }
 
+// Of tensors of that dtype beside x.
+inline at::TensorOptions sum_options(const Tensor& x) {
+  return x.options().dtype(sum_type(x.scalar_type()));
+}
+
 }  // namespace seqfuse::ops

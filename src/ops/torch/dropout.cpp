@@ -1,10 +1,10 @@
 #include "ops/kernels/dropout.h"
 
-#include <torch/library.h>
 #include <torch/torch.h>
 
 #include "ops/torch/checks.h"
 #include "ops/torch/cuda.h"
+#include "ops/torch/dispatch.h"
 #include "ops/torch/ops.h"
 
 namespace seqfuse::ops {
@@ -13,7 +13,11 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-Tensor apply_mask(const Tensor& x_in, double p, int64_t seed) {
+constexpr const char* kName = "seqfuse::dropout";
+
+Tensor run(const Tensor& x_in, double p, int64_t seed) {
+  check_float({"dropout", "x", x_in});
+  check_dropout_probability("dropout", p);
   const DeviceGuard guard(x_in);
   const Tensor x = x_in.contiguous();
   Tensor y = at::empty(x.sizes(), x.options());
@@ -27,31 +31,44 @@ Tensor apply_mask(const Tensor& x_in, double p, int64_t seed) {
   return y;
 }
 
+Tensor shapes(const Tensor& x, double, c10::SymInt) {
+  return empty_like_shape(x);
+}
+
+// Its own backward pass: the same mask, of the gradient.
 class Dropout : public torch::autograd::Function<Dropout> {
  public:
-  static Tensor forward(AutogradContext* context, const Tensor& x, double p, int64_t seed) {
+  static Tensor forward(AutogradContext* context, const Tensor& x, double p, c10::SymInt seed) {
+    static const auto op = find_operator<decltype(shapes)>(kName);
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
     context->saved_data["p"] = p;
     context->saved_data["seed"] = seed;
-    return apply_mask(x, p, seed);
+    return op.call(x, p, seed);
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    const Tensor dx = apply_mask(gradients[0], context->saved_data["p"].toDouble(),
-                                 context->saved_data["seed"].toInt());
-    return {dx, Tensor(), Tensor()};
+    static const auto op = find_operator<decltype(shapes)>(kName);
+    return {op.call(gradients[0], context->saved_data["p"].toDouble(),
+                    context->saved_data["seed"].toSymInt()),
+            Tensor(), Tensor()};
   }
 };
+
+Tensor with_gradient(const Tensor& x, double p, c10::SymInt seed) {
+  return Dropout::apply(x, p, seed);
+}
 
 }  // namespace
 
 Tensor dropout(const Tensor& x, double p, int64_t seed) {
-  check_float({"dropout", "x", x});
-  check_dropout_probability("dropout", p);
-  return p == 0 ? x : Dropout::apply(x, p, seed);
+  static const auto op = find_operator<decltype(shapes)>(kName);
+  return p == 0 ? x : op.call(x, p, seed);
+}
+
+TORCH_LIBRARY_FRAGMENT(seqfuse, library) {
+  Definition(library, "dropout(Tensor x, float p, SymInt seed) -> Tensor")
+      .kernels(&run, &shapes)
+      .autograd(&with_gradient);
 }
 
 }  // namespace seqfuse::ops
-
-TORCH_LIBRARY_FRAGMENT(seqfuse, library) {
-  library.def("dropout(Tensor x, float p, int seed) -> Tensor", &seqfuse::ops::dropout);
-}

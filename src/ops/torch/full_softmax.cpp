@@ -1,13 +1,14 @@
 #include "ops/kernels/full_softmax.h"
 
-#include <torch/library.h>
 #include <torch/torch.h>
 
 #include <algorithm>
+#include <array>
 #include <vector>
 
 #include "ops/torch/checks.h"
 #include "ops/torch/cuda.h"
+#include "ops/torch/dispatch.h"
 #include "ops/torch/ops.h"
 #include "ops/torch/table.h"
 
@@ -16,6 +17,10 @@ namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
+
+constexpr const char* kOp = "full_softmax_loss";
+constexpr const char* kForward = "seqfuse::full_softmax_loss_forward";
+constexpr const char* kBackward = "seqfuse::full_softmax_loss_backward";
 
 // visit(begin, end, products) for blocks of positions; products = hidden[begin:end] rows^T, in
 // memory that the next block reuses.
@@ -37,76 +42,6 @@ void for_each_block(const Tensor& hidden, const Tensor& rows, Visit&& visit) {
 const int64_t* ids_from(const Tensor& ids, int64_t begin) {
   return ids.defined() ? ids.const_data_ptr<int64_t>() + begin : nullptr;
 }
-
-class FullSoftmax : public torch::autograd::Function<FullSoftmax> {
- public:
-  // columns: the place of each target in catalogue; seen: of what each position adds to what is
-  // left out, begins: of its sequence, both none where nothing is.
-  static Tensor forward(AutogradContext* context, const Tensor& hidden_in, const Tensor& table,
-                        const Tensor& columns, const Tensor& catalogue, double temperature,
-                        const OptionalTensor& seen_in, const OptionalTensor& begins_in) {
-    const DeviceGuard guard(hidden_in);
-    const auto type = sum_type(hidden_in.scalar_type());
-    const Tensor hidden = hidden_in.to(type), rows = table.index_select(0, catalogue).to(type);
-    const Tensor seen = seen_in.value_or(Tensor()), begins = begins_in.value_or(Tensor());
-    Tensor losses = at::empty({hidden.size(0)}, hidden.options());
-    for_each_block(hidden, rows, [&](int64_t begin, int64_t end, const Tensor& products) {
-      SEQFUSE_RUN(hidden, full_softmax,
-                  {.products = products.mutable_data_ptr(),
-                   .targets = columns.slice(0, begin).const_data_ptr<int64_t>(),
-                   .losses = losses.slice(0, begin).mutable_data_ptr(),
-                   .weights = nullptr,
-                   .seen = ids_from(seen, 0),
-                   .seen_begin = ids_from(begins, begin),
-                   .seen_end = begin + 1,
-                   .rows = end - begin,
-                   .columns = rows.size(0),
-                   .temperature = temperature},
-                  dtype_of(hidden));
-    });
-    context->save_for_backward({hidden_in, table, columns, catalogue, seen, begins});
-    context->saved_data["temperature"] = temperature;
-    return losses;
-  }
-
-  // Makes the products again: with gradients for both arguments, four multiplications in all
-  // instead of the three that keeping [T, C] would take.
-  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    const auto saved = context->get_saved_variables();
-    const Tensor &table = saved[1], &columns = saved[2], &catalogue = saved[3], &seen = saved[4],
-                 &begins = saved[5];
-    const DeviceGuard guard(table);
-    const auto type = sum_type(table.scalar_type());
-    const Tensor hidden = saved[0].to(type), rows = table.index_select(0, catalogue).to(type);
-    const Tensor weights = gradients[0].contiguous();
-    Tensor dhidden = at::empty(hidden.sizes(), hidden.options()), drows;
-    if (context->needs_input_grad(1)) drows = at::zeros_like(rows);
-    for_each_block(hidden, rows, [&](int64_t begin, int64_t end, const Tensor& products) {
-      SEQFUSE_RUN(hidden, full_softmax,
-                  {.products = products.mutable_data_ptr(),
-                   .targets = columns.slice(0, begin).const_data_ptr<int64_t>(),
-                   .losses = nullptr,
-                   .weights = weights.slice(0, begin).const_data_ptr(),
-                   .seen = ids_from(seen, 0),
-                   .seen_begin = ids_from(begins, begin),
-                   .seen_end = begin + 1,
-                   .rows = end - begin,
-                   .columns = rows.size(0),
-                   .temperature = context->saved_data["temperature"].toDouble()},
-                  dtype_of(hidden));
-      Tensor block = dhidden.slice(0, begin, end);
-      at::mm_out(block, products, rows);
-      if (drows.defined()) drows.addmm_(products.t(), hidden.slice(0, begin, end));
-    });
-    variable_list result(7);
-    result[0] = dhidden.to(table.scalar_type());
-    if (drows.defined()) {
-      result[1] = at::zeros(table.sizes(), table.options())
-                      .index_copy_(0, catalogue, drows.to(table.scalar_type()));
-    }
-    return result;
-  }
-};
 
 // The place of each id in catalogue; missing where it does not list it.
 Tensor columns_or(int64_t missing, const Tensor& ids, const Tensor& catalogue, int64_t num_rows) {
@@ -149,38 +84,170 @@ Tensor sequence_begins(const Arg& offsets, const Tensor& targets) {
   return at::repeat_interleave(checked.slice(0, 0, -1), checked.diff(), 0, targets.size(0));
 }
 
+using Forward = std::tuple<Tensor, Tensor, Tensor, Tensor>;
+
+// Losses [T] and, int64 [T], what the backward pass takes as well: the place of each target in
+// catalogue; the place of what each position adds to what is left out, and where its sequence
+// begins, both undefined where nothing is left out.
+Forward run_forward(const Tensor& hidden_in, const Tensor& table, const Tensor& targets_in,
+                    const Tensor& catalogue_in, double temperature, const OptionalTensor& seen_in,
+                    const OptionalTensor& offsets) {
+  const Arg targets_arg{kOp, "targets", targets_in}, catalogue_arg{kOp, "catalogue", catalogue_in};
+  check_softmax_loss(kOp, hidden_in, table, targets_in, temperature);
+  check_rank(catalogue_arg, 1, "[C]");
+  TORCH_CHECK_VALUE(catalogue_in.numel() > 0, label(catalogue_arg), " is empty; expected some ids");
+  const Tensor catalogue = checked_ids(catalogue_arg, at::kLong, table);
+  const Tensor columns =
+      target_columns(checked_ids(targets_arg, at::kLong, table), catalogue, table.size(0));
+  Tensor seen, begins;
+  if (seen_in) {
+    const Arg seen_arg{kOp, "seen", *seen_in};
+    TORCH_CHECK_VALUE(offsets.has_value(), label(seen_arg), " is given without offsets");
+    check_sizes(seen_arg, {targets_in.size(0)}, "[T], as targets");
+    begins = sequence_begins({kOp, "offsets", *offsets}, targets_in);
+    seen = columns_or(-1, checked_ids(seen_arg, at::kLong, table), catalogue, table.size(0));
+  }
+  const DeviceGuard guard(hidden_in);
+  const auto type = sum_type(hidden_in.scalar_type());
+  const Tensor hidden = hidden_in.to(type), rows = table.index_select(0, catalogue).to(type);
+  Tensor losses = at::empty({hidden.size(0)}, hidden.options());
+  for_each_block(hidden, rows, [&](int64_t begin, int64_t end, const Tensor& products) {
+    SEQFUSE_RUN(hidden, full_softmax,
+                {.products = products.mutable_data_ptr(),
+                 .targets = columns.slice(0, begin).const_data_ptr<int64_t>(),
+                 .losses = losses.slice(0, begin).mutable_data_ptr(),
+                 .weights = nullptr,
+                 .seen = ids_from(seen, 0),
+                 .seen_begin = ids_from(begins, begin),
+                 .seen_end = begin + 1,
+                 .rows = end - begin,
+                 .columns = rows.size(0),
+                 .temperature = temperature},
+                dtype_of(hidden));
+  });
+  return {losses, columns, seen, begins};
+}
+
+Forward forward_shapes(const Tensor& hidden, const Tensor&, const Tensor& targets, const Tensor&,
+                       double, const OptionalTensor& seen, const OptionalTensor&) {
+  const auto like_targets = [&](bool present) {
+    return present ? empty_like_shape(targets) : Tensor();
+  };
+  return {at::empty_symint({hidden.sym_size(0)}, sum_options(hidden)), like_targets(true),
+          like_targets(seen.has_value()), like_targets(seen.has_value())};
+}
+
+// dhidden and dtable, undefined where it is not wanted. Makes the products again: with gradients
+// for both arguments, four multiplications in all instead of the three that keeping [T, C] would
+// take.
+std::tuple<Tensor, Tensor> run_backward(const Tensor& dlosses, const Tensor& hidden_in,
+                                        const Tensor& table, const Tensor& columns,
+                                        const Tensor& catalogue, double temperature,
+                                        const OptionalTensor& seen_in,
+                                        const OptionalTensor& begins_in, bool wants_table) {
+  const DeviceGuard guard(table);
+  const Tensor seen = seen_in.value_or(Tensor()), begins = begins_in.value_or(Tensor());
+  const auto type = sum_type(table.scalar_type());
+  const Tensor hidden = hidden_in.to(type), rows = table.index_select(0, catalogue).to(type);
+  const Tensor weights = dlosses.contiguous();
+  Tensor dhidden = at::empty(hidden.sizes(), hidden.options()), drows, dtable;
+  if (wants_table) drows = at::zeros_like(rows);
+  for_each_block(hidden, rows, [&](int64_t begin, int64_t end, const Tensor& products) {
+    SEQFUSE_RUN(hidden, full_softmax,
+                {.products = products.mutable_data_ptr(),
+                 .targets = columns.slice(0, begin).const_data_ptr<int64_t>(),
+                 .losses = nullptr,
+                 .weights = weights.slice(0, begin).const_data_ptr(),
+                 .seen = ids_from(seen, 0),
+                 .seen_begin = ids_from(begins, begin),
+                 .seen_end = begin + 1,
+                 .rows = end - begin,
+                 .columns = rows.size(0),
+                 .temperature = temperature},
+                dtype_of(hidden));
+    Tensor block = dhidden.slice(0, begin, end);
+    at::mm_out(block, products, rows);
+    if (drows.defined()) drows.addmm_(products.t(), hidden.slice(0, begin, end));
+  });
+  if (drows.defined()) {
+    dtable = at::zeros(table.sizes(), table.options())
+                 .index_copy_(0, catalogue, drows.to(table.scalar_type()));
+  }
+  return {dhidden.to(table.scalar_type()), dtable};
+}
+
+std::tuple<Tensor, Tensor> backward_shapes(const Tensor&, const Tensor& hidden, const Tensor& table,
+                                           const Tensor&, const Tensor&, double,
+                                           const OptionalTensor&, const OptionalTensor&,
+                                           bool wants_table) {
+  return {empty_like_shape(hidden), wants_table ? empty_like_shape(table) : Tensor()};
+}
+
+Tensor without_gradient(const Tensor& hidden, const Tensor& table, const Tensor& targets,
+                        const Tensor& catalogue, double temperature, const OptionalTensor& seen,
+                        const OptionalTensor& offsets) {
+  static const auto op = find_operator<decltype(forward_shapes)>(kForward);
+  return std::get<0>(op.call(hidden, table, targets, catalogue, temperature, seen, offsets));
+}
+
+class FullSoftmax : public torch::autograd::Function<FullSoftmax> {
+ public:
+  static Tensor forward(AutogradContext* context, const Tensor& hidden, const Tensor& table,
+                        const Tensor& targets, const Tensor& catalogue, double temperature,
+                        const OptionalTensor& seen, const OptionalTensor& offsets) {
+    static const auto op = find_operator<decltype(forward_shapes)>(kForward);
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    const auto [losses, columns, seen_columns, begins] =
+        op.call(hidden, table, targets, catalogue, temperature, seen, offsets);
+    context->save_for_backward({hidden, table, columns, catalogue, seen_columns, begins});
+    context->saved_data["temperature"] = temperature;
+    return losses;
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    static const auto op = find_operator<decltype(backward_shapes)>(kBackward);
+    const auto saved = context->get_saved_variables();
+    const auto [dhidden, dtable] =
+        op.call(gradients[0], saved[0], saved[1], saved[2], saved[3],
+                context->saved_data["temperature"].toDouble(), optional_of(saved[4]),
+                optional_of(saved[5]), context->needs_input_grad(1));
+    return {dhidden, dtable, Tensor(), Tensor(), Tensor(), Tensor(), Tensor()};
+  }
+};
+
+Tensor with_gradient(const Tensor& hidden, const Tensor& table, const Tensor& targets,
+                     const Tensor& catalogue, double temperature, const OptionalTensor& seen,
+                     const OptionalTensor& offsets) {
+  return FullSoftmax::apply(hidden, table, targets, catalogue, temperature, seen, offsets);
+}
+
 }  // namespace
 
 Tensor full_softmax_loss(const Tensor& hidden, const Tensor& table, const Tensor& targets,
                          const Tensor& catalogue, double temperature, const OptionalTensor& seen,
                          const OptionalTensor& offsets) {
-  constexpr const char* kOp = "full_softmax_loss";
-  const Arg targets_arg{kOp, "targets", targets}, catalogue_arg{kOp, "catalogue", catalogue};
-  check_softmax_loss(kOp, hidden, table, targets, temperature);
-  check_rank(catalogue_arg, 1, "[C]");
-  TORCH_CHECK_VALUE(catalogue.numel() > 0, label(catalogue_arg), " is empty; expected some ids");
-  const Tensor ids = checked_ids(catalogue_arg, at::kLong, table);
-  const Tensor columns =
-      target_columns(checked_ids(targets_arg, at::kLong, table), ids, table.size(0));
-  if (!seen) {
-    return FullSoftmax::apply(hidden, table, columns, ids, temperature, OptionalTensor(),
-                              OptionalTensor());
-  }
-  const Arg seen_arg{kOp, "seen", *seen};
-  TORCH_CHECK_VALUE(offsets.has_value(), label(seen_arg), " is given without offsets");
-  check_sizes(seen_arg, {targets.size(0)}, "[T], as targets");
-  const Tensor begins = sequence_begins({kOp, "offsets", *offsets}, targets);
-  const Tensor seen_columns =
-      columns_or(-1, checked_ids(seen_arg, at::kLong, table), ids, table.size(0));
-  return FullSoftmax::apply(hidden, table, columns, ids, temperature, OptionalTensor(seen_columns),
-                            OptionalTensor(begins));
+  static const auto op = find_operator<decltype(with_gradient)>("seqfuse::full_softmax_loss");
+  return op.call(hidden, table, targets, catalogue, temperature, seen, offsets);
+}
+
+TORCH_LIBRARY_FRAGMENT(seqfuse, library) {
+  Definition(library,
+             "full_softmax_loss(Tensor hidden, Tensor table, Tensor targets, Tensor catalogue, "
+             "float temperature, Tensor? seen=None, Tensor? offsets=None) -> Tensor")
+      .made_of_others(&without_gradient)
+      .autograd(&with_gradient);
+  Definition(library,
+             "full_softmax_loss_forward(Tensor hidden, Tensor table, Tensor targets, "
+             "Tensor catalogue, float temperature, Tensor? seen, Tensor? offsets) -> "
+             "(Tensor, Tensor, Tensor, Tensor)")
+      .kernels(&run_forward, &forward_shapes)
+      .no_gradient();
+  Definition(library,
+             "full_softmax_loss_backward(Tensor dlosses, Tensor hidden, Tensor table, "
+             "Tensor columns, Tensor catalogue, float temperature, Tensor? seen, Tensor? begins, "
+             "bool wants_table) -> (Tensor, Tensor)")
+      .kernels(&run_backward, &backward_shapes)
+      .no_gradient();
 }
 
 }  // namespace seqfuse::ops
-
-TORCH_LIBRARY_FRAGMENT(seqfuse, library) {
-  library.def(
-      "full_softmax_loss(Tensor hidden, Tensor table, Tensor targets, Tensor catalogue, "
-      "float temperature, Tensor? seen=None, Tensor? offsets=None) -> Tensor",
-      &seqfuse::ops::full_softmax_loss);
-}

@@ -1,10 +1,10 @@
 #include "ops/kernels/layer_norm_gate.h"
 
-#include <torch/library.h>
 #include <torch/torch.h>
 
 #include "ops/torch/checks.h"
 #include "ops/torch/cuda.h"
+#include "ops/torch/dispatch.h"
 #include "ops/torch/ops.h"
 
 namespace seqfuse::ops {
@@ -12,6 +12,9 @@ namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
+
+constexpr const char* kForward = "seqfuse::layer_norm_gate_forward";
+constexpr const char* kBackward = "seqfuse::layer_norm_gate_backward";
 
 void check_arguments(const Tensor& o, const Tensor& u, const OptionalTensor& weight,
                      const OptionalTensor& bias, double dropout) {
@@ -40,101 +43,163 @@ Tensor make_workspace([[maybe_unused]] LayerNormGateBackwardParams& params,
   return {};
 }
 
+// The result, mean and reciprocal deviation of each row of o.
+std::tuple<Tensor, Tensor, Tensor> run_forward(const Tensor& o_in, const Tensor& u_in,
+                                               const OptionalTensor& weight_in,
+                                               const OptionalTensor& bias_in, double eps,
+                                               double dropout, int64_t seed) {
+  check_arguments(o_in, u_in, weight_in, bias_in, dropout);
+  const DeviceGuard guard(o_in);
+  const Tensor o = with_unit_last_stride(o_in), u = with_unit_last_stride(u_in);
+  const Tensor weight = contiguous_or_undefined(weight_in);
+  const Tensor bias = contiguous_or_undefined(bias_in);
+  const int64_t rows = o.size(0), dim = o.size(1);
+  Tensor y = at::empty({rows, dim}, o.options());
+  Tensor mean = at::empty({rows}, sum_options(o)), rstd = at::empty({rows}, sum_options(o));
+  SEQFUSE_RUN(o, layer_norm_gate_forward,
+              {.o = o.const_data_ptr(),
+               .u = u.const_data_ptr(),
+               .weight = data_or_null(weight),
+               .bias = data_or_null(bias),
+               .y = y.mutable_data_ptr(),
+               .mean = mean.mutable_data_ptr(),
+               .rstd = rstd.mutable_data_ptr(),
+               .rows = rows,
+               .dim = dim,
+               .o_stride = o.stride(0),
+               .u_stride = u.stride(0),
+               .y_stride = dim,
+               .eps = eps,
+               .dropout = dropout,
+               .seed = static_cast<uint64_t>(seed)},
+              dtype_of(o));
+  return {y, mean, rstd};
+}
+
+std::tuple<Tensor, Tensor, Tensor> forward_shapes(const Tensor& o, const Tensor&,
+                                                  const OptionalTensor&, const OptionalTensor&,
+                                                  double, double, c10::SymInt) {
+  const auto statistic = [&] { return at::empty_symint({o.sym_size(0)}, sum_options(o)); };
+  return {empty_like_shape(o), statistic(), statistic()};
+}
+
+using Gradients = std::tuple<Tensor, Tensor, Tensor, Tensor>;
+
+// dweight and dbias are undefined where there is no weight and no bias.
+Gradients run_backward(const Tensor& dy_in, const Tensor& o_in, const Tensor& u_in,
+                       const OptionalTensor& weight_in, const OptionalTensor& bias_in,
+                       const Tensor& mean, const Tensor& rstd, double dropout, int64_t seed) {
+  const DeviceGuard guard(o_in);
+  const Tensor o = with_unit_last_stride(o_in), u = with_unit_last_stride(u_in);
+  const Tensor dy = with_unit_last_stride(dy_in);
+  const Tensor weight = contiguous_or_undefined(weight_in);
+  const Tensor bias = contiguous_or_undefined(bias_in);
+  const int64_t rows = o.size(0), dim = o.size(1);
+  Tensor d_o = at::empty({rows, dim}, o.options()), du = at::empty({rows, dim}, o.options());
+  Tensor dweight, dbias;
+  if (weight.defined() || bias.defined()) {
+    dweight = at::empty({dim}, o.options());
+    dbias = at::empty({dim}, o.options());
+  }
+  LayerNormGateBackwardParams params{
+      .o = o.const_data_ptr(),
+      .u = u.const_data_ptr(),
+      .weight = data_or_null(weight),
+      .bias = data_or_null(bias),
+      .mean = mean.const_data_ptr(),
+      .rstd = rstd.const_data_ptr(),
+      .dy = dy.const_data_ptr(),
+      .d_o = d_o.mutable_data_ptr(),
+      .du = du.mutable_data_ptr(),
+      .dweight = dweight.defined() ? dweight.mutable_data_ptr() : nullptr,
+      .dbias = dbias.defined() ? dbias.mutable_data_ptr() : nullptr,
+      .workspace = nullptr,
+      .rows = rows,
+      .dim = dim,
+      .o_stride = o.stride(0),
+      .u_stride = u.stride(0),
+      .dy_stride = dy.stride(0),
+      .d_o_stride = dim,
+      .du_stride = dim,
+      .dropout = dropout,
+      .seed = static_cast<uint64_t>(seed)};
+  const Tensor workspace = make_workspace(params, o);
+  SEQFUSE_RUN(o, layer_norm_gate_backward, params, dtype_of(o));
+  return {d_o, du, weight.defined() ? dweight : Tensor(), bias.defined() ? dbias : Tensor()};
+}
+
+Gradients backward_shapes(const Tensor&, const Tensor& o, const Tensor&,
+                          const OptionalTensor& weight, const OptionalTensor& bias, const Tensor&,
+                          const Tensor&, double, c10::SymInt) {
+  const auto columns = [&](const OptionalTensor& values) {
+    return values && values->defined() ? empty_like_shape(*values) : Tensor();
+  };
+  return {empty_like_shape(o), empty_like_shape(o), columns(weight), columns(bias)};
+}
+
+Tensor without_gradient(const Tensor& o, const Tensor& u, const OptionalTensor& weight,
+                        const OptionalTensor& bias, double eps, double dropout, c10::SymInt seed) {
+  static const auto forward = find_operator<decltype(forward_shapes)>(kForward);
+  return std::get<0>(forward.call(o, u, weight, bias, eps, dropout, seed));
+}
+
 class LayerNormGate : public torch::autograd::Function<LayerNormGate> {
  public:
-  static Tensor forward(AutogradContext* context, const Tensor& o_in, const Tensor& u_in,
-                        const OptionalTensor& weight_in, const OptionalTensor& bias_in, double eps,
-                        double dropout, int64_t seed) {
-    const DeviceGuard guard(o_in);
-    const Tensor o = with_unit_last_stride(o_in), u = with_unit_last_stride(u_in);
-    const Tensor weight = contiguous_or_undefined(weight_in);
-    const Tensor bias = contiguous_or_undefined(bias_in);
-    const int64_t rows = o.size(0), dim = o.size(1);
-    Tensor y = at::empty({rows, dim}, o.options());
-    const auto stats = o.options().dtype(sum_type(o.scalar_type()));
-    Tensor mean = at::empty({rows}, stats), rstd = at::empty({rows}, stats);
-    SEQFUSE_RUN(o, layer_norm_gate_forward,
-                {.o = o.const_data_ptr(),
-                 .u = u.const_data_ptr(),
-                 .weight = data_or_null(weight),
-                 .bias = data_or_null(bias),
-                 .y = y.mutable_data_ptr(),
-                 .mean = mean.mutable_data_ptr(),
-                 .rstd = rstd.mutable_data_ptr(),
-                 .rows = rows,
-                 .dim = dim,
-                 .o_stride = o.stride(0),
-                 .u_stride = u.stride(0),
-                 .y_stride = dim,
-                 .eps = eps,
-                 .dropout = dropout,
-                 .seed = static_cast<uint64_t>(seed)},
-                dtype_of(o));
-    context->save_for_backward({o, u, weight, bias, mean, rstd});
+  static Tensor forward(AutogradContext* context, const Tensor& o, const Tensor& u,
+                        const OptionalTensor& weight, const OptionalTensor& bias, double eps,
+                        double dropout, c10::SymInt seed) {
+    static const auto op = find_operator<decltype(forward_shapes)>(kForward);
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    const auto [y, mean, rstd] = op.call(o, u, weight, bias, eps, dropout, seed);
+    context->save_for_backward(
+        {o, u, weight.value_or(Tensor()), bias.value_or(Tensor()), mean, rstd});
     context->saved_data["dropout"] = dropout;
     context->saved_data["seed"] = seed;
     return y;
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    static const auto op = find_operator<decltype(backward_shapes)>(kBackward);
     const auto saved = context->get_saved_variables();
-    const Tensor &o = saved[0], &u = saved[1], &weight = saved[2], &bias = saved[3];
-    const DeviceGuard guard(o);
-    const Tensor dy = with_unit_last_stride(gradients[0]);
-    const int64_t rows = o.size(0), dim = o.size(1);
-    Tensor d_o = at::empty({rows, dim}, o.options()), du = at::empty({rows, dim}, o.options());
-    Tensor dweight, dbias;
-    if (weight.defined() || bias.defined()) {
-      dweight = at::empty({dim}, o.options());
-      dbias = at::empty({dim}, o.options());
-    }
-    LayerNormGateBackwardParams params{
-        .o = o.const_data_ptr(),
-        .u = u.const_data_ptr(),
-        .weight = data_or_null(weight),
-        .bias = data_or_null(bias),
-        .mean = saved[4].const_data_ptr(),
-        .rstd = saved[5].const_data_ptr(),
-        .dy = dy.const_data_ptr(),
-        .d_o = d_o.mutable_data_ptr(),
-        .du = du.mutable_data_ptr(),
-        .dweight = dweight.defined() ? dweight.mutable_data_ptr() : nullptr,
-        .dbias = dbias.defined() ? dbias.mutable_data_ptr() : nullptr,
-        .workspace = nullptr,
-        .rows = rows,
-        .dim = dim,
-        .o_stride = o.stride(0),
-        .u_stride = u.stride(0),
-        .dy_stride = dy.stride(0),
-        .d_o_stride = dim,
-        .du_stride = dim,
-        .dropout = context->saved_data["dropout"].toDouble(),
-        .seed = static_cast<uint64_t>(context->saved_data["seed"].toInt())};
-    const Tensor workspace = make_workspace(params, o);
-    SEQFUSE_RUN(o, layer_norm_gate_backward, params, dtype_of(o));
-    return {d_o,
-            du,
-            weight.defined() ? dweight : Tensor(),
-            bias.defined() ? dbias : Tensor(),
-            Tensor(),
-            Tensor(),
-            Tensor()};
+    const auto [d_o, du, dweight, dbias] =
+        op.call(gradients[0], saved[0], saved[1], optional_of(saved[2]), optional_of(saved[3]),
+                saved[4], saved[5], context->saved_data["dropout"].toDouble(),
+                context->saved_data["seed"].toSymInt());
+    return {d_o, du, dweight, dbias, Tensor(), Tensor(), Tensor()};
   }
 };
+
+Tensor with_gradient(const Tensor& o, const Tensor& u, const OptionalTensor& weight,
+                     const OptionalTensor& bias, double eps, double dropout, c10::SymInt seed) {
+  return LayerNormGate::apply(o, u, weight, bias, eps, dropout, seed);
+}
 
 }  // namespace
 
 Tensor layer_norm_gate(const Tensor& o, const Tensor& u, const OptionalTensor& weight,
                        const OptionalTensor& bias, double eps, double dropout, int64_t seed) {
-  check_arguments(o, u, weight, bias, dropout);
-  return LayerNormGate::apply(o, u, weight, bias, eps, dropout, seed);
+  static const auto op = find_operator<decltype(with_gradient)>("seqfuse::layer_norm_gate");
+  return op.call(o, u, weight, bias, eps, dropout, seed);
+}
+
+TORCH_LIBRARY_FRAGMENT(seqfuse, library) {
+  Definition(library,
+             "layer_norm_gate(Tensor o, Tensor u, Tensor? weight, Tensor? bias, float eps, "
+             "float dropout, SymInt seed) -> Tensor")
+      .made_of_others(&without_gradient)
+      .autograd(&with_gradient);
+  Definition(library,
+             "layer_norm_gate_forward(Tensor o, Tensor u, Tensor? weight, Tensor? bias, float eps, "
+             "float dropout, SymInt seed) -> (Tensor, Tensor, Tensor)")
+      .kernels(&run_forward, &forward_shapes)
+      .no_gradient();
+  Definition(
+      library,
+      "layer_norm_gate_backward(Tensor dy, Tensor o, Tensor u, Tensor? weight, Tensor? bias, "
+      "Tensor mean, Tensor rstd, float dropout, SymInt seed) -> "
+      "(Tensor, Tensor, Tensor, Tensor)")
+      .kernels(&run_backward, &backward_shapes)
+      .no_gradient();
 }
 
 }  // namespace seqfuse::ops
-
-TORCH_LIBRARY_FRAGMENT(seqfuse, library) {
-  library.def(
-      "layer_norm_gate(Tensor o, Tensor u, Tensor? weight, Tensor? bias, float eps, float dropout, "
-      "int seed) -> Tensor",
-      &seqfuse::ops::layer_norm_gate);
-}

@@ -1,6 +1,5 @@
 #include "ops/kernels/sample_uniform.h"
 
-#include <torch/library.h>
 #include <torch/torch.h>
 
 #include <limits>
@@ -8,11 +7,13 @@
 #include "ops/kernels/embedding.h"
 #include "ops/torch/checks.h"
 #include "ops/torch/cuda.h"
+#include "ops/torch/dispatch.h"
 #include "ops/torch/ops.h"
 
 namespace seqfuse::ops {
+namespace {
 
-Tensor sample_uniform(const Tensor& pool, int64_t rows, int64_t per_row, int64_t seed) {
+Tensor run(const Tensor& pool, int64_t rows, int64_t per_row, int64_t seed) {
   constexpr int64_t kEnd = std::numeric_limits<int32_t>::max();
   const Arg arg{"sample_uniform", "pool", pool};
   check_device(arg);
@@ -41,9 +42,21 @@ Tensor sample_uniform(const Tensor& pool, int64_t rows, int64_t per_row, int64_t
   return samples;
 }
 
-}  // namespace seqfuse::ops
+Tensor shapes(const Tensor& pool, c10::SymInt rows, c10::SymInt per_row, c10::SymInt) {
+  return at::empty_symint({rows, per_row}, pool.options().dtype(at::kInt));
+}
+
+}  // namespace
+
+Tensor sample_uniform(const Tensor& pool, int64_t rows, int64_t per_row, int64_t seed) {
+  static const auto op = find_operator<decltype(shapes)>("seqfuse::sample_uniform");
+  return op.call(pool, rows, per_row, seed);
+}
 
 TORCH_LIBRARY_FRAGMENT(seqfuse, library) {
-  library.def("sample_uniform(Tensor pool, int rows, int per_row, int seed) -> Tensor",
-              &seqfuse::ops::sample_uniform);
+  Definition(library,
+             "sample_uniform(Tensor pool, SymInt rows, SymInt per_row, SymInt seed) -> Tensor")
+      .kernels(&run, &shapes);
 }
+
+}  // namespace seqfuse::ops

@@ -1,0 +1,81 @@
+// Operators of the dispatcher, torch.ops.seqfuse.*: defining them and calling them through it.
+//
+// An operator x has kernels for the CPU and CUDA, which check their arguments, and a shape function
+// for the meta device, which FakeTensor (torch.compile) runs: it reads no values, and its sizes may
+// be symbolic. Differentiable operators also have an autograd function, which calls the operator
+// again below autograd, and x_backward in the backward pass. Where the backward pass needs more
+// than arguments and result, x_forward returns it. x_forward and x_backward are internal: they
+// trust ids that x checked, and have no derivative of their own.
+#pragma once
+
+#include <torch/csrc/autograd/autograd_not_implemented_fallback.h>
+#include <torch/library.h>
+#include <torch/torch.h>
+
+#include <optional>
+#include <string>
+
+#include "ops/torch/checks.h"
+
+namespace seqfuse::ops {
+
+// The definition of one operator, from its schema; the members add implementations.
+class Definition {
+ public:
+  Definition(torch::Library& library, const std::string& schema)
+      : library_(library), name_(schema.substr(0, schema.find('('))) {
+    library.def(schema.c_str(), {at::Tag::pt2_compliant_tag});
+  }
+
+  // kernel: by SEQFUSE_RUN for both devices. shapes: its outputs, without values.
+  template <class Kernel, class Shapes>
+  Definition& kernels(Kernel* kernel, Shapes* shapes) {
+    add(c10::DispatchKey::CPU, kernel);
+    add(c10::DispatchKey::CUDA, kernel);
+    return add(c10::DispatchKey::Meta, shapes);
+  }
+
+  // For every device: made of other operators below autograd.
+  template <class Function>
+  Definition& made_of_others(Function* function) {
+    return add(c10::DispatchKey::CompositeExplicitAutograd, function);
+  }
+
+  template <class Function>
+  Definition& autograd(Function* function) {
+    return add(c10::DispatchKey::Autograd, function);
+  }
+
+  // Asking for its gradient is an error, rather than none: so are second derivatives.
+  Definition& no_gradient() {
+    return add(c10::DispatchKey::Autograd, torch::autograd::autogradNotImplementedFallback());
+  }
+
+ private:
+  template <class Function>
+  Definition& add(c10::DispatchKey key, Function&& function) {
+    library_.impl(name_.c_str(), torch::dispatch(key, std::forward<Function>(function)));
+    return *this;
+  }
+
+  torch::Library& library_;
+  std::string name_;
+};
+
+// The operator to call. Signature: of its shape or autograd function, whose sizes are symbolic.
+template <class Signature>
+c10::TypedOperatorHandle<Signature> find_operator(const char* name) {
+  return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Signature>();
+}
+
+// A saved tensor as an optional argument: none where it is undefined.
+inline std::optional<Tensor> optional_of(const Tensor& tensor) {
+  return tensor.defined() ? std::optional<Tensor>(tensor) : std::nullopt;
+}
+
+// Shapes: an output like x, contiguous.
+inline Tensor empty_like_shape(const Tensor& x) {
+  return at::empty_symint(x.sym_sizes(), x.options());
+}
+
+}  // namespace seqfuse::ops
