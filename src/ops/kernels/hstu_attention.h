@@ -38,6 +38,7 @@
 #include <cstdint>
 
 #include "base/dtype.h"
+#include "ops/kernels/cuda_api.h"
 
 namespace seqfuse::ops {
 
@@ -69,6 +70,12 @@ struct HstuAttentionParams {
   int64_t num_time_buckets = 0;
   const int64_t* timestamps = nullptr;
   const int64_t* request_times = nullptr;
+
+  // CUDA only.
+  int64_t total_queries = 0, total_keys = 0;  // Tq, Tk
+  int64_t max_seqlen = 0;                     // at least the longest n_k
+  bool int32_offsets = false;                 // q_offsets and k_offsets point to int32_t
+  void* workspace = nullptr;                  // of ..._workspace_bytes(); 256-byte aligned
 };
 
 struct HstuAttentionBackwardParams {
@@ -80,6 +87,12 @@ struct HstuAttentionBackwardParams {
   // [batch * heads, 2N - 1 + buckets] of the tensors' dtype; null without a bias. The gradients of
   // the biases of one (sequence, head), summed into d_position_bias and d_time_bias in that order.
   void* bias_workspace = nullptr;
+
+  // CUDA only: no sums by atomics, the same bits from run to run. Takes 7 products for 5.
+  bool deterministic = false;
+  // CUDA only: dq, dk and dv are multiplied by silu' of these, which have their shapes and dtype;
+  // data null: they are not.
+  JaggedHeads pre_q, pre_k, pre_v;  // read only
 };
 
 // The CPU implementation. dtype: f32 or f64. Threaded over sequences, heads and blocks of queries.
@@ -87,5 +100,20 @@ void hstu_attention_forward_cpu(const HstuAttentionParams& params, DType dtype);
 
 // Recomputes s; needs q, k, v and dout only. Threaded over sequences and heads.
 void hstu_attention_backward_cpu(const HstuAttentionBackwardParams& params, DType dtype);
+
+#ifdef SEQFUSE_CUDA_API
+// On tensor cores: f16 or bf16, biases and their gradients float32. Sums in float32; weights are
+// rounded to dtype before they meet v, scores are not. head_dim up to 256, batch up to 65535;
+// fastest where it is a multiple of 8, and rows and heads are 16-byte aligned. Forward: the same
+// bits from run to run. max_seqlen and the totals bound the grid and workspace; nothing is read
+// back from the device.
+bool hstu_attention_cuda_takes(const HstuAttentionParams& params, DType dtype);
+int64_t hstu_attention_forward_workspace_bytes(const HstuAttentionParams& params);
+cudaError_t hstu_attention_forward_cuda(const HstuAttentionParams& params, DType dtype,
+                                        cudaStream_t stream);
+int64_t hstu_attention_backward_workspace_bytes(const HstuAttentionBackwardParams& params);
+cudaError_t hstu_attention_backward_cuda(const HstuAttentionBackwardParams& params, DType dtype,
+                                         cudaStream_t stream);
+#endif
 
 }  // namespace seqfuse::ops

@@ -1,0 +1,115 @@
+// Timings of the attention kernels: 4 heads, batch 32, causal, all sequences of one length.
+#pragma once
+
+#include "benchmarks/kernels/hstu_attention_problem.cuh"
+
+namespace seqfuse::bench {
+
+// Median milliseconds of one launch, from replays of a graph of several.
+template <class Launch>
+double median_ms(Launch&& launch) {
+  constexpr int kLaunches = 10, kReplays = 11;
+  cudaStream_t stream;
+  must(cudaStreamCreate(&stream), "stream");
+  launch(stream);
+  must(cudaStreamSynchronize(stream), "first launch");
+  cudaGraph_t graph;
+  cudaGraphExec_t replay;
+  must(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capture");
+  for (int n = 0; n < kLaunches; ++n) launch(stream);
+  must(cudaStreamEndCapture(stream, &graph), "capture");
+  must(cudaGraphInstantiate(&replay, graph, 0), "graph");
+  cudaEvent_t begin, end;
+  must(cudaEventCreate(&begin), "event");
+  must(cudaEventCreate(&end), "event");
+  std::vector<double> times;
+  for (int n = 0; n < kReplays; ++n) {
+    must(cudaEventRecord(begin, stream), "event");
+    must(cudaGraphLaunch(replay, stream), "replay");
+    must(cudaEventRecord(end, stream), "event");
+    must(cudaEventSynchronize(end), "replay");
+    float ms = 0;
+    must(cudaEventElapsedTime(&ms, begin, end), "event");
+    times.push_back(ms / kLaunches);
+  }
+  cudaGraphExecDestroy(replay);
+  cudaGraphDestroy(graph);
+  cudaEventDestroy(begin);
+  cudaEventDestroy(end);
+  cudaStreamDestroy(stream);
+  std::sort(times.begin(), times.end());
+  return times[times.size() / 2];
+}
+
+// TFLOP/s of FlashAttention-2's kernels on an H100, forward and backward.
+struct Cell {
+  int head_dim, length, batch, heads;
+  double forward, backward;
+  bool biases;
+};
+
+inline const std::vector<Cell>& cells() {
+  static const std::vector<Cell> all = {
+      {32, 1024, 32, 4, 0, 0, false},      {32, 4096, 32, 4, 0, 0, false},
+      {64, 512, 32, 4, 63, 45, false},     {64, 1024, 32, 4, 178, 133, false},
+      {64, 2048, 32, 4, 242, 187, false},  {64, 4096, 32, 4, 284, 228, false},
+      {128, 512, 32, 4, 138, 93, false},   {128, 1024, 32, 4, 215, 151, false},
+      {128, 2048, 32, 4, 284, 211, false}, {128, 4096, 32, 4, 326, 259, false},
+      {256, 512, 32, 4, 156, 91, false},   {256, 1024, 32, 4, 246, 145, false},
+      {256, 2048, 32, 4, 294, 193, false}, {256, 4096, 32, 4, 291, 230, false},
+      {50, 211, 128, 1, 0, 0, true},       {64, 1024, 32, 4, 0, 0, true},
+      {128, 1024, 32, 4, 0, 0, true},      {256, 1024, 32, 4, 0, 0, true},
+      {64, 4096, 8, 4, 0, 0, true}};
+  return all;
+}
+
+inline Options options_of(const Cell& c) {
+  Options o;
+  o.keys.assign(static_cast<size_t>(c.batch), c.length);
+  o.queries = o.keys;
+  o.heads = c.heads;
+  o.head_dim = c.head_dim;
+  o.position = o.time = c.biases;
+  return o;
+}
+
+inline void time_cell(const Cell& c, bool forward, bool backward) {
+  const auto line = [&](const char* what, double ms, double flops, double goal) {
+    const double speed = flops / ms * 1e-9;
+    std::printf("%4d %6d %5d %3d  %-24s%-8s %9.4f %9.1f %9.1f %7.2f\n", c.head_dim, c.length,
+                c.batch, c.heads, what, c.biases ? "biases" : "", ms, speed, 1.15 * goal,
+                goal > 0 ? speed / (1.15 * goal) : 0.0);
+    std::fflush(stdout);
+  };
+  Options o = options_of(c);
+  const double flops = 2.0 * c.heads * c.length * c.length * c.head_dim * c.batch;
+  {
+    const Problem p(o);
+    if (forward)
+      line("forward", median_ms([&](cudaStream_t stream) { p.forward(stream); }), flops, c.forward);
+    if (backward)
+      line("backward", median_ms([&](cudaStream_t stream) { p.backward(stream); }), 2.5 * flops,
+           c.backward);
+  }
+  if (!backward) return;
+  o.deterministic = true;
+  const Problem p(o);
+  line("backward, deterministic", median_ms([&](cudaStream_t stream) { p.backward(stream); }),
+       2.5 * flops, 0);
+}
+
+inline void time_all(bool forward, bool backward) {
+  std::printf("%4s %6s %5s %3s  %-32s %9s %9s %9s %7s\n", "d", "N", "batch", "H", "what", "ms",
+              "TFLOP/s", "goal", "ratio");
+  for (const Cell& c : cells()) time_cell(c, forward, backward);
+}
+
+// One launch of each pass, for a profiler.
+inline void run_cell(const Cell& c, bool forward, bool backward) {
+  const Problem p(options_of(c));
+  if (forward) p.forward();
+  if (backward) p.backward();
+  must(cudaDeviceSynchronize(), "cell");
+}
+
+}  // namespace seqfuse::bench

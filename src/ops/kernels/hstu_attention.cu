@@ -1,0 +1,309 @@
+// Launches the attention kernels: checks, workspace, the choice of head_dim.
+#include "ops/kernels/hstu_attention.h"
+
+#include <algorithm>
+
+#include "ops/kernels/hstu_attention_bias_sums.cuh"
+#include "ops/kernels/hstu_attention_prepare.cuh"
+#include "ops/kernels/sm80/launch.h"
+
+namespace seqfuse::ops {
+namespace {
+
+using sm80::Arguments;
+
+// Of the tables for biases by time and both tables of times, with room for their alignment.
+int64_t time_bytes(const HstuAttentionParams& p) {
+  return p.time_bias ? int64_t{sizeof(sm80::TimeTables)} + p.total_keys * 16 + 3 * 256 : 0;
+}
+
+// With the widest moves that its addresses allow.
+sm80::HeadsView view_of(const JaggedHeads& t, int64_t head_dim) {
+  const auto all_multiples = [&](int64_t elements) {
+    return reinterpret_cast<uintptr_t>(t.data) % static_cast<uintptr_t>(2 * elements) == 0 &&
+           t.row_stride % elements == 0 && t.head_stride % elements == 0 &&
+           head_dim % elements == 0;
+  };
+  const int grain = all_multiples(8) ? 16 : all_multiples(2) ? 4 : 2;
+  return {static_cast<char*>(t.data), t.row_stride * 2, t.head_stride * 2, grain};
+}
+
+int bounded(int64_t value) {
+  return static_cast<int>(std::min<int64_t>(value, 1 << 30));
+}
+
+Arguments arguments_of(const HstuAttentionParams& p) {
+  Arguments a{};
+  a.q = view_of(p.q, p.head_dim);
+  a.k = view_of(p.k, p.head_dim);
+  a.v = view_of(p.v, p.head_dim);
+  a.out = view_of(p.out, p.head_dim);
+  a.mask = {bounded(p.target_group_size), bounded(p.max_attn_len), bounded(p.min_full_attn_seq_len),
+            p.causal};
+  if (p.position_bias) {
+    a.bias.reach = static_cast<int>((p.position_bias_size - 1) / 2);
+    a.bias.position = static_cast<const float*>(p.position_bias) + a.bias.reach;
+  }
+  a.heads = static_cast<int>(p.heads);
+  a.head_dim = static_cast<int>(p.head_dim);
+  a.alpha = static_cast<float>(p.alpha);
+  a.inverse_scale = static_cast<float>(1.0 / static_cast<double>(p.scaling_seqlen));
+  return a;
+}
+
+// Takes pieces of the workspace in turn.
+class Workspace {
+ public:
+  explicit Workspace(void* memory) : at_(static_cast<char*>(memory)) {}
+  template <class T>
+  T* take(int64_t bytes) {
+    char* here = at_;
+    at_ += (bytes + 255) / 256 * 256;
+    return reinterpret_cast<T*>(here);
+  }
+
+ private:
+  char* at_;
+};
+
+ListArguments list_arguments(const HstuAttentionParams& p, int64_t tile_rows, bool of_keys,
+                             sm80::WorkList* list) {
+  // Two tensors of half words are read for each tile of the list.
+  constexpr int64_t kCacheBytes = 32 << 20;
+  const int64_t rows = of_keys ? p.total_queries : p.total_keys;
+  return {.q_offsets = p.q_offsets,
+          .k_offsets = p.k_offsets,
+          .int32_offsets = p.int32_offsets,
+          .contexts = p.num_contexts,
+          .targets = p.num_targets,
+          .batch = static_cast<int>(p.batch),
+          .tile_rows = static_cast<int>(tile_rows),
+          .of_keys = of_keys,
+          .causal = p.causal,
+          .groups = 1 + rows * p.heads * p.head_dim * 4 / kCacheBytes,
+          .list = list};
+}
+
+cudaError_t make_list(const HstuAttentionParams& p, int64_t tile_rows, bool of_keys,
+                      sm80::WorkList* list, cudaStream_t stream) {
+  list_kernel<<<1, kOrderThreads, 0, stream>>>(list_arguments(p, tile_rows, of_keys, list));
+  return cudaGetLastError();
+}
+
+// What biases by time need, if there are any.
+cudaError_t make_times(const HstuAttentionParams& p, Workspace& workspace, Arguments& a,
+                       cudaStream_t stream) {
+  if (!p.time_bias || p.total_keys == 0) return cudaSuccess;
+  auto* tables = workspace.take<sm80::TimeTables>(sizeof(sm80::TimeTables));
+  auto* times = workspace.take<double>(p.total_keys * 8);
+  auto* times_after = workspace.take<double>(p.total_keys * 8);
+  time_tables_kernel<<<1, sm80::kTimeCells, 0, stream>>>(
+      time_edges(), static_cast<const float*>(p.time_bias), bounded(p.num_time_buckets), tables);
+  const dim3 grid(static_cast<unsigned>((p.max_seqlen + kListThreads - 1) / kListThreads),
+                  static_cast<unsigned>(p.batch));
+  times_kernel<<<grid, kListThreads, 0, stream>>>(list_arguments(p, 1, true, nullptr), p.timestamps,
+                                                  p.request_times, times, times_after);
+  a.bias.tables = tables;
+  a.bias.times = times;
+  a.bias.times_after = times_after;
+  return cudaGetLastError();
+}
+
+// Calls body with the width of tiles for a head_dim, as a constant.
+template <class Body>
+cudaError_t for_head_dim(int64_t head_dim, Body&& body) {
+  if (head_dim <= 32) return body(std::integral_constant<int, 32>());
+  if (head_dim <= 64) return body(std::integral_constant<int, 64>());
+  if (head_dim <= 128) return body(std::integral_constant<int, 128>());
+  return body(std::integral_constant<int, 256>());
+}
+
+}  // namespace
+
+bool hstu_attention_cuda_takes(const HstuAttentionParams& p, DType dtype) {
+  return (dtype == DType::f16 || dtype == DType::bf16) && p.head_dim > 0 && p.head_dim <= 256 &&
+         p.batch <= 65535;
+}
+
+int64_t hstu_attention_forward_workspace_bytes(const HstuAttentionParams& p) {
+  return time_bytes(p) + sm80::work_list_bytes(p.total_queries, p.batch, sm80::kForwardQueries);
+}
+
+cudaError_t hstu_attention_forward_cuda(const HstuAttentionParams& p, DType dtype,
+                                        cudaStream_t stream) {
+  if (!hstu_attention_cuda_takes(p, dtype)) return cudaErrorInvalidValue;
+  if (p.batch == 0 || p.total_queries == 0) return cudaSuccess;
+  Arguments a = arguments_of(p);
+  Workspace workspace(p.workspace);
+  cudaError_t error = make_times(p, workspace, a, stream);
+  if (error != cudaSuccess) return error;
+  a.list = workspace.take<sm80::WorkList>(
+      sm80::work_list_bytes(p.total_queries, p.batch, sm80::kForwardQueries));
+  error = make_list(p, sm80::kForwardQueries, false, a.list, stream);
+  if (error != cudaSuccess) return error;
+  const int64_t pieces = (p.total_queries / sm80::kForwardQueries + p.batch) * p.heads;
+  return for_head_dim(p.head_dim, [&](auto width) {
+    return sm80::launch_forward<width()>(a, dtype, pieces, stream);
+  });
+}
+
+namespace {
+
+// Of the table of masks and the sums of dq.
+int64_t query_tiles(const HstuAttentionParams& p) {
+  return p.total_queries / sm80::kBackwardQueries + p.batch;
+}
+int width_of(int64_t head_dim) {
+  int width = 0;
+  for_head_dim(head_dim, [&](auto w) {
+    width = w();
+    return cudaSuccess;
+  });
+  return width;
+}
+int64_t dq_sums_bytes(const HstuAttentionParams& p) {
+  return query_tiles(p) * p.heads * sm80::kBackwardQueries * width_of(p.head_dim) * 4;
+}
+
+bool has_bias(const HstuAttentionParams& p) {
+  return p.position_bias || p.time_bias;
+}
+int64_t bias_row(const HstuAttentionParams& p) {
+  return p.max_seqlen + sm80::kBiasGradientKeys + sm80::kBuckets;
+}
+int64_t key_tiles(const HstuAttentionParams& p) {
+  return p.total_keys / sm80::kBiasGradientKeys + p.batch;
+}
+int64_t bias_sums_bytes(const HstuAttentionParams& p) {
+  return has_bias(p) ? key_tiles(p) * bias_row(p) * 4 : 0;
+}
+// Of any list of tiles, which take turns in one place: the kernels of a stream do too.
+int64_t list_bytes(const HstuAttentionParams& p) {
+  return sm80::work_list_bytes(std::max(p.total_keys, p.total_queries), p.batch,
+                               std::min<int64_t>(sm80::kBackwardQueries, sm80::kBiasGradientKeys));
+}
+
+cudaError_t make_tile_masks(const HstuAttentionParams& p, const Arguments& a, sm80::TileMask* masks,
+                            cudaStream_t stream) {
+  const int64_t tiles = (p.max_seqlen + sm80::kBackwardQueries - 1) / sm80::kBackwardQueries;
+  const dim3 grid(static_cast<unsigned>((tiles * 32 + kListThreads - 1) / kListThreads),
+                  static_cast<unsigned>(p.batch));
+  tile_mask_kernel<<<grid, kListThreads, 0, stream>>>(
+      list_arguments(p, sm80::kBackwardQueries, false, nullptr), a.mask, masks);
+  return cudaGetLastError();
+}
+
+// dk, dv and, unless a.dq_sums is null, dq.
+cudaError_t run_keys(const HstuAttentionParams& p, const Arguments& a, DType dtype,
+                     cudaStream_t stream) {
+  const int64_t tile_keys = sm80::backward_keys(width_of(p.head_dim));
+  const cudaError_t error = make_list(p, tile_keys, true, a.list, stream);
+  if (error != cudaSuccess) return error;
+  const int64_t pieces = (p.total_keys / tile_keys + p.batch) * p.heads;
+  return for_head_dim(p.head_dim, [&](auto width) {
+    return sm80::launch_backward<width()>(a, dtype, pieces, stream);
+  });
+}
+
+// dq alone.
+cudaError_t run_queries(const HstuAttentionParams& p, const Arguments& a, DType dtype,
+                        cudaStream_t stream) {
+  if (p.total_queries == 0) return cudaSuccess;
+  const int64_t tile_queries = sm80::backward_dq_queries(width_of(p.head_dim));
+  const cudaError_t error = make_list(p, tile_queries, false, a.list, stream);
+  if (error != cudaSuccess) return error;
+  const int64_t pieces = (p.total_queries / tile_queries + p.batch) * p.heads;
+  return for_head_dim(p.head_dim, [&](auto width) {
+    return sm80::launch_backward_queries<width()>(a, dtype, pieces, stream);
+  });
+}
+
+cudaError_t zero_bias_gradients(const HstuAttentionBackwardParams& params, cudaStream_t stream) {
+  const HstuAttentionParams& p = params.forward;
+  cudaError_t error = cudaSuccess;
+  if (p.position_bias) {
+    error = cudaMemsetAsync(params.d_position_bias, 0,
+                            static_cast<size_t>(p.position_bias_size) * sizeof(float), stream);
+  }
+  if (error == cudaSuccess && p.time_bias) {
+    error = cudaMemsetAsync(params.d_time_bias, 0,
+                            static_cast<size_t>(p.num_time_buckets) * sizeof(float), stream);
+  }
+  return error;
+}
+
+cudaError_t run_bias_gradient(const HstuAttentionBackwardParams& params, const Arguments& a,
+                              DType dtype, cudaStream_t stream) {
+  const HstuAttentionParams& p = params.forward;
+  cudaError_t error = make_list(p, sm80::kBiasGradientKeys, true, a.list, stream);
+  if (error != cudaSuccess) return error;
+  error = for_head_dim(p.head_dim, [&](auto width) {
+    return sm80::launch_bias_gradient<width()>(a, dtype, key_tiles(p), stream);
+  });
+  if (error != cudaSuccess) return error;
+  const BiasSums sums{.rows = a.bias_sums,
+                      .row = a.bias_row,
+                      .max_seqlen = a.max_seqlen,
+                      .inverse_scale = a.inverse_scale,
+                      .d_position = static_cast<float*>(params.d_position_bias),
+                      .reach = a.bias.reach,
+                      .d_time = static_cast<float*>(params.d_time_bias),
+                      .buckets = p.time_bias ? bounded(p.num_time_buckets) : 0};
+  const int64_t weights = (p.position_bias ? p.position_bias_size : 0) + sums.buckets;
+  const auto blocks = static_cast<unsigned>((weights + kSumColumns - 1) / kSumColumns);
+  bias_sums_kernel<<<blocks, kSumColumns * kSumParts, 0, stream>>>(
+      list_arguments(p, sm80::kBiasGradientKeys, true, nullptr), sums);
+  return cudaGetLastError();
+}
+
+}  // namespace
+
+int64_t hstu_attention_backward_workspace_bytes(const HstuAttentionBackwardParams& params) {
+  const HstuAttentionParams& p = params.forward;
+  return time_bytes(p) + list_bytes(p) +
+         query_tiles(p) * static_cast<int64_t>(sizeof(sm80::TileMask)) + bias_sums_bytes(p) +
+         (params.deterministic ? 0 : dq_sums_bytes(p)) + 3 * 256;
+}
+
+cudaError_t hstu_attention_backward_cuda(const HstuAttentionBackwardParams& params, DType dtype,
+                                         cudaStream_t stream) {
+  const HstuAttentionParams& p = params.forward;
+  if (!hstu_attention_cuda_takes(p, dtype)) return cudaErrorInvalidValue;
+  if (p.batch == 0 || p.total_keys == 0) return zero_bias_gradients(params, stream);
+  Arguments a = arguments_of(p);
+  a.dout = view_of(params.dout, p.head_dim);
+  a.dq = view_of(params.dq, p.head_dim);
+  a.dk = view_of(params.dk, p.head_dim);
+  a.dv = view_of(params.dv, p.head_dim);
+  a.pre_q = view_of(params.pre_q, p.head_dim);
+  a.pre_k = view_of(params.pre_k, p.head_dim);
+  a.pre_v = view_of(params.pre_v, p.head_dim);
+  a.q_offsets = p.q_offsets;
+  a.int32_offsets = p.int32_offsets;
+  a.batch = static_cast<int>(p.batch);
+  a.max_seqlen = static_cast<int>(p.max_seqlen);
+  Workspace workspace(p.workspace);
+  cudaError_t error = make_times(p, workspace, a, stream);
+  if (error != cudaSuccess) return error;
+  a.list = workspace.take<sm80::WorkList>(list_bytes(p));
+  auto* masks = workspace.take<sm80::TileMask>(query_tiles(p) * sizeof(sm80::TileMask));
+  a.tile_masks = masks;
+  error = make_tile_masks(p, a, masks, stream);
+  if (error != cudaSuccess) return error;
+  if (has_bias(p)) {
+    a.bias_row = static_cast<int>(bias_row(p));
+    a.bias_sums = workspace.take<float>(bias_sums_bytes(p));
+    error = run_bias_gradient(params, a, dtype, stream);
+    if (error != cudaSuccess) return error;
+  }
+  if (params.deterministic) {
+    error = run_queries(p, a, dtype, stream);
+  } else {
+    a.dq_sums = workspace.take<float>(dq_sums_bytes(p));
+    error = cudaMemsetAsync(a.dq_sums, 0, static_cast<size_t>(dq_sums_bytes(p)), stream);
+  }
+  if (error != cudaSuccess) return error;
+  return run_keys(p, a, dtype, stream);
+}
+
+}  // namespace seqfuse::ops

@@ -1,0 +1,199 @@
+// What runs before the kernels of HSTU attention: the list of work and the table of time weights.
+#pragma once
+
+#include <array>
+#include <cmath>
+
+#include "ops/kernels/sm80/arguments.cuh"
+#include "ops/kernels/sm80/launch.h"
+#include "ops/kernels/sm80/mask.cuh"
+
+namespace seqfuse::ops {
+
+struct ListArguments {
+  const void* q_offsets;
+  const void* k_offsets;
+  bool int32_offsets;
+  const int64_t* contexts;
+  const int64_t* targets;
+  int batch, tile_rows;
+  bool of_keys;  // tiles of keys, not of queries
+  bool causal;   // later tiles of queries see more, later tiles of keys are seen by less
+  int64_t groups;
+  sm80::WorkList* list;
+};
+
+constexpr int kListThreads = 256;
+
+__device__ __forceinline__ sm80::WorkItem item_of(const ListArguments& a, int b) {
+  const auto begin = [&](const void* offsets, int s) {
+    return static_cast<int>(sm80::offset_at(offsets, a.int32_offsets, s));
+  };
+  sm80::WorkItem item{};
+  item.sequence = b;
+  item.q_begin = begin(a.q_offsets, b);
+  item.k_begin = begin(a.k_offsets, b);
+  item.queries = begin(a.q_offsets, b + 1) - item.q_begin;
+  item.keys = begin(a.k_offsets, b + 1) - item.k_begin;
+  item.contexts = a.contexts ? static_cast<int>(a.contexts[b]) : 0;
+  item.targets = a.targets ? static_cast<int>(a.targets[b]) : 0;
+  return item;
+}
+
+constexpr int kOrderThreads = 1024;
+constexpr int kOrderSlice = 1024;  // sequences that are put in order at a time
+
+// Writes the records of all tiles, by one block.
+//
+// Sequences are in order of length. They are cut into groups, such that what the tiles of one group
+// read fits in the second-level cache, and within a group the tiles that see most come first: a
+// grid that works on small tiles in the end has all its blocks end together. Without groups, tiles
+// that run at the same time would read different heads; without the order within them, the last
+// sequence's largest tiles would begin when most blocks have nothing left to do.
+__global__ void __launch_bounds__(kOrderThreads) list_kernel(ListArguments a) {
+  __shared__ uint64_t size[kOrderSlice];  // tiles, then length of the other side
+  __shared__ int sequence[kOrderSlice];   // by rank, as the next two
+  __shared__ int tiles[kOrderSlice], start[kOrderSlice + 1];
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  constexpr int kWarps = kOrderThreads / 32;
+  int done = 0;  // tiles of the slices before
+  for (int first = 0; first < a.batch; first += kOrderSlice) {
+    const int count = min(kOrderSlice, a.batch - first);
+    for (int s = threadIdx.x; s < count; s += kOrderThreads) {
+      const sm80::WorkItem item = item_of(a, first + s);
+      const int rows = a.of_keys ? item.keys : item.queries;
+      const auto n = static_cast<uint64_t>((rows + a.tile_rows - 1) / a.tile_rows);
+      size[s] = n << 32 | static_cast<uint32_t>(a.of_keys ? item.queries : item.keys);
+    }
+    __syncthreads();
+    for (int s = warp; s < count; s += kWarps) {
+      const uint64_t own = size[s];
+      int rank = 0, before = 0;
+      for (int other = lane; other < count; other += 32) {
+        const uint64_t theirs = size[other];
+        if (theirs > own || (theirs == own && other < s)) {
+          ++rank;
+          before += static_cast<int>(theirs >> 32);
+        }
+      }
+      rank = __reduce_add_sync(0xffffffffu, rank);
+      before = __reduce_add_sync(0xffffffffu, before);
+      if (lane == 0) {
+        sequence[rank] = first + s;
+        tiles[rank] = static_cast<int>(own >> 32);
+        start[rank] = before;
+        if (rank == count - 1) start[count] = before + tiles[rank];
+      }
+    }
+    __syncthreads();
+    const int64_t total = max(start[count], 1);
+    // The first rank that comes later, of a condition that holds from some rank on.
+    const auto first_rank = [&](int from, auto&& holds) {
+      int low = from, high = count;
+      while (low < high) {
+        const int middle = (low + high) / 2;
+        if (holds(middle)) {
+          high = middle;
+        } else {
+          low = middle + 1;
+        }
+      }
+      return low;
+    };
+    for (int rank = warp; rank < count; rank += kWarps) {
+      sm80::WorkItem item = item_of(a, sequence[rank]);
+      const int64_t group = start[rank] * a.groups / total;
+      const int begin = first_rank(0, [&](int r) { return start[r] * a.groups / total >= group; });
+      for (int t = lane; t < tiles[rank]; t += 32) {
+        int place = start[rank] + t;
+        item.tile = t;
+        if (a.causal) {
+          // t: how many tiles of this sequence see less. Before it are the tiles of the group that
+          // see more, and those that see as much, of the sequences before.
+          const int more =
+              min(first_rank(begin, [&](int r) { return tiles[r] <= t + 1; }),
+                  first_rank(begin, [&](int r) { return start[r] * a.groups / total > group; }));
+          place = start[more] - (more - begin) * (t + 1) + rank - begin;
+          if (a.of_keys) item.tile = tiles[rank] - 1 - t;
+        }
+        a.list->items()[done + place] = item;
+      }
+    }
+    done += start[count];
+    __syncthreads();
+  }
+  if (threadIdx.x == 0) {
+    a.list->count = done;
+    a.list->taken = 0;
+  }
+}
+
+// The masks of all tiles of queries, a warp each; rows of the grid are sequences.
+__global__ void __launch_bounds__(kListThreads)
+    tile_mask_kernel(ListArguments a, sm80::MaskOptions mask, sm80::TileMask* masks) {
+  const sm80::WorkItem item = item_of(a, static_cast<int>(blockIdx.y));
+  const int lane = threadIdx.x % 32;
+  const int tile = (blockIdx.x * kListThreads + threadIdx.x) / 32, m0 = tile * a.tile_rows;
+  if (m0 >= item.queries) return;
+  const int end = min(item.queries, m0 + a.tile_rows), shift = item.keys - item.queries;
+  sm80::TileMask all =
+      sm80::combine_lanes(sm80::row_mask(mask, item, shift + min(m0 + lane, end - 1)));
+  for (int row = m0 + 32; row < end; row += 32) {
+    all = sm80::combine(
+        all, sm80::combine_lanes(sm80::row_mask(mask, item, shift + min(row + lane, end - 1))));
+  }
+  if (lane == 0) masks[sm80::tile_base(item.q_begin, item.sequence, a.tile_rows) + tile] = all;
+}
+
+// The smallest difference of each bucket and above, as float64 arithmetic gives it.
+struct TimeEdges {
+  uint64_t edge[sm80::kBuckets + 1];
+};
+
+inline const TimeEdges& time_edges() {
+  static const TimeEdges edges = [] {
+    TimeEdges e{};
+    for (int bucket = 1; bucket <= sm80::kBuckets; ++bucket) {
+      uint64_t below = 1, above = ~uint64_t{0};
+      while (above - below > 1) {
+        const uint64_t middle = below + (above - below) / 2;
+        const bool reached = std::floor(std::log(static_cast<double>(middle)) / 0.301) >= bucket;
+        (reached ? above : below) = middle;
+      }
+      e.edge[bucket] = above;
+    }
+    return e;
+  }();
+  return edges;
+}
+
+__global__ void __launch_bounds__(sm80::kTimeCells)
+    time_tables_kernel(const __grid_constant__ TimeEdges edges, const float* weights, int buckets,
+                       sm80::TimeTables* tables) {
+  const int c = threadIdx.x;
+  // The first whole number of the cell; small cells may have none, and are never asked for.
+  const auto first = static_cast<uint64_t>(ceil(__hiloint2double((c << 18) + 0x3ff00000, 0)));
+  int bucket = 0;
+  while (bucket < sm80::kBuckets - 1 && edges.edge[bucket + 1] <= first) ++bucket;
+  const double edge = __ull2double_rn(edges.edge[bucket + 1]);
+  tables->cells[c] = {static_cast<uint32_t>(__double2hiint(edge)), bucket};
+  tables->edge_low[c] = static_cast<uint32_t>(__double2loint(edge));
+  if (c <= sm80::kBuckets) tables->weights[c] = weights[min(c, buckets - 1)];
+}
+
+// Times since the first of each sequence; rows of the grid are sequences.
+__global__ void __launch_bounds__(kListThreads)
+    times_kernel(ListArguments a, const int64_t* timestamps, const int64_t* request_times,
+                 double* times, double* times_after) {
+  const sm80::WorkItem item = item_of(a, static_cast<int>(blockIdx.y));
+  const int j = static_cast<int>(blockIdx.x * kListThreads + threadIdx.x);
+  if (j >= item.keys) return;
+  const int64_t* t = timestamps + item.k_begin;
+  const int64_t after = j + 1 < item.keys ? t[j + 1]
+                        : request_times   ? request_times[item.sequence]
+                                          : t[j];
+  times[item.k_begin + j] = static_cast<double>(t[j] - t[0]);
+  times_after[item.k_begin + j] = static_cast<double>(after - t[0]);
+}
+
+}  // namespace seqfuse::ops

@@ -1,0 +1,92 @@
+// Defines launch_backward; included by the files that instantiate it.
+#pragma once
+
+#include "ops/kernels/sm80/backward_queries.cuh"
+#include "ops/kernels/sm80/bias_gradient.cuh"
+#include "ops/kernels/sm80/persistent.cuh"
+
+namespace seqfuse::ops::sm80 {
+
+template <class T, class Shape>
+cudaError_t launch_backward_shape(const Arguments& args, int64_t pieces, cudaStream_t stream) {
+  cudaError_t error = launch_persistent(backward_kernel<T, Shape>, args, Shape::kThreads,
+                                        Shape::kBlocks, Shape::kSharedBytes, pieces, stream);
+  if (error != cudaSuccess || !args.dq_sums) return error;
+  const dim3 grid(static_cast<unsigned>((args.max_seqlen + Shape::kM - 1) / Shape::kM),
+                  static_cast<unsigned>(args.heads), static_cast<unsigned>(args.batch));
+  finish_dq_kernel<T, Shape><<<grid, Shape::kThreads, 0, stream>>>(args);
+  return cudaGetLastError();
+}
+
+// Two stages of queries where they fit.
+template <class T, int kHeadDim, bool kBias>
+cudaError_t launch_backward_stages(const Arguments& args, int64_t pieces, cudaStream_t stream) {
+  using Two = BackwardShape<kHeadDim, kBias, 2>;
+  if constexpr (Two::kSharedBytes > kSmallestShared) {
+    int available = 0;
+    const cudaError_t error = shared_bytes_of_block(available);
+    if (error != cudaSuccess) return error;
+    if (available < Two::kSharedBytes)
+      return launch_backward_shape<T, BackwardShape<kHeadDim, kBias, 1>>(args, pieces, stream);
+  }
+  return launch_backward_shape<T, Two>(args, pieces, stream);
+}
+
+template <class T, int kHeadDim>
+cudaError_t launch_backward_type(const Arguments& args, int64_t pieces, cudaStream_t stream) {
+  if (args.bias.position || args.bias.tables)
+    return launch_backward_stages<T, kHeadDim, true>(args, pieces, stream);
+  return launch_backward_stages<T, kHeadDim, false>(args, pieces, stream);
+}
+
+template <int kHeadDim>
+cudaError_t launch_backward(const Arguments& args, DType dtype, int64_t pieces,
+                            cudaStream_t stream) {
+  if (dtype == DType::bf16)
+    return launch_backward_type<__nv_bfloat16, kHeadDim>(args, pieces, stream);
+  return launch_backward_type<__half, kHeadDim>(args, pieces, stream);
+}
+
+template <class T, class Shape>
+cudaError_t launch_backward_queries_shape(const Arguments& args, int64_t pieces,
+                                          cudaStream_t stream) {
+  static_assert(Shape::kSharedBytes <= kSmallestShared);
+  return launch_persistent(backward_queries_kernel<T, Shape>, args, Shape::kThreads, Shape::kBlocks,
+                           Shape::kSharedBytes, pieces, stream);
+}
+
+template <class T, int kHeadDim>
+cudaError_t launch_backward_queries_type(const Arguments& args, int64_t pieces,
+                                         cudaStream_t stream) {
+  if (args.bias.position || args.bias.tables)
+    return launch_backward_queries_shape<T, BackwardQueriesShape<kHeadDim, true>>(args, pieces,
+                                                                                  stream);
+  return launch_backward_queries_shape<T, BackwardQueriesShape<kHeadDim, false>>(args, pieces,
+                                                                                 stream);
+}
+
+template <int kHeadDim>
+cudaError_t launch_backward_queries(const Arguments& args, DType dtype, int64_t pieces,
+                                    cudaStream_t stream) {
+  if (dtype == DType::bf16)
+    return launch_backward_queries_type<__nv_bfloat16, kHeadDim>(args, pieces, stream);
+  return launch_backward_queries_type<__half, kHeadDim>(args, pieces, stream);
+}
+
+template <class T, int kHeadDim>
+cudaError_t launch_bias_gradient_type(const Arguments& args, int64_t pieces, cudaStream_t stream) {
+  using Shape = BiasGradientShape<kHeadDim>;
+  static_assert(Shape::kSharedBytes <= kSmallestShared);
+  return launch_persistent(bias_gradient_kernel<T, Shape>, args, Shape::kThreads, Shape::kBlocks,
+                           Shape::kSharedBytes, pieces, stream);
+}
+
+template <int kHeadDim>
+cudaError_t launch_bias_gradient(const Arguments& args, DType dtype, int64_t pieces,
+                                 cudaStream_t stream) {
+  if (dtype == DType::bf16)
+    return launch_bias_gradient_type<__nv_bfloat16, kHeadDim>(args, pieces, stream);
+  return launch_bias_gradient_type<__half, kHeadDim>(args, pieces, stream);
+}
+
+}  // namespace seqfuse::ops::sm80

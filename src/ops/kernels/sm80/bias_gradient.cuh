@@ -1,0 +1,205 @@
+// The gradients of the relative biases: sums of dS over sequences, heads and pairs.
+//
+// A bias is the same for all heads, so a block computes dS of a tile for one head after the other
+// and adds them up in registers: what follows, sums along diagonals and by buckets, is done once.
+// A block takes a tile of keys and walks over the tiles of queries that see it. Its sums are a row
+// of their own in the workspace, and a second kernel adds the rows in order: nothing is atomic.
+#pragma once
+
+#include "ops/kernels/sm80/backward.cuh"
+
+namespace seqfuse::ops::sm80 {
+
+template <int kD_>
+struct BiasGradientShape {
+  static constexpr int kD = kD_, kM = kBackwardQueries, kN = kBiasGradientKeys;
+  static constexpr int kThreads = 128, kStages = kD == 256 ? 1 : 2, kBlocks = kD <= 64 ? 2 : 1;
+  static constexpr int kTile = kM * kD * 2, kPitch = kN + 1;
+  struct Shared {
+    RowMask rows[kM];
+    Worker::Shared work;
+    BiasShared<kM, kN> bias;
+    float sums[kM * kPitch];  // dS of a tile, all heads
+    float histograms[kThreads / 32][kBuckets];
+  };
+  static constexpr int kTiles = 4 * kStages * kTile;
+  static constexpr int kSharedBytes = kTiles + sizeof(Shared);
+  static_assert(kM == kN);
+};
+
+__device__ __forceinline__ float sum_of_lanes(float x) {
+#pragma unroll
+  for (int step = 16; step > 0; step /= 2) x += __shfl_xor_sync(0xffffffffu, x, step);
+  return x;
+}
+
+// Adds 32 values to a histogram of the warp's own, bucket by bucket: neighbours share most.
+__device__ __forceinline__ void add_by_bucket(float* histogram, float value, int bucket, int lane) {
+  unsigned rest = __ballot_sync(0xffffffffu, value != 0);
+  while (rest != 0) {
+    const int of_first = __shfl_sync(0xffffffffu, bucket, __ffs(rest) - 1);
+    const bool mine = bucket == of_first;
+    const float sum = sum_of_lanes(mine ? value : 0);
+    if (lane == 0) histogram[of_first] += sum;
+    rest &= ~__ballot_sync(0xffffffffu, mine);
+  }
+}
+
+template <class T, class Shape>
+__global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
+    bias_gradient_kernel(const __grid_constant__ Arguments args) {
+  constexpr int kD = Shape::kD, kM = Shape::kM, kN = Shape::kN, kThreads = Shape::kThreads;
+  constexpr int kPitch = Shape::kPitch;
+  using Wide = Tile<kD>;
+  extern __shared__ __align__(1024) char memory[];
+  auto& shared = *reinterpret_cast<typename Shape::Shared*>(memory + Shape::kTiles);
+  const uint32_t tiles_at = shared_address(memory);
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int row0 = warp % 2 * 32, query0 = warp / 2 * 32;  // keys and queries of a warp
+  const BiasArguments& b = args.bias;
+
+  Worker worker(args.list, 1, &shared.work);
+  shared.bias.template load_tables<kThreads>(b);
+  while (!worker.done()) {
+    const WorkItem& item = worker.item();
+    const int n0 = item.tile * kN, keys = min(kN, item.keys - n0);
+    const int shift = item.keys - item.queries;
+    float* row =
+        args.bias_sums + (tile_base(item.k_begin, item.sequence, kN) + item.tile) * args.bias_row;
+    for (int e = threadIdx.x; e < args.bias_row; e += kThreads) row[e] = 0;
+    for (int e = threadIdx.x; e < kThreads / 32 * kBuckets; e += kThreads)
+      shared.histograms[0][e] = 0;
+    shared.bias.template load_times<kThreads>(b, item, n0, 0);
+    worker.prefetch();
+    QueryTiles tiles(args.tile_masks + tile_base(item.q_begin, item.sequence, kM),
+                     (item.queries + kM - 1) / kM, n0, n0 + keys, item.keys);
+    const auto fill = [&](int tile, int head, int stage, int slot) {
+      if (tile >= 0) {
+        const int m0 = tile * kM, rows = item.queries - m0;
+        const uint32_t to = tiles_at + stage * 4 * Shape::kTile;
+        load_tile<kN, kD, kThreads>(to, RowsView(args.k, item.k_begin + n0, head, args.head_dim),
+                                    keys);
+        load_tile<kN, kD, kThreads>(to + Shape::kTile,
+                                    RowsView(args.v, item.k_begin + n0, head, args.head_dim), keys);
+        load_tile<kM, kD, kThreads>(to + 2 * Shape::kTile,
+                                    RowsView(args.q, item.q_begin + m0, head, args.head_dim), rows);
+        load_tile<kM, kD, kThreads>(to + 3 * Shape::kTile,
+                                    RowsView(args.dout, item.q_begin + m0, head, args.head_dim),
+                                    rows);
+        if (head == 0) {
+          shared.bias.template load_times_after<kThreads>(b, item, shift + m0, slot);
+          shared.bias.template load_position<kThreads>(b, shift + m0, n0, slot);
+        }
+      }
+      commit_copies();
+    };
+
+    QueryTiles::Visit visit = tiles.next();
+    int stage = 0, slot = 0;
+    fill(visit.tile, 0, 0, 0);
+    while (visit.tile >= 0) {
+      const QueryTiles::Visit next = tiles.next();
+      const int m0 = visit.tile * kM;
+      if (threadIdx.x < kM) {
+        const int i = min(m0 + static_cast<int>(threadIdx.x), item.queries - 1);
+        shared.rows[threadIdx.x] = row_mask(args.mask, item, shift + i);
+      }
+      Accumulators<32, 32> bias, sum;
+      sum.clear();
+      for (int head = 0; head < args.heads; ++head) {
+        const bool last = head + 1 == args.heads;
+        const auto fill_next = [&](int to) {
+          fill(last ? next.tile : visit.tile, last ? 0 : head + 1, to, last ? slot ^ 1 : slot);
+        };
+        wait_copies<0>();
+        __syncthreads();
+        if constexpr (Shape::kStages == 2) fill_next(stage ^ 1);
+        if (head == 0) {
+          bias.clear();
+          add_bias<true>(bias, shared.bias, args, slot, 0, slot, row0, query0, lane);
+        }
+        const uint32_t at = tiles_at + stage * 4 * Shape::kTile;
+        Accumulators<32, 32> s, dp;
+        const auto scores = [&](Accumulators<32, 32>& to, uint32_t keys_tile,
+                                uint32_t queries_tile) {
+          const uint32_t a_at = Wide::rows_first(keys_tile + row0 * Wide::kRowBytes, lane);
+          const uint32_t b_at = Wide::columns_first(queries_tile + query0 * Wide::kRowBytes, lane);
+          to.clear();
+#pragma unroll
+          for (int d = 0; d < kD / 16; ++d) {
+            uint32_t a[2][4];
+            load_matrices(a[0], Wide::block(a_at, 0, d));
+            load_matrices(a[1], Wide::block(a_at, 1, d));
+            multiply_step<T>(
+                to, a, [&](int c, uint32_t(&x)[4]) { load_matrices(x, Wide::block(b_at, c, d)); });
+          }
+        };
+        scores(s, at, at + 2 * Shape::kTile);
+        scores(dp, at + Shape::kTile, at + 3 * Shape::kTile);
+#pragma unroll
+        for (int r = 0; r < 2; ++r)
+#pragma unroll
+          for (int c = 0; c < 4; ++c)
+#pragma unroll
+            for (int e = 0; e < 4; ++e)
+              s.v[r][c][e] = fmaf(s.v[r][c][e], args.alpha, bias.v[r][c][e]);
+        silu_and_gradient(s, dp, 0.5f);
+#pragma unroll
+        for (int r = 0; r < 2; ++r)
+#pragma unroll
+          for (int c = 0; c < 4; ++c)
+#pragma unroll
+            for (int e = 0; e < 4; ++e) sum.v[r][c][e] += dp.v[r][c][e];
+        if constexpr (Shape::kStages == 2) {
+          stage ^= 1;
+        } else if (!last) {
+          __syncthreads();
+          fill_next(0);
+        }
+      }
+      if (!visit.covered) hide_both(bias, sum, shared.rows, query0, n0 + row0, lane);
+#pragma unroll
+      for (int r = 0; r < 4; ++r)
+#pragma unroll
+        for (int c = 0; c < 8; ++c)
+          shared.sums[(query0 + c / 2 * 8 + 2 * (lane & 3) + c % 2) * kPitch + row0 + 8 * r +
+                      (lane >> 2)] = sum.v[r / 2][c / 2][r % 2 * 2 + c % 2];
+      __syncthreads();
+      if (b.position && threadIdx.x < kM + kN - 1) {
+        const int diagonal = static_cast<int>(threadIdx.x) - (kM - 1);  // key - query
+        float total = 0;
+        for (int q = max(0, -diagonal); q < min(kM, kN - diagonal); ++q)
+          total += shared.sums[q * kPitch + q + diagonal];
+        // Counted from the last query and this tile's first key.
+        const int at = item.queries - 1 - m0 + diagonal;
+        if (at >= 0) row[at] += total;
+      }
+      if (b.tables) {
+        for (int q = warp; q < kM; q += kThreads / 32) {
+          for (int c = lane; c < kN; c += 32) {
+            const int bucket =
+                shared.bias.bucket(shared.bias.times_after[slot][q] - shared.bias.times[0][c]);
+            add_by_bucket(shared.histograms[warp], shared.sums[q * kPitch + c], bucket, lane);
+          }
+        }
+      }
+      __syncthreads();
+      if constexpr (Shape::kStages == 1) fill(next.tile, 0, 0, slot ^ 1);
+      slot ^= 1;
+      visit = next;
+    }
+    wait_copies<0>();
+    __syncthreads();
+    if (b.tables) {
+      for (int e = threadIdx.x; e < kBuckets; e += kThreads) {
+        float total = 0;
+        for (int w = 0; w < kThreads / 32; ++w) total += shared.histograms[w][e];
+        row[args.max_seqlen + kN + e] = total;
+      }
+    }
+    __syncthreads();
+    worker.advance();
+  }
+}
+
+}  // namespace seqfuse::ops::sm80

@@ -1,0 +1,37 @@
+// The launchers of the instantiations for one head_dim each, so that they compile in parallel.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "base/dtype.h"
+
+namespace seqfuse::ops::sm80 {
+
+struct Arguments;
+
+constexpr int64_t kForwardQueries = 128;  // of a tile
+constexpr int kBackwardQueries = 64;
+constexpr int kBiasGradientKeys = 64;
+constexpr int kBuckets = 148;  // of time: differences of 64 bits reach bucket 147
+constexpr int backward_dq_queries(int head_dim) { return head_dim == 256 ? 64 : 128; }
+constexpr int backward_keys(int head_dim) { return head_dim == 256 ? 64 : 128; }
+
+// pieces: at least the number of (tile, head) in the list, which only the device knows.
+template <int kHeadDim>
+cudaError_t launch_forward(const Arguments& args, DType dtype, int64_t pieces, cudaStream_t stream);
+// dq alone, from a list of tiles of backward_dq_queries.
+template <int kHeadDim>
+cudaError_t launch_backward_queries(const Arguments& args, DType dtype, int64_t pieces,
+                                    cudaStream_t stream);
+// dk and dv from a list of tiles of backward_keys, and dq unless args.dq_sums is null.
+template <int kHeadDim>
+cudaError_t launch_backward(const Arguments& args, DType dtype, int64_t pieces,
+                            cudaStream_t stream);
+// args.bias_sums, from a list of tiles of kBiasGradientKeys; pieces: tiles.
+template <int kHeadDim>
+cudaError_t launch_bias_gradient(const Arguments& args, DType dtype, int64_t pieces,
+                                 cudaStream_t stream);
+
+}  // namespace seqfuse::ops::sm80

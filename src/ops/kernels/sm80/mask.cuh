@@ -1,0 +1,91 @@
+// The mask of one sequence as intervals of keys: a query sees [lo, lo + length) and
+// [group_lo, group_lo + group_length). The same closed form as ops/cpu/hstu_attention_mask.h.
+#pragma once
+
+#include <climits>
+
+#include "ops/kernels/sm80/schedule.cuh"
+
+namespace seqfuse::ops::sm80 {
+
+struct RowMask {
+  int lo, length;
+  int group_lo, group_length;
+
+  __device__ __forceinline__ bool sees(int j) const {
+    return static_cast<unsigned>(j - lo) < static_cast<unsigned>(length) ||
+           static_cast<unsigned>(j - group_lo) < static_cast<unsigned>(group_length);
+  }
+};
+
+__device__ __forceinline__ RowMask make_row_mask(int lo, int hi, int group_lo, int group_hi) {
+  return {lo, max(hi - lo, 0), group_lo, max(group_hi - group_lo, 0)};
+}
+
+// Of the query at position i among the keys.
+__device__ __forceinline__ RowMask row_mask(const MaskOptions& o, const WorkItem& item, int i) {
+  const int keys = item.keys, contexts = item.contexts, history_end = keys - item.targets;
+  if (i < contexts) {
+    if (o.causal) return {0, history_end, 0, 0};
+    const bool windowed =
+        o.window > 0 && !(o.full_rows > 0 && history_end - contexts + 1 <= o.full_rows);
+    const int reach = windowed ? min(keys, contexts + o.window) : keys;
+    return {0, max(history_end, reach), 0, 0};
+  }
+  const bool windowed = o.window > 0 && !(o.full_rows > 0 && i >= history_end - o.full_rows);
+  int lo = windowed ? max(0, i - o.window) : 0;
+  if (lo < contexts) lo = 0;  // all contexts stand at one place, that before the first event
+  const int hi = min(o.causal ? i + 1 : windowed ? i + o.window + 1 : keys, keys);
+  if (i < history_end) return make_row_mask(lo, hi, 0, 0);
+  const int group = history_end + (i - history_end) / o.group_size * o.group_size;
+  return make_row_mask(lo, min(hi, history_end), max(lo, group), min(hi, group + o.group_size));
+}
+
+// What the queries of a tile see, together: which tiles of keys to visit, and which need no mask.
+struct TileMask {
+  int lo_min, lo_max, hi_min, hi_max, group_lo, group_hi;
+
+  __device__ __forceinline__ bool touches(int begin, int end) const {
+    return (begin < hi_max && end > lo_min) || (begin < group_hi && end > group_lo);
+  }
+  // Keys beyond the sequence need no mask: their rows are zeros.
+  __device__ __forceinline__ bool covers(int begin, int end, int keys) const {
+    return lo_max <= begin && hi_min >= min(end, keys);
+  }
+};
+
+// Of the masks of a warp's lanes.
+__device__ __forceinline__ TileMask combine_lanes(const RowMask& m) {
+  constexpr unsigned kAll = 0xffffffffu;
+  const int hi = m.lo + m.length, group_hi = m.group_lo + m.group_length;
+  return {__reduce_min_sync(kAll, m.length > 0 ? m.lo : INT_MAX),
+          __reduce_max_sync(kAll, m.lo),
+          __reduce_min_sync(kAll, hi),
+          __reduce_max_sync(kAll, m.length > 0 ? hi : 0),
+          __reduce_min_sync(kAll, m.group_length > 0 ? m.group_lo : INT_MAX),
+          __reduce_max_sync(kAll, m.group_length > 0 ? group_hi : 0)};
+}
+
+__device__ __forceinline__ TileMask combine(const TileMask& a, const TileMask& b) {
+  return {min(a.lo_min, b.lo_min), max(a.lo_max, b.lo_max),     min(a.hi_min, b.hi_min),
+          max(a.hi_max, b.hi_max), min(a.group_lo, b.group_lo), max(a.group_hi, b.group_hi)};
+}
+
+// The tiles of kN keys that a tile of queries sees: two runs, for the two intervals.
+template <int kN>
+struct KeyTiles {
+  int first, first_count, second, count;
+
+  __device__ __forceinline__ explicit KeyTiles(const TileMask& m) {
+    first = m.hi_max > 0 ? m.lo_min / kN : 0;
+    const int end = m.hi_max > 0 ? (m.hi_max + kN - 1) / kN : 0;
+    first_count = end - first;
+    second = max(end, m.group_hi > 0 ? m.group_lo / kN : 0);
+    count = first_count + max(0, (m.group_hi + kN - 1) / kN - second);
+  }
+  __device__ __forceinline__ int operator[](int t) const {
+    return t < first_count ? first + t : second + t - first_count;
+  }
+};
+
+}  // namespace seqfuse::ops::sm80

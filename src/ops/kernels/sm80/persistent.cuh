@@ -1,0 +1,37 @@
+// The launch of kernels whose blocks take pieces of work until none is left.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+
+#include "ops/kernels/sm80/arguments.cuh"
+
+namespace seqfuse::ops::sm80 {
+
+constexpr int kSmallestShared = 163 * 1024;  // what a block may have on SM 8.0
+
+inline cudaError_t shared_bytes_of_block(int& bytes) {
+  int device = 0;
+  const cudaError_t error = cudaGetDevice(&device);
+  if (error != cudaSuccess) return error;
+  return cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+}
+
+// A grid that fills the device, or less where there are fewer pieces of work.
+template <class Kernel>
+cudaError_t launch_persistent(Kernel kernel, const Arguments& args, int threads, int blocks,
+                              int shared_bytes, int64_t pieces, cudaStream_t stream) {
+  int device = 0, processors = 0;
+  cudaError_t error = cudaGetDevice(&device);
+  if (error == cudaSuccess)
+    error = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
+  if (error == cudaSuccess)
+    error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
+  if (error != cudaSuccess) return error;
+  const auto grid = static_cast<unsigned>(std::min<int64_t>(pieces, processors * blocks));
+  kernel<<<grid, threads, shared_bytes, stream>>>(args);
+  return cudaGetLastError();
+}
+
+}  // namespace seqfuse::ops::sm80

@@ -1,0 +1,95 @@
+// The order of work: tiles of the longest sequences first, taken one by one by a grid that stays.
+//
+// A small kernel writes a record for each tile of each sequence, without the host knowing how many
+// there are. A block's next tile is on its way while it works on one: its number is asked for two
+// tiles ahead, its record is copied one tile ahead.
+#pragma once
+
+#include "ops/kernels/sm80/ptx.cuh"
+
+namespace seqfuse::ops::sm80 {
+
+struct MaskOptions {
+  int group_size, window, full_rows;
+  bool causal;
+};
+
+// Of q_offsets or k_offsets, which are of either width.
+__device__ __forceinline__ int64_t offset_at(const void* offsets, bool int32, int64_t b) {
+  return int32 ? static_cast<const int32_t*>(offsets)[b] : static_cast<const int64_t*>(offsets)[b];
+}
+
+struct alignas(16) WorkItem {
+  int tile;      // -1: no more work
+  int sequence;  // of the batch
+  int q_begin, queries, k_begin, keys;
+  int contexts, targets;
+};
+
+struct alignas(16) WorkList {
+  int count;       // of tiles; there is one piece of work for each tile and head
+  int taken;       // pieces that were taken beyond the first of each block
+  int padding[2];  // records are 16-byte aligned
+  __host__ __device__ WorkItem* items() { return reinterpret_cast<WorkItem*>(this + 1); }
+};
+
+constexpr int64_t work_list_bytes(int64_t rows, int64_t batch, int64_t tile_rows) {
+  const int64_t bytes = sizeof(WorkList) + (rows / tile_rows + batch) * sizeof(WorkItem);
+  return (bytes + 255) / 256 * 256;
+}
+
+// Hands out (tile, head) to the blocks of a grid. All threads of a block call everything.
+class Worker {
+ public:
+  struct Shared {
+    WorkItem items[2];
+    int heads[2];
+  };
+
+  __device__ Worker(WorkList* list, int heads, Shared* shared)
+      : list_(list), shared_(shared), heads_(heads) {
+    if (threadIdx.x == 0) {
+      total_ = list_->count * heads_;
+      fetch(blockIdx.x, 0);
+      next_ = take();
+    }
+    commit_copies();
+    wait_copies<0>();
+    __syncthreads();
+  }
+
+  __device__ const WorkItem& item() const { return shared_->items[slot_]; }
+  __device__ int head() const { return shared_->heads[slot_]; }
+  __device__ bool done() const { return item().tile < 0; }
+
+  // Asks for the next piece: its copy belongs to the caller's next group of copies.
+  __device__ void prefetch() {
+    if (threadIdx.x == 0) {
+      fetch(next_, slot_ ^ 1);
+      next_ = take();
+    }
+  }
+  // After the copies have arrived and a barrier.
+  __device__ void advance() { slot_ ^= 1; }
+
+ private:
+  __device__ int take() { return gridDim.x + atomicAdd(&list_->taken, 1); }
+  __device__ void fetch(int piece, int slot) {
+    if (piece >= total_) {
+      shared_->items[slot].tile = -1;
+      return;
+    }
+    const WorkItem* from = list_->items() + piece / heads_;
+    const uint32_t to = shared_address(&shared_->items[slot]);
+    copy_async(to, from, true);
+    copy_async(to + 16, reinterpret_cast<const char*>(from) + 16, true);
+    shared_->heads[slot] = piece % heads_;
+  }
+
+  WorkList* list_;
+  Shared* shared_;
+  int heads_, slot_ = 0;
+  int total_ = 0, next_ = 0;  // of thread 0
+};
+
+}  // namespace seqfuse::ops::sm80

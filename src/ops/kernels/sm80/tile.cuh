@@ -1,0 +1,230 @@
+// Tiles of half words in shared memory, and the fragments of mma.m16n8k16 that are read from them.
+//
+// A tile has rows of kD elements. Chunks of 16 bytes are permuted within a row by its number, so
+// that the eight rows of an 8 x 8 matrix lie in different banks.
+#pragma once
+
+#include "ops/kernels/sm80/ptx.cuh"
+
+namespace seqfuse::ops::sm80 {
+
+template <int kD>
+struct Tile {
+  static constexpr int kRowBytes = 2 * kD, kChunks = kD / 8;
+
+  static __device__ __forceinline__ int swizzle(int row) {
+    return kD == 32 ? (row >> 1) & 3 : row & 7;
+  }
+  static __device__ __forceinline__ uint32_t offset(int row, int chunk) {
+    return row * kRowBytes + ((chunk ^ swizzle(row)) << 4);
+  }
+
+  // Lane addresses of 16 x 16 blocks, for a base aligned to a row. Block (r, c), in units of 16,
+  // is at block(lane address, r, c).
+  //   rows_first: matrices in the order (0, 0), (1, 0), (0, 1), (1, 1): A as it lies, B transposed
+  //   columns_first: (0, 0), (0, 1), (1, 0), (1, 1): B as it lies, A transposed
+  static __device__ __forceinline__ uint32_t rows_first(uint32_t base, int lane) {
+    return base + offset(lane & 15, lane >> 4);
+  }
+  static __device__ __forceinline__ uint32_t columns_first(uint32_t base, int lane) {
+    return base + offset((lane & 7) + ((lane >> 4) << 3), (lane >> 3) & 1);
+  }
+  static __device__ __forceinline__ uint32_t block(uint32_t lane_address, int r, int c) {
+    // Only the low bits of a chunk's number are permuted: the rest is an offset, known beforehand.
+    return (lane_address ^ ((c & 3) << 5)) + (c >> 2) * 128 + r * 16 * kRowBytes;
+  }
+};
+
+// [T, H, d] of half words in global memory. Strides in bytes.
+struct HeadsView {
+  char* data;
+  int64_t row_bytes, head_bytes;
+  int grain;  // bytes that may be moved at once: 16, 4 or 2
+};
+
+// Some rows of one head.
+struct RowsView {
+  char* data;
+  int64_t row_bytes;
+  int grain, columns;  // columns: head_dim
+
+  __device__ __forceinline__ RowsView(const HeadsView& view, int64_t row, int head, int columns)
+      : data(view.data + row * view.row_bytes + head * view.head_bytes),
+        row_bytes(view.row_bytes),
+        grain(view.grain),
+        columns(columns) {}
+};
+
+// Copies rows of global memory into a tile; what lies beyond the rows and columns becomes zeros.
+template <int kRows, int kD, int kThreads>
+__device__ __forceinline__ void load_tile(uint32_t tile, const RowsView& from, int rows) {
+  constexpr int kChunks = Tile<kD>::kChunks, kStep = kThreads / kChunks;
+  static_assert(kRows % kStep == 0);
+  const int row = threadIdx.x / kChunks, chunk = threadIdx.x % kChunks;
+  const char* source = from.data + row * from.row_bytes + chunk * 16;
+  if (from.grain == 16) {
+    const bool inside = chunk * 8 < from.columns;
+#pragma unroll
+    for (int i = 0; i < kRows / kStep; ++i) {
+      copy_async(tile + Tile<kD>::offset(row + i * kStep, chunk), source,
+                 row + i * kStep < rows && inside);
+      source += kStep * from.row_bytes;
+    }
+    return;
+  }
+  // Rows that are not aligned, or a head_dim that is no multiple of 8: slower, and without code
+  // that the fast path would have to keep registers for.
+#pragma unroll 1
+  for (int at = row; at < kRows; at += kStep) {
+    const uint32_t to = tile + Tile<kD>::offset(at, chunk);
+    const int columns = at < rows ? from.columns - chunk * 8 : 0;
+    if (from.grain == 4) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) copy_async_small<4>(to + 4 * e, source + 4 * e, 2 * e < columns);
+    } else {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const auto* half = reinterpret_cast<const uint16_t*>(source) + 2 * e;
+        const uint32_t low = 2 * e < columns ? half[0] : 0;
+        const uint32_t high = 2 * e + 1 < columns ? half[1] : 0;
+        store_shared(to + 4 * e, low | high << 16);
+      }
+    }
+    source += kStep * from.row_bytes;
+  }
+}
+
+// Accumulators [kRows, kColumns] of a warp: blocks of 16 x 8. Lane l holds rows l / 4 and l / 4 +
+// 8, columns 2 (l % 4) and the next, of each.
+template <int kRows, int kColumns>
+struct Accumulators {
+  static constexpr int kR = kRows / 16, kC = kColumns / 8;
+  float v[kR][kC][4];
+
+  __device__ __forceinline__ void clear() {
+#pragma unroll
+    for (int r = 0; r < kR; ++r)
+#pragma unroll
+      for (int c = 0; c < kC; ++c)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) v[r][c][e] = 0;
+  }
+};
+
+// acc [16 kR, 8 kC] += A B for 16 of the inner dimension, where A's fragments are at hand and
+// b(c, r) fetches B's fragments of 16 columns from 16 c.
+template <class T, int kRows, int kColumns, class FetchB>
+__device__ __forceinline__ void multiply_step(Accumulators<kRows, kColumns>& acc,
+                                              const uint32_t (&a)[kRows / 16][4],
+                                              FetchB&& fetch_b) {
+#pragma unroll
+  for (int c = 0; c < kColumns / 16; ++c) {
+    uint32_t b[4];
+    fetch_b(c, b);
+#pragma unroll
+    for (int r = 0; r < kRows / 16; ++r) {
+      multiply_add<T>(acc.v[r][2 * c], a[r], b[0], b[1]);
+      multiply_add<T>(acc.v[r][2 * c + 1], a[r], b[2], b[3]);
+    }
+  }
+}
+
+// Writes a warp's accumulators, scaled, to rows [row, row + kRows) of a tile from a column on.
+template <class T, int kD, int kRows, int kColumns>
+__device__ __forceinline__ void store_accumulators(uint32_t tile, int row, int column,
+                                                   const Accumulators<kRows, kColumns>& acc,
+                                                   float scale, int lane) {
+#pragma unroll
+  for (int r = 0; r < kRows / 16; ++r) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int at = row + 16 * r + 8 * half + (lane >> 2);
+#pragma unroll
+      for (int c = 0; c < kColumns / 8; ++c) {
+        store_shared(tile + Tile<kD>::offset(at, column / 8 + c) + (lane & 3) * 4,
+                     pack<T>(acc.v[r][c][2 * half] * scale, acc.v[r][c][2 * half + 1] * scale));
+      }
+    }
+  }
+}
+
+// Two halves of T times silu' of two others.
+template <class T>
+__device__ __forceinline__ uint32_t times_silu_gradient(uint32_t values, uint32_t z) {
+  const auto number = [](uint32_t bits) {
+    if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+      return __uint_as_float(bits << 16);
+    } else {
+      return __half2float(__ushort_as_half(static_cast<unsigned short>(bits)));
+    }
+  };
+  const auto gradient = [](float x) {
+    const float sigma = 1 / (1 + __expf(-x));
+    return sigma * fmaf(x, 1 - sigma, 1.0f);
+  };
+  return pack<T>(number(values & 0xffff) * gradient(number(z & 0xffff)),
+                 number(values >> 16) * gradient(number(z >> 16)));
+}
+
+// 8 elements of a row, of which count exist.
+__device__ __forceinline__ uint4 load_chunk(const char* from, int grain, int count) {
+  if (grain == 16) return *reinterpret_cast<const uint4*>(from);
+  const auto* half = reinterpret_cast<const uint16_t*>(from);
+  uint32_t v[4];
+#pragma unroll
+  for (int e = 0; e < 4; ++e)
+    v[e] = (2 * e < count ? half[2 * e] : 0) | (2 * e + 1 < count ? half[2 * e + 1] : 0) << 16;
+  return {v[0], v[1], v[2], v[3]};
+}
+
+__device__ __forceinline__ void store_chunk(char* to, int grain, int count, const uint4& values) {
+  if (grain == 16) {
+    *reinterpret_cast<uint4*>(to) = values;
+    return;
+  }
+  auto* half = reinterpret_cast<uint16_t*>(to);
+  const uint32_t v[4] = {values.x, values.y, values.z, values.w};
+#pragma unroll
+  for (int e = 0; e < 8; ++e)
+    if (e < count) half[e] = static_cast<uint16_t>(v[e / 2] >> (e % 2 * 16));
+}
+
+// Copies a warp's part of a tile, as store_accumulators wrote it, to global memory. A gradient is
+// multiplied by silu' of z on the way, if z has data.
+template <class T, int kD, int kRows, int kColumns>
+__device__ __forceinline__ void store_rows(const RowsView& to, const RowsView* z, int rows,
+                                           uint32_t tile, int row, int column, int lane) {
+  constexpr int kWide = kColumns / 8;
+#pragma unroll
+  for (int i = 0; i < kRows * kWide / 32; ++i) {
+    const int at = row + (i * 32 + lane) / kWide, chunk = column / 8 + (i * 32 + lane) % kWide;
+    const int count = to.columns - chunk * 8;
+    if (at >= rows || count <= 0) continue;
+    uint4 v = load_shared_16(tile + Tile<kD>::offset(at, chunk));
+    if (z) {
+      const uint4 x = load_chunk(z->data + at * z->row_bytes + chunk * 16, z->grain, count);
+      v.x = times_silu_gradient<T>(v.x, x.x);
+      v.y = times_silu_gradient<T>(v.y, x.y);
+      v.z = times_silu_gradient<T>(v.z, x.z);
+      v.w = times_silu_gradient<T>(v.w, x.w);
+    }
+    store_chunk(to.data + at * to.row_bytes + chunk * 16, to.grain, count, v);
+  }
+}
+
+// The same, where z may be absent.
+template <class T, int kD, int kRows, int kColumns>
+__device__ __forceinline__ void store_gradient_rows(const HeadsView& to, const HeadsView& z,
+                                                    int64_t first_row, int head, int columns,
+                                                    int rows, uint32_t tile, int row, int column,
+                                                    int lane) {
+  const RowsView target(to, first_row, head, columns);
+  if (z.data) {
+    const RowsView factor(z, first_row, head, columns);
+    store_rows<T, kD, kRows, kColumns>(target, &factor, rows, tile, row, column, lane);
+  } else {
+    store_rows<T, kD, kRows, kColumns>(target, nullptr, rows, tile, row, column, lane);
+  }
+}
+
+}  // namespace seqfuse::ops::sm80
