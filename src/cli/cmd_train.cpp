@@ -124,8 +124,9 @@ void tell_what_has_no_effect(const config::Config& config, models::Task task, at
     log::info("train", "sizes of embedding tables come from the dataset, not from EmbeddingArgs");
   }
   if (config.trainer.profile) log::warning("train", "TrainerArgs.profile has no effect yet");
-  if (config.network.recompute_input_layernorm || config.network.recompute_input_silu) {
-    log::info("train", "NetworkArgs.recompute_* have no effect yet");
+  if ((config.network.recompute_input_layernorm || config.network.recompute_input_silu) &&
+      (device.is_cpu() || config.network.dtype_str == "float32")) {
+    log::info("train", "NetworkArgs.recompute_* have an effect in 16 bits on a GPU alone");
   }
   if (task == models::Task::retrieval && config.network.architecture == "hstu" &&
       !config.network.disable_contextual_mask) {

@@ -154,51 +154,54 @@ inline std::vector<Tensor> ours(const Problem& problem, at::ScalarType type) {
 }
 
 // The same computation in plain PyTorch, sequence by sequence with whole score matrices.
+inline Tensor plain_attention(const Problem& problem, const Tensor& q, const Tensor& k,
+                              const Tensor& v, const HstuAttentionOptions& options) {
+  // Keeps every argument in the graph.
+  Tensor out = q * 0 + (k.sum() + v.sum()) * 0;
+  for (size_t b = 0; b < problem.masks.size(); ++b) {
+    const int64_t q0 = problem.q_offsets[b].item<int64_t>();
+    const int64_t q1 = problem.q_offsets[b + 1].item<int64_t>();
+    const int64_t k0 = problem.k_offsets[b].item<int64_t>(), keys = problem.masks[b].keys;
+    const int64_t shift = keys - (q1 - q0);
+    if (q1 == q0) continue;
+    Tensor mask = at::zeros({q1 - q0, keys}, at::kDouble);
+    Tensor buckets = at::zeros({q1 - q0, keys}, at::kLong), distance = buckets.clone();
+    for (int64_t i = shift; i < keys; ++i) {
+      for (int64_t j = 0; j < keys; ++j) {
+        mask.mutable_data_ptr<double>()[(i - shift) * keys + j] = problem.masks[b](i, j);
+        if (!options.time_bias) continue;
+        const int64_t* times = options.timestamps->const_data_ptr<int64_t>() + k0;
+        const int64_t next =
+            i + 1 < keys ? times[i + 1] : (*options.request_times)[b].item<int64_t>();
+        buckets.mutable_data_ptr<int64_t>()[(i - shift) * keys + j] =
+            oracle::hstu_time_bucket(next - times[j], options.time_bias->numel());
+        distance.mutable_data_ptr<int64_t>()[(i - shift) * keys + j] =
+            options.position_bias->numel() / 2 + j - i;
+      }
+    }
+    const auto heads_first = [](const Tensor& t) { return t.transpose(0, 1); };
+    Tensor scores =
+        options.alpha * heads_first(q.slice(0, q0, q1))
+                            .matmul(heads_first(k.slice(0, k0, k0 + keys)).transpose(1, 2));
+    if (options.position_bias) {
+      scores =
+          scores + options.position_bias->index({distance}) + options.time_bias->index({buckets});
+    }
+    const Tensor weights = at::silu(scores) / options.scaling_seqlen * mask.to(q.scalar_type());
+    const Tensor attended = heads_first(weights.matmul(heads_first(v.slice(0, k0, k0 + keys))));
+    out = at::slice_scatter(out, attended, 0, q0, q1);
+  }
+  if (options.position_bias) {
+    out = out + (options.position_bias->sum() + options.time_bias->sum()) * 0;
+  }
+  return out;
+}
+
 inline std::vector<Tensor> plain(const Problem& problem, at::ScalarType type) {
   return results(
       problem, type,
       [&](const Tensor& q, const Tensor& k, const Tensor& v, const HstuAttentionOptions& options) {
-        std::vector<Tensor> parts{q * 0};  // keeps every argument in the graph
-        Tensor out = q * 0 + (k.sum() + v.sum()) * 0;
-        for (size_t b = 0; b < problem.masks.size(); ++b) {
-          const int64_t q0 = problem.q_offsets[b].item<int64_t>();
-          const int64_t q1 = problem.q_offsets[b + 1].item<int64_t>();
-          const int64_t k0 = problem.k_offsets[b].item<int64_t>(), keys = problem.masks[b].keys;
-          const int64_t shift = keys - (q1 - q0);
-          if (q1 == q0) continue;
-          Tensor mask = at::zeros({q1 - q0, keys}, at::kDouble);
-          Tensor buckets = at::zeros({q1 - q0, keys}, at::kLong), distance = buckets.clone();
-          for (int64_t i = shift; i < keys; ++i) {
-            for (int64_t j = 0; j < keys; ++j) {
-              mask.mutable_data_ptr<double>()[(i - shift) * keys + j] = problem.masks[b](i, j);
-              if (!options.time_bias) continue;
-              const int64_t* times = options.timestamps->const_data_ptr<int64_t>() + k0;
-              const int64_t next =
-                  i + 1 < keys ? times[i + 1] : (*options.request_times)[b].item<int64_t>();
-              buckets.mutable_data_ptr<int64_t>()[(i - shift) * keys + j] =
-                  oracle::hstu_time_bucket(next - times[j], options.time_bias->numel());
-              distance.mutable_data_ptr<int64_t>()[(i - shift) * keys + j] =
-                  options.position_bias->numel() / 2 + j - i;
-            }
-          }
-          const auto heads_first = [](const Tensor& t) { return t.transpose(0, 1); };
-          Tensor scores =
-              options.alpha * heads_first(q.slice(0, q0, q1))
-                                  .matmul(heads_first(k.slice(0, k0, k0 + keys)).transpose(1, 2));
-          if (options.position_bias) {
-            scores = scores + options.position_bias->index({distance}) +
-                     options.time_bias->index({buckets});
-          }
-          const Tensor weights =
-              at::silu(scores) / options.scaling_seqlen * mask.to(q.scalar_type());
-          const Tensor attended =
-              heads_first(weights.matmul(heads_first(v.slice(0, k0, k0 + keys))));
-          out = at::slice_scatter(out, attended, 0, q0, q1);
-        }
-        if (options.position_bias) {
-          out = out + (options.position_bias->sum() + options.time_bias->sum()) * 0;
-        }
-        return out;
+        return plain_attention(problem, q, k, v, options);
       });
 }
 

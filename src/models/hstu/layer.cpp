@@ -3,15 +3,6 @@
 #include <cmath>
 
 namespace seqfuse::models {
-namespace {
-
-// A weight in the dtype of the tokens; none where it is undefined.
-ops::OptionalTensor weight_like(const at::Tensor& weight, const at::Tensor& x) {
-  return weight.defined() ? ops::OptionalTensor(weight.to(x.scalar_type())) : std::nullopt;
-}
-
-}  // namespace
-
 LayerOptions LayerOptions::of(const ModelSpec& spec) {
   const config::NetworkArgs& network = spec.network;
   LayerOptions options;
@@ -24,6 +15,8 @@ LayerOptions LayerOptions::of(const ModelSpec& spec) {
   options.target_group_size = network.target_group_size;
   options.max_attn_len = network.max_attn_len;
   options.min_full_attn_seq_len = network.min_full_attn_seq_len;
+  options.recompute_input_layernorm = network.recompute_input_layernorm;
+  options.recompute_input_silu = network.recompute_input_silu;
   if (network.architecture == "hstu_research") {
     options.affine_norms = false;
     options.uvqk_bias = false;
@@ -62,44 +55,37 @@ HstuLayer::HstuLayer(const LayerOptions& options, Initializer& init) : options_(
 
 at::Tensor HstuLayer::forward(const at::Tensor& x, const Sequences& sequences,
                               int64_t dropout_seed) {
-  const int64_t tokens = x.size(0), inner = options_.num_heads * options_.head_dim;
-  const at::Tensor normed =
-      ops::layer_norm(x, weight_like(input_norm_weight_, x), weight_like(input_norm_bias_, x),
-                      options_.norm_epsilon);
-  const at::Tensor uvqk_weight = uvqk_weight_.to(x.scalar_type());
-  const ops::OptionalTensor uvqk_bias = weight_like(uvqk_bias_, x);
-  const at::Tensor uvqk = at::silu(uvqk_bias ? at::addmm(*uvqk_bias, normed, uvqk_weight)
-                                             : at::mm(normed, uvqk_weight));
-  // Views of one buffer: the operators take strided rows, so nothing is copied.
-  const std::vector<at::Tensor> parts = uvqk.split(inner, 1);
-  const auto heads = [&](const at::Tensor& part) {
-    return part.view({tokens, options_.num_heads, options_.head_dim});
-  };
-
-  ops::HstuAttentionOptions attention;
-  attention.alpha = options_.alpha;
-  attention.scaling_seqlen = options_.scaling_seqlen;
-  attention.target_group_size = options_.target_group_size;
-  attention.max_attn_len = options_.max_attn_len;
-  attention.min_full_attn_seq_len = options_.min_full_attn_seq_len;
-  attention.max_seqlen = sequences.max_seqlen;
-  attention.num_contexts = sequences.num_contexts;
-  attention.num_targets = sequences.num_targets;
-  attention.position_bias = weight_like(position_bias_, x);
+  ops::HstuLayerOptions options{
+      .heads = options_.num_heads,
+      .eps = options_.norm_epsilon,
+      .dropout = is_training() ? options_.dropout : 0,
+      .seed = dropout_seed,
+      .recompute_input_layernorm = options_.recompute_input_layernorm,
+      .recompute_input_silu = options_.recompute_input_silu,
+      .attention = {.alpha = options_.alpha,
+                    .scaling_seqlen = options_.scaling_seqlen,
+                    .target_group_size = options_.target_group_size,
+                    .max_attn_len = options_.max_attn_len,
+                    .min_full_attn_seq_len = options_.min_full_attn_seq_len,
+                    .max_seqlen = sequences.max_seqlen,
+                    .num_contexts = sequences.num_contexts,
+                    .num_targets = sequences.num_targets}};
+  if (position_bias_.defined()) options.attention.position_bias = position_bias_;
   if (time_bias_.defined()) {
-    attention.time_bias = weight_like(time_bias_, x);
-    attention.timestamps = sequences.timestamps;
-    attention.request_times = sequences.request_times;
+    options.attention.time_bias = time_bias_;
+    options.attention.timestamps = sequences.timestamps;
+    options.attention.request_times = sequences.request_times;
   }
-  const at::Tensor attended = ops::hstu_attention(heads(parts[2]), heads(parts[3]), heads(parts[1]),
-                                                  sequences.offsets, sequences.offsets, attention);
-
-  const at::Tensor gated = ops::layer_norm_gate(
-      attended.view({tokens, inner}), parts[0], weight_like(output_norm_weight_, x),
-      weight_like(output_norm_bias_, x), options_.norm_epsilon,
-      is_training() ? options_.dropout : 0, dropout_seed);
-  at::Tensor out = at::addmm(x, gated, output_weight_.to(x.scalar_type()));
-  return output_bias_.defined() ? out.add_(output_bias_) : out;
+  return ops::hstu_layer(x,
+                         {.input_norm_weight = input_norm_weight_,
+                          .input_norm_bias = input_norm_bias_,
+                          .uvqk = uvqk_weight_,
+                          .uvqk_bias = uvqk_bias_,
+                          .output_norm_weight = output_norm_weight_,
+                          .output_norm_bias = output_norm_bias_,
+                          .output = output_weight_,
+                          .output_bias = output_bias_},
+                         sequences.offsets, options);
 }
 
 }  // namespace seqfuse::models

@@ -31,6 +31,8 @@ struct LayerOptions {
   int64_t min_full_attn_seq_len = 0;
   int64_t bias_positions = 0;     // N: relative bias over 2 N - 1 distances; 0: none
   int64_t bias_time_buckets = 0;  // relative bias over so many buckets of time; 0: none
+  // On a GPU in 16 bits: computed again in backward instead of kept.
+  bool recompute_input_layernorm = false, recompute_input_silu = false;
 
   // hstu: affine norms, alpha = d^-1/2, no relative bias.
   // hstu_research: plain norms, no uvqk bias, alpha = 1, relative bias by position and time, S = N.

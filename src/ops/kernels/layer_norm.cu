@@ -31,6 +31,8 @@ cudaError_t layer_norm_backward_cuda(const LayerNormBackwardParams& params, DTyp
                                      cudaStream_t stream) {
   const cuda::NormBackward norm{.x = params.x,
                                 .u = nullptr,
+                                .pre_u = nullptr,
+                                .residual = params.residual,
                                 .weight = params.weight,
                                 .bias = nullptr,
                                 .mean = params.mean,
@@ -45,6 +47,8 @@ cudaError_t layer_norm_backward_cuda(const LayerNormBackwardParams& params, DTyp
                                 .dim = params.dim,
                                 .x_stride = params.x_stride,
                                 .u_stride = 0,
+                                .pre_u_stride = 0,
+                                .residual_stride = params.residual_stride,
                                 .dy_stride = params.dy_stride,
                                 .dx_stride = params.dx_stride,
                                 .du_stride = 0,

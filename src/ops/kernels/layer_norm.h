@@ -10,7 +10,7 @@
 // T: float64 and float32 on the CPU; float32, float16 and bfloat16 on CUDA. S, the statistics and
 // the arithmetic: float64 where T is float64, else float32. rows = 0 is allowed; dim is at least 1.
 //
-// Aliasing: y may be x, dx may be dy; no other outputs may overlap anything.
+// Aliasing: y may be x, dx may be dy or residual; no other outputs may overlap anything.
 // Determinism: the same bits for any number of threads, and from run to run on the same GPU.
 // Exactness: T2, sums over a row and over rows are re-associated.
 // Errors: the binding checks shapes and dtypes. CUDA: cudaErrorInvalidValue for another dtype.
@@ -47,6 +47,10 @@ struct LayerNormBackwardParams {
   float* workspace;    // CUDA, with dweight: [layer_norm_backward_partials(rows, dim), 2, dim]
   int64_t rows, dim;
   int64_t x_stride, dy_stride, dx_stride;
+  // CUDA only: the gradient that reaches x by another way, T [rows, dim], is added to dx. Null:
+  // none.
+  const void* residual = nullptr;
+  int64_t residual_stride = 0;
 };
 
 void layer_norm_forward_cpu(const LayerNormParams& params, DType dtype);

@@ -31,6 +31,8 @@ cudaError_t layer_norm_gate_backward_cuda(const LayerNormGateBackwardParams& par
                                           cudaStream_t stream) {
   const cuda::NormBackward norm{.x = params.o,
                                 .u = params.u,
+                                .pre_u = params.pre_u,
+                                .residual = nullptr,
                                 .weight = params.weight,
                                 .bias = params.bias,
                                 .mean = params.mean,
@@ -45,6 +47,8 @@ cudaError_t layer_norm_gate_backward_cuda(const LayerNormGateBackwardParams& par
                                 .dim = params.dim,
                                 .x_stride = params.o_stride,
                                 .u_stride = params.u_stride,
+                                .pre_u_stride = params.pre_u_stride,
+                                .residual_stride = 0,
                                 .dy_stride = params.dy_stride,
                                 .dx_stride = params.d_o_stride,
                                 .du_stride = params.du_stride,

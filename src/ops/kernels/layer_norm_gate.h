@@ -54,6 +54,9 @@ struct LayerNormGateBackwardParams {
   int64_t o_stride, u_stride, dy_stride, d_o_stride, du_stride;
   double dropout;
   uint64_t seed;
+  // CUDA only: u = silu(pre_u), and du is the gradient of pre_u, T [rows, dim]. Null: of u.
+  const void* pre_u = nullptr;
+  int64_t pre_u_stride = 0;
 };
 
 void layer_norm_gate_forward_cpu(const LayerNormGateParams& params, DType dtype);

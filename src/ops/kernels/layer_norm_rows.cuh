@@ -28,15 +28,26 @@ struct NormForward {
   DropoutMask mask;
 };
 
-// bias, u, du and mask: Gate only.
+// bias, u, pre_u, du and mask: Gate only; residual: not with Gate.
 struct NormBackward {
-  const void *x, *u, *weight, *bias, *mean, *rstd, *dy;
+  const void *x, *u, *pre_u, *residual, *weight, *bias, *mean, *rstd, *dy;
   void *dx, *du, *dweight, *dbias;
   float* workspace;
   int64_t rows, dim;
-  int64_t x_stride, u_stride, dy_stride, dx_stride, du_stride;
+  int64_t x_stride, u_stride, pre_u_stride, residual_stride, dy_stride, dx_stride, du_stride;
   DropoutMask mask;
 };
+
+// A row of a matrix that may be absent.
+template <class T>
+__device__ const T* row_or_null(const void* matrix, int64_t row, int64_t stride) {
+  return matrix ? static_cast<const T*>(matrix) + row * stride : nullptr;
+}
+
+__device__ inline float silu_derivative(float x) {
+  const float sigmoid = 1 / (1 + __expf(-x));
+  return sigmoid * (1 + x * (1 - sigmoid));
+}
 
 template <int Group>
 constexpr int kRows = Group == 32 ? 4 : 1;  // rows that a block works on at a time
@@ -183,6 +194,8 @@ __global__ void __launch_bounds__(kThreads<Group>, 512 / kThreads<Group>)
       for (int p = 0; p < kPacks; ++p) {
         const int j = (p * Group + lane) * Width;
         const auto gates = load<Width>(u, j, dim);
+        const auto before =
+            load_or<Width>(row_or_null<T>(params.pre_u, row, params.pre_u_stride), j, dim, 0);
         const auto w = load_or<Width>(weight, j, dim, 1);
         const auto b = load_or<Width>(static_cast<const T*>(params.bias), j, dim, 0);
         const uint32_t kept = mask.kept(j);
@@ -191,7 +204,9 @@ __global__ void __launch_bounds__(kThreads<Group>, 512 / kThreads<Group>)
           const float masked = to_float(gradients[p].v[k]) * mask.factor(kept, k);
           const float n = (to_float(values[p].v[k]) - mean) * rstd;
           dl[p * Width + k] = masked * to_float(gates.v[k]);
-          gradients[p].v[k] = from_float<T>(masked * (n * to_float(w.v[k]) + to_float(b.v[k])));
+          float d = masked * (n * to_float(w.v[k]) + to_float(b.v[k]));
+          if (params.pre_u) d *= silu_derivative(to_float(before.v[k]));
+          gradients[p].v[k] = from_float<T>(d);
         }
         store<Width>(du, j, dim, gradients[p]);
       }
@@ -224,11 +239,17 @@ __global__ void __launch_bounds__(kThreads<Group>, 512 / kThreads<Group>)
       const int j = (p * Group + lane) * Width;
       if (j >= dim) break;
       const auto w = load_or<Width>(weight, j, dim, 1);
+      Pack<T, Width> added;
+      if constexpr (!Gate)
+        added =
+            load_or<Width>(row_or_null<T>(params.residual, row, params.residual_stride), j, dim, 0);
 #pragma unroll
       for (int k = 0; k < Width; ++k) {
         const float n = (to_float(values[p].v[k]) - mean) * rstd;
         const float g = dl[p * Width + k] * to_float(w.v[k]);
-        values[p].v[k] = from_float<T>(rstd * (g - mean_g - n * mean_gn));
+        float d = rstd * (g - mean_g - n * mean_gn);
+        if constexpr (!Gate) d += to_float(added.v[k]);
+        values[p].v[k] = from_float<T>(d);
       }
       store<Width>(dx, j, dim, values[p]);
     }

@@ -106,16 +106,26 @@ __global__ void __launch_bounds__(kStreamGroup) norm_backward_stream_kernel(Norm
       const auto gradients = load<Width>(dy, j, dim);
       const auto w = load_or<Width>(static_cast<const T*>(params.weight), j, dim, 1);
       const auto b = load_or<Width>(static_cast<const T*>(params.bias), j, dim, 0);
+      const auto before =
+          load_or<Width>(row_or_null<T>(params.pre_u, row, params.pre_u_stride), j, dim, 0);
       Pack<T, Width> out;
       for (int k = 0; k < Width; ++k) {
         const float masked = to_float(gradients.v[k]) * params.mask.factor(row * dim + j + k);
-        out.v[k] = from_float<T>(masked * (n[k] * to_float(w.v[k]) + to_float(b.v[k])));
+        float d = masked * (n[k] * to_float(w.v[k]) + to_float(b.v[k]));
+        if (params.pre_u) d *= silu_derivative(to_float(before.v[k]));
+        out.v[k] = from_float<T>(d);
       }
       store<Width>(static_cast<T*>(params.du) + row * params.du_stride, j, dim, out);
     }
-    Pack<T, Width> out;
-    for (int k = 0; k < Width; ++k)
-      out.v[k] = from_float<T>(rstd * (g[k] - mean_g - n[k] * mean_gn));
+    Pack<T, Width> out, added;
+    if constexpr (!Gate)
+      added =
+          load_or<Width>(row_or_null<T>(params.residual, row, params.residual_stride), j, dim, 0);
+    for (int k = 0; k < Width; ++k) {
+      float d = rstd * (g[k] - mean_g - n[k] * mean_gn);
+      if constexpr (!Gate) d += to_float(added.v[k]);
+      out.v[k] = from_float<T>(d);
+    }
     store<Width>(dx, j, dim, out);
   });
 }
@@ -212,8 +222,11 @@ template <bool Gate>
 cudaError_t launch_norm_backward(const NormBackward& params, DType dtype, cudaStream_t stream) {
   const int64_t parts = norm_backward_partials(params.rows, params.dim);
   return dispatch(
-      dtype, {params.x, params.u, params.weight, params.bias, params.dy, params.dx, params.du},
-      {params.x_stride, params.u_stride, params.dy_stride, params.dx_stride, params.du_stride},
+      dtype,
+      {params.x, params.u, params.pre_u, params.residual, params.weight, params.bias, params.dy,
+       params.dx, params.du},
+      {params.x_stride, params.u_stride, params.pre_u_stride, params.residual_stride,
+       params.dy_stride, params.dx_stride, params.du_stride},
       [&]<class T, int Width>() {
         if (params.rows > 0) launch_norm_backward_rows<T, Width, Gate>(params, parts, stream);
         if (params.dweight) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "ops/torch/checks.h"
+#include "ops/torch/cuda.h"
 #include "ops/torch/hstu_attention_inputs.h"
 #include "ops/torch/ops.h"
 
@@ -48,7 +49,50 @@ HstuAttentionParams params_of(const HstuAttentionInputs& in) {
           .time_bias = data_or_null(in.time_bias),
           .num_time_buckets = in.time_bias.defined() ? in.time_bias.numel() : 0,
           .timestamps = integers_or_null(in.timestamps),
-          .request_times = integers_or_null(in.request_times)};
+          .request_times = integers_or_null(in.request_times),
+          .total_queries = in.q.size(0),
+          .total_keys = in.k.size(0),
+          .max_seqlen = in.max_seqlen};
+}
+
+// Memory for a launcher, which must outlive the launch alone: the allocator hands it on in the
+// order of the stream.
+[[maybe_unused]] Tensor workspace_like(const Tensor& q, int64_t bytes) {
+  return at::empty({bytes}, q.options().dtype(at::kByte));
+}
+
+void run_forward(HstuAttentionParams& params, const Tensor& q) {
+#ifdef SEQFUSE_HAS_CUDA
+  if (q.is_cuda()) {
+    const Tensor workspace = workspace_like(q, hstu_attention_forward_workspace_bytes(params));
+    params.workspace = workspace.mutable_data_ptr();
+    C10_CUDA_CHECK(
+        hstu_attention_forward_cuda(params, dtype_of(q), c10::cuda::getCurrentCUDAStream()));
+    return;
+  }
+#endif
+  hstu_attention_forward_cpu(params, dtype_of(q));
+}
+
+void run_backward(HstuAttentionBackwardParams& params, const Tensor& q) {
+  HstuAttentionParams& p = params.forward;
+#ifdef SEQFUSE_HAS_CUDA
+  if (q.is_cuda()) {
+    params.deterministic = at::globalContext().deterministicAlgorithms();
+    const Tensor workspace = workspace_like(q, hstu_attention_backward_workspace_bytes(params));
+    p.workspace = workspace.mutable_data_ptr();
+    C10_CUDA_CHECK(
+        hstu_attention_backward_cuda(params, dtype_of(q), c10::cuda::getCurrentCUDAStream()));
+    return;
+  }
+#endif
+  Tensor workspace;
+  if (p.position_bias || p.time_bias) {
+    workspace =
+        at::empty({p.batch * p.heads, p.position_bias_size + p.num_time_buckets}, q.options());
+    params.bias_workspace = workspace.mutable_data_ptr();
+  }
+  hstu_attention_backward_cpu(params, dtype_of(q));
 }
 
 void check_qkv(const Tensor& q, const Tensor& k, const Tensor& v) {
@@ -98,14 +142,16 @@ Tensor checked_integers(const char* name, const OptionalTensor& values, const Te
   return values->contiguous();
 }
 
-// An optional vector of weights, like q.
+// An optional vector of weights, like q or float32 beside a q of 16 bits. As kernels take them:
+// float32 on a GPU.
 Tensor checked_bias(const char* name, const OptionalTensor& values, const Tensor& q) {
   if (!values || !values->defined()) return {};
   const Arg arg{kOp, name, *values};
   check_rank(arg, 1, name[0] == 'p' ? "[2N - 1]" : "[buckets]");
-  check_like(arg, {kOp, "q", q});
+  if (values->scalar_type() != at::kFloat || !q.is_cuda()) check_like(arg, {kOp, "q", q});
+  check_on(arg, q.device());
   TORCH_CHECK_VALUE(values->numel() > 0, label(arg), " is empty; pass none for no bias");
-  return values->detach().contiguous();
+  return values->detach().to(sum_type(q.scalar_type())).contiguous();
 }
 
 // The longest sequence of keys: found on the CPU, as the caller says on a GPU, whose integers are
@@ -158,40 +204,18 @@ class HstuAttention : public torch::autograd::Function<HstuAttention> {
                         const OptionalTensor&, const OptionalTensor&,
                         const HstuAttentionInputs& in) {
     Tensor out = at::empty(q.sizes(), q.options());
-    HstuAttentionParams params = params_of(in);
-    params.out = heads_of(out);
-    hstu_attention_forward_cpu(params, dtype_of(q));
+    attention_into(in, out);
     in.save(context);
     return out;
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const HstuAttentionInputs in = HstuAttentionInputs::load(context);
-    const Tensor dout = with_unit_last_stride(gradients[0]);
-    const auto options = in.q.options();
-    Tensor dq = at::empty(in.q.sizes(), options), dk = at::empty(in.k.sizes(), options),
-           dv = at::empty(in.v.sizes(), options);
-    HstuAttentionBackwardParams params{.forward = params_of(in),
-                                       .dout = heads_of(dout),
-                                       .dq = heads_of(dq),
-                                       .dk = heads_of(dk),
-                                       .dv = heads_of(dv)};
-    Tensor d_position_bias, d_time_bias, workspace;
-    if (in.position_bias.defined()) {
-      d_position_bias = at::empty_like(in.position_bias);
-      params.d_position_bias = d_position_bias.mutable_data_ptr();
-    }
-    if (in.time_bias.defined()) {
-      d_time_bias = at::empty_like(in.time_bias);
-      params.d_time_bias = d_time_bias.mutable_data_ptr();
-    }
-    const HstuAttentionParams& p = params.forward;
-    if (p.position_bias || p.time_bias) {
-      workspace =
-          at::empty({p.batch * p.heads, p.position_bias_size + p.num_time_buckets}, options);
-      params.bias_workspace = workspace.mutable_data_ptr();
-    }
-    hstu_attention_backward_cpu(params, dtype_of(in.q));
+    Tensor dq = at::empty(in.q.sizes(), in.q.options()),
+           dk = at::empty(in.k.sizes(), in.k.options()),
+           dv = at::empty(in.v.sizes(), in.v.options());
+    const auto [d_position_bias, d_time_bias] =
+        attention_gradients_into(in, with_unit_last_stride(gradients[0]), dq, dk, dv);
     return {dq, dk, dv, d_position_bias, d_time_bias, Tensor()};
   }
 };
@@ -222,8 +246,9 @@ Tensor hstu_attention_schema(const Tensor& q, const Tensor& k, const Tensor& v,
 
 }  // namespace
 
-Tensor hstu_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& q_offsets,
-                      const Tensor& k_offsets, const HstuAttentionOptions& options) {
+HstuAttentionInputs checked_attention_inputs(const Tensor& q, const Tensor& k, const Tensor& v,
+                                             const Tensor& q_offsets, const Tensor& k_offsets,
+                                             const HstuAttentionOptions& options) {
   check_qkv(q, k, v);
   check_options(options);
   const int64_t batch = q_offsets.numel() - 1;
@@ -251,9 +276,56 @@ Tensor hstu_attention(const Tensor& q, const Tensor& k, const Tensor& v, const T
       .min_full_attn_seq_len = options.min_full_attn_seq_len,
       .max_seqlen = options.max_seqlen};
   check_biases(in, check_sequences(in));
-  if (q.is_cuda()) {
-    return hstu_attention_by_matmul(q, k, v, options.position_bias, options.time_bias, in);
+  return in;
+}
+
+bool has_attention_kernel(const HstuAttentionInputs& in) {
+#ifdef SEQFUSE_HAS_CUDA
+  return in.q.is_cpu() || hstu_attention_cuda_takes(params_of(in), dtype_of(in.q));
+#else
+  return in.q.is_cpu();
+#endif
+}
+
+void attention_into(const HstuAttentionInputs& in, const Tensor& out) {
+  const DeviceGuard guard(in.q);
+  HstuAttentionParams params = params_of(in);
+  params.out = heads_of(out);
+  run_forward(params, in.q);
+}
+
+std::pair<Tensor, Tensor> attention_gradients_into(const HstuAttentionInputs& in,
+                                                   const Tensor& dout, const Tensor& dq,
+                                                   const Tensor& dk, const Tensor& dv,
+                                                   const BeforeSilu& before) {
+  const DeviceGuard guard(in.q);
+  HstuAttentionBackwardParams params{.forward = params_of(in),
+                                     .dout = heads_of(dout),
+                                     .dq = heads_of(dq),
+                                     .dk = heads_of(dk),
+                                     .dv = heads_of(dv)};
+  if (before.q.defined()) {
+    params.pre_q = heads_of(before.q);
+    params.pre_k = heads_of(before.k);
+    params.pre_v = heads_of(before.v);
   }
+  const auto gradient_of = [](const Tensor& bias, void*& data) {
+    if (!bias.defined()) return Tensor();
+    Tensor gradient = at::empty_like(bias);
+    data = gradient.mutable_data_ptr();
+    return gradient;
+  };
+  std::pair<Tensor, Tensor> gradients{gradient_of(in.position_bias, params.d_position_bias),
+                                      gradient_of(in.time_bias, params.d_time_bias)};
+  run_backward(params, in.q);
+  return gradients;
+}
+
+Tensor hstu_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& q_offsets,
+                      const Tensor& k_offsets, const HstuAttentionOptions& options) {
+  const HstuAttentionInputs in = checked_attention_inputs(q, k, v, q_offsets, k_offsets, options);
+  if (!has_attention_kernel(in))
+    return hstu_attention_by_matmul(q, k, v, options.position_bias, options.time_bias, in);
   return HstuAttention::apply(q, k, v, options.position_bias, options.time_bias, in);
 }
 

@@ -4,9 +4,11 @@
 #include <torch/torch.h>
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "ops/torch/checks.h"
+#include "ops/torch/ops.h"
 
 namespace seqfuse::ops {
 
@@ -34,6 +36,28 @@ struct HstuAttentionInputs {
             o[0], o[1], o[2], o[3], o[4],  o[5]};
   }
 };
+
+// The checks of hstu_attention. q, k and v are detached.
+HstuAttentionInputs checked_attention_inputs(const Tensor& q, const Tensor& k, const Tensor& v,
+                                             const Tensor& q_offsets, const Tensor& k_offsets,
+                                             const HstuAttentionOptions& options);
+
+// Whether the kernels of kernels/hstu_attention.h run this: always on the CPU.
+bool has_attention_kernel(const HstuAttentionInputs& in);
+
+// By these kernels. out, dq, dk and dv have the shapes of q, k and v, any row and head stride.
+void attention_into(const HstuAttentionInputs& in, const Tensor& out);
+
+// What attention's arguments are silu of, like q, k and v: dq, dk and dv are then the gradients of
+// these. CUDA only; undefined: none.
+struct BeforeSilu {
+  Tensor q, k, v;
+};
+// The gradients of position_bias and time_bias; undefined where these are.
+std::pair<Tensor, Tensor> attention_gradients_into(const HstuAttentionInputs& in,
+                                                   const Tensor& dout, const Tensor& dq,
+                                                   const Tensor& dk, const Tensor& dv,
+                                                   const BeforeSilu& before = {});
 
 // By matrix products over padded sequences, on any device; biases on CUDA only. The tensors that
 // have gradients are arguments of their own; in has them again. Memory beyond the padded q, k, v

@@ -73,9 +73,8 @@ class DenseTerms {
     params.partials = partials.mutable_data_ptr<float>();
     run(params, dense, /*backward=*/true);
     const Tensor sums = partials.sum(0);
-    const auto type = in_.q.scalar_type();
-    return {positions > 0 ? sums.slice(0, 0, positions).to(type) : Tensor(),
-            buckets > 0 ? sums.slice(0, positions).to(type) : Tensor()};
+    return {positions > 0 ? sums.slice(0, 0, positions) : Tensor(),
+            buckets > 0 ? sums.slice(0, positions) : Tensor()};
   }
 
  private:
@@ -133,8 +132,8 @@ class DenseTerms {
     const auto integers = [](const Tensor& values) {
       return values.defined() ? values.const_data_ptr<int64_t>() : nullptr;
     };
-    return {.position_bias = floats(position_weights_),
-            .time_bias = floats(time_weights_),
+    return {.position_bias = floats(in_.position_bias),
+            .time_bias = floats(in_.time_bias),
             .offsets = in_.k_offsets.const_data_ptr<int64_t>(),
             .timestamps = integers(in_.timestamps),
             .request_times = integers(in_.request_times),
@@ -160,9 +159,7 @@ class DenseTerms {
                                 "hstu_attention: relative bias by matrix products needs a GPU");
   }
 
-  Tensor make_bias() {
-    if (in_.position_bias.defined()) position_weights_ = in_.position_bias.to(at::kFloat);
-    if (in_.time_bias.defined()) time_weights_ = in_.time_bias.to(at::kFloat);
+  Tensor make_bias() const {
     const int64_t batch = in_.k_offsets.numel() - 1, n = in_.max_seqlen;
     Tensor dense = at::empty({batch, n, n}, in_.q.options());
     run(bias_params(dense), dense, /*backward=*/false);
@@ -182,7 +179,6 @@ class DenseTerms {
   const HstuAttentionInputs& in_;
   Tensor i_, j_;  // positions among the keys: [1 or B, N, 1], [1, 1, N]
   Tensor mask_, bias_;
-  Tensor position_weights_, time_weights_;  // float32
 };
 
 // Calls body(begin, end) for runs of sequences whose scores fit in kScoreBytes.

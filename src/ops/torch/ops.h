@@ -62,6 +62,29 @@ struct HstuAttentionOptions {
 Tensor hstu_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& q_offsets,
                       const Tensor& k_offsets, const HstuAttentionOptions& options);
 
+// ---- a whole layer (hstu_layer.cpp)
+// float32 or the dtype of x; undefined where a layer has none.
+struct HstuLayerWeights {
+  Tensor input_norm_weight, input_norm_bias;    // [D]
+  Tensor uvqk, uvqk_bias;                       // [D, 4 H d], [4 H d]; columns: u, v, q, k
+  Tensor output_norm_weight, output_norm_bias;  // [H d]
+  Tensor output, output_bias;                   // [H d, D], [D]
+};
+struct HstuLayerOptions {
+  int64_t heads = 1;
+  double eps = 1e-5;
+  double dropout = 0;
+  int64_t seed = 0;  // of the dropout mask
+  // Fused only: computed again in backward instead of kept, 2 D and 8 H d bytes a token.
+  bool recompute_input_layernorm = false, recompute_input_silu = false;
+  HstuAttentionOptions attention;
+};
+// x + dropout(u * layer_norm(attention(q, k, v))) W_o + b_o, where [u | v | q | k] =
+// silu(layer_norm(x) W_uvqk + b_uvqk): x [T, D] -> [T, D]. In 16 bits on a GPU it is fused, with
+// float32 gradients of W and b; a gradient of b_o or b_uvqk is summed in float32.
+Tensor hstu_layer(const Tensor& x, const HstuLayerWeights& weights, const Tensor& offsets,
+                  const HstuLayerOptions& options);
+
 // ---- jagged tensors (jagged.cpp)
 // ---------------------------------------------------------------------
 Tensor lengths_to_offsets(const Tensor& lengths);  // [B] -> [B + 1], exclusive cumulative sum
