@@ -1,0 +1,136 @@
+// A whole HSTU layer, forward and backward, in bfloat16 on a GPU: width 1024, 4 heads of 256, 32
+// full sequences. seqfuse: the fused layer; operators: the same layer made of the other operators,
+// with attention by matrix products. TFLOP/s count causal attention by half (backward: 2.5 times
+// forward) and products (backward: twice forward), as published figures do.
+#include "benchmarks/ops/cuda_bench.h"
+#include "ops/torch/hstu_attention_inputs.h"
+#include "ops/torch/ops.h"
+
+#ifdef SEQFUSE_HAS_CUDA
+#include <ATen/cuda/CUDAEvent.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+
+namespace seqfuse::bench {
+namespace {
+
+constexpr int64_t kWidth = 1024, kHeads = 4, kHeadDim = 256, kBatch = 32;
+constexpr int64_t kInner = kHeads * kHeadDim;
+
+struct Layer {
+  explicit Layer(int64_t length)
+      : offsets(at::arange(0, kBatch + 1, at::TensorOptions(at::kCUDA).dtype(at::kLong)) * length),
+        length(length) {
+    const auto floats = at::TensorOptions(at::kCUDA).dtype(at::kFloat);
+    const auto weight = [&](at::Tensor t) { return t.requires_grad_(); };
+    weights = {weight(at::ones({kWidth}, floats)),
+               weight(at::zeros({kWidth}, floats)),
+               weight(at::randn({kWidth, 4 * kInner}, floats) / 32),
+               weight(at::zeros({4 * kInner}, floats)),
+               weight(at::ones({kInner}, floats)),
+               weight(at::zeros({kInner}, floats)),
+               weight(at::randn({kInner, kWidth}, floats) / 32),
+               Tensor()};
+    x = at::randn({kBatch * length, kWidth}, floats.dtype(at::kBFloat16)).requires_grad_();
+    dout = at::randn_like(x);
+    options.heads = kHeads;
+    options.dropout = .2;
+    options.attention.alpha = 1.0 / 16;
+    options.attention.scaling_seqlen = length;
+    options.attention.max_seqlen = length;
+  }
+
+  Tensor fused() const { return ops::hstu_layer(x, weights, offsets, options); }
+
+  Tensor of_operators() const {
+    const auto like = [&](const Tensor& t) { return t.to(at::kBFloat16); };
+    const Tensor n = ops::layer_norm(x, like(weights.input_norm_weight),
+                                     like(weights.input_norm_bias), options.eps);
+    const auto parts =
+        at::silu(at::addmm(like(weights.uvqk_bias), n, like(weights.uvqk))).split(kInner, 1);
+    const auto heads = [&](size_t i) { return parts[i].view({-1, kHeads, kHeadDim}); };
+    const Tensor o = ops::hstu_attention_by_matmul(
+        heads(2), heads(3), heads(1), {}, {},
+        ops::checked_attention_inputs(heads(2), heads(3), heads(1), offsets, offsets,
+                                      options.attention));
+    const Tensor gated =
+        ops::layer_norm_gate(o.flatten(1), parts[0], like(weights.output_norm_weight),
+                             like(weights.output_norm_bias), options.eps, options.dropout, 1);
+    return at::addmm(x, gated, like(weights.output));
+  }
+
+  double flops() const {
+    const double tokens = static_cast<double>(kBatch * length), n = static_cast<double>(length);
+    return 3 * 2 * tokens * (4 * kInner * kWidth + kInner * kWidth) + 3.5 * 2 * tokens * kInner * n;
+  }
+
+  ops::HstuLayerWeights weights;
+  Tensor x, dout, offsets;
+  int64_t length;
+  ops::HstuLayerOptions options;
+};
+
+float milliseconds(const std::function<void()>& work) {
+  at::cuda::CUDAEvent begin(cudaEventDefault), end(cudaEventDefault);
+  begin.record();
+  work();
+  end.record();
+  end.synchronize();
+  return begin.elapsed_time(end);
+}
+
+void run(benchmark::State& state, int64_t length) {
+  if (!torch::cuda::is_available()) {
+    state.SkipWithError("no GPU on this machine");
+    return;
+  }
+  const Layer layer(length);
+  std::vector<Tensor> leaves{layer.x};
+  for (const Tensor* t :
+       {&layer.weights.input_norm_weight, &layer.weights.input_norm_bias, &layer.weights.uvqk,
+        &layer.weights.uvqk_bias, &layer.weights.output_norm_weight,
+        &layer.weights.output_norm_bias, &layer.weights.output})
+    leaves.push_back(*t);
+  const auto step = [&](const Tensor& out) { torch::autograd::grad({out}, leaves, {layer.dout}); };
+  std::vector<float> fused, operators;
+  for (int warm_up = 0; warm_up < 2; ++warm_up) {
+    step(layer.fused());
+    step(layer.of_operators());
+  }
+  for (auto _ : state) {
+    fused.push_back(milliseconds([&] { step(layer.fused()); }));
+    operators.push_back(milliseconds([&] { step(layer.of_operators()); }));
+  }
+  using Allocator = c10::CachingDeviceAllocator::DeviceStats;
+  const auto allocated = [] {
+    const Allocator stats = c10::cuda::CUDACachingAllocator::getDeviceStats(0);
+    return static_cast<double>(stats.allocated_bytes[0].current);
+  };
+  const double before = allocated();
+  const Tensor kept = layer.fused();
+  const double saved = allocated() - before;
+  const auto median = [](std::vector<float>& values) {
+    std::ranges::nth_element(values, values.begin() + std::ssize(values) / 2);
+    return values[values.size() / 2];
+  };
+  const double ours = median(fused), theirs = median(operators);
+  state.counters["seqfuse_ms"] = ours;
+  state.counters["operators_ms"] = theirs;
+  state.counters["seqfuse_TFLOPs"] = layer.flops() / ours * 1e-9;
+  state.counters["operators_TFLOPs"] = layer.flops() / theirs * 1e-9;
+  state.counters["speed_up"] = theirs / ours;
+  state.counters["saved_bytes_a_token"] = saved / static_cast<double>(layer.x.size(0));
+}
+
+const bool registered = [] {
+  for (const int64_t length : {1024, 2048, 4096, 8192}) {
+    const std::string name = "hstu_layer/cuda/" + std::to_string(length);
+    benchmark::RegisterBenchmark(name.c_str(), [=](benchmark::State& s) { run(s, length); })
+        ->Iterations(9)
+        ->Unit(benchmark::kMillisecond);
+  }
+  return true;
+}();
+
+}  // namespace
+}  // namespace seqfuse::bench
+#endif

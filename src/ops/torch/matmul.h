@@ -1,0 +1,27 @@
+// Matrix products on a GPU with what is done to their results in the same kernel (cuBLASLt).
+//
+//   d = a b (+ c) (+ bias)
+//
+// Row-major: a [M, K], b [K, N], c and d [M, N]; any of them may be a view with another row stride,
+// a and b also transposed views. bias [N] is added to each row.
+#pragma once
+
+#include <torch/torch.h>
+
+#include "ops/torch/checks.h"
+
+namespace seqfuse::ops {
+
+struct MatmulTerms {
+  Tensor c = {};     // like d; not the same memory
+  Tensor bias = {};  // [N], the dtype of d
+  // [N], float32: receives the sums of the columns of b, the gradient of a bias whose result had
+  // the gradient b. Only with a transposed a: d = a^T b.
+  Tensor column_sums = {};
+};
+
+// a, b: float16 or bfloat16 (or float32); d: their dtype or float32. Sums in float32. Enqueues on
+// the current stream. Throws c10::Error where cuBLASLt has no way to do it.
+void matmul_into(const Tensor& d, const Tensor& a, const Tensor& b, const MatmulTerms& terms = {});
+
+}  // namespace seqfuse::ops
