@@ -54,27 +54,44 @@ std::vector<Tensor> reference_of(const Problem& problem) {
   return all;
 }
 
+// Differentiable in q, k and v.
+class ByMatmul : public torch::autograd::Function<ByMatmul> {
+ public:
+  static Tensor forward(torch::autograd::AutogradContext*, const Tensor&, const Tensor&,
+                        const Tensor&, const ops::HstuAttentionInputs& in) {
+    inputs = in;
+    return ops::attention_by_matmul(in);
+  }
+  static std::vector<Tensor> backward(torch::autograd::AutogradContext*,
+                                      const std::vector<Tensor>& gradients) {
+    const auto d = ops::attention_gradients_by_matmul(inputs, gradients[0]);
+    return {d.q, d.k, d.v, Tensor()};
+  }
+  static inline ops::HstuAttentionInputs inputs;
+};
+
 TEST(HstuAttentionByMatmul, MatchesTheOracleUnderEveryMaskInFloat64) {
   uint64_t seed = 1;
   for (const Setting& setting : settings()) {
     const Problem problem(kLengths, setting, seed++);
     const auto attention = [&](const Tensor& q, const Tensor& k, const Tensor& v,
                                const HstuAttentionOptions& options) {
-      return ops::hstu_attention_by_matmul(q, k, v, {}, {},
-                                           {.q = q.detach(),
-                                            .k = k.detach(),
-                                            .v = v.detach(),
-                                            .q_offsets = problem.q_offsets,
-                                            .k_offsets = problem.k_offsets,
-                                            .num_contexts = *options.num_contexts,
-                                            .num_targets = *options.num_targets,
-                                            .alpha = options.alpha,
-                                            .scaling_seqlen = options.scaling_seqlen,
-                                            .causal = options.causal,
-                                            .target_group_size = options.target_group_size,
-                                            .max_attn_len = options.max_attn_len,
-                                            .min_full_attn_seq_len = options.min_full_attn_seq_len,
-                                            .max_seqlen = 203});
+      return ByMatmul::apply(
+          q, k, v,
+          ops::HstuAttentionInputs{.q = q.detach(),
+                                   .k = k.detach(),
+                                   .v = v.detach(),
+                                   .q_offsets = problem.q_offsets,
+                                   .k_offsets = problem.k_offsets,
+                                   .num_contexts = *options.num_contexts,
+                                   .num_targets = *options.num_targets,
+                                   .alpha = options.alpha,
+                                   .scaling_seqlen = options.scaling_seqlen,
+                                   .causal = options.causal,
+                                   .target_group_size = options.target_group_size,
+                                   .max_attn_len = options.max_attn_len,
+                                   .min_full_attn_seq_len = options.min_full_attn_seq_len,
+                                   .max_seqlen = 203});
     };
     const auto actual = results(problem, at::kDouble, attention), expected = reference_of(problem);
     for (size_t r = 0; r < actual.size(); ++r) {

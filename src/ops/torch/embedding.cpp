@@ -53,8 +53,8 @@ Tensor run_backward(const Tensor& dout_in, const Tensor& ids_in, int64_t num_row
 }
 
 Tensor backward_shapes(const Tensor& dout, const Tensor&, c10::SymInt num_rows, bool sparse) {
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      !sparse, "embedding_lookup: a sparse gradient cannot be traced; pass sparse=False");
+  TORCH_CHECK_VALUE(!sparse,
+                    "embedding_lookup: a sparse gradient cannot be traced; pass sparse=False");
   return at::empty_symint({num_rows, dout.sym_size(1)}, dout.options());
 }
 

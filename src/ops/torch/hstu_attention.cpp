@@ -1,6 +1,5 @@
 #include "ops/kernels/hstu_attention.h"
 
-#include <torch/library.h>
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -12,9 +11,6 @@
 
 namespace seqfuse::ops {
 namespace {
-
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
 
 constexpr const char* kOp = "hstu_attention";
 
@@ -197,53 +193,6 @@ void check_biases(const HstuAttentionInputs& in, int64_t longest) {
                     ": time_bias was given without timestamps; both are needed");
 }
 
-class HstuAttention : public torch::autograd::Function<HstuAttention> {
- public:
-  // The tensors that have gradients are arguments of their own; in has them again, contiguous.
-  static Tensor forward(AutogradContext* context, const Tensor& q, const Tensor&, const Tensor&,
-                        const OptionalTensor&, const OptionalTensor&,
-                        const HstuAttentionInputs& in) {
-    Tensor out = at::empty(q.sizes(), q.options());
-    attention_into(in, out);
-    in.save(context);
-    return out;
-  }
-
-  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    const HstuAttentionInputs in = HstuAttentionInputs::load(context);
-    Tensor dq = at::empty(in.q.sizes(), in.q.options()),
-           dk = at::empty(in.k.sizes(), in.k.options()),
-           dv = at::empty(in.v.sizes(), in.v.options());
-    const auto [d_position_bias, d_time_bias] =
-        attention_gradients_into(in, with_unit_last_stride(gradients[0]), dq, dk, dv);
-    return {dq, dk, dv, d_position_bias, d_time_bias, Tensor()};
-  }
-};
-
-Tensor hstu_attention_schema(const Tensor& q, const Tensor& k, const Tensor& v,
-                             const Tensor& q_offsets, const Tensor& k_offsets, double alpha,
-                             int64_t scaling_seqlen, bool causal, int64_t target_group_size,
-                             int64_t max_attn_len, int64_t min_full_attn_seq_len,
-                             const OptionalTensor& num_contexts, const OptionalTensor& num_targets,
-                             const OptionalTensor& position_bias, const OptionalTensor& time_bias,
-                             const OptionalTensor& timestamps, const OptionalTensor& request_times,
-                             int64_t max_seqlen) {
-  return hstu_attention(q, k, v, q_offsets, k_offsets,
-                        {.alpha = alpha,
-                         .scaling_seqlen = scaling_seqlen,
-                         .causal = causal,
-                         .target_group_size = target_group_size,
-                         .max_attn_len = max_attn_len,
-                         .min_full_attn_seq_len = min_full_attn_seq_len,
-                         .max_seqlen = max_seqlen,
-                         .num_contexts = num_contexts,
-                         .num_targets = num_targets,
-                         .position_bias = position_bias,
-                         .time_bias = time_bias,
-                         .timestamps = timestamps,
-                         .request_times = request_times});
-}
-
 }  // namespace
 
 HstuAttentionInputs checked_attention_inputs(const Tensor& q, const Tensor& k, const Tensor& v,
@@ -321,22 +270,4 @@ std::pair<Tensor, Tensor> attention_gradients_into(const HstuAttentionInputs& in
   return gradients;
 }
 
-Tensor hstu_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& q_offsets,
-                      const Tensor& k_offsets, const HstuAttentionOptions& options) {
-  const HstuAttentionInputs in = checked_attention_inputs(q, k, v, q_offsets, k_offsets, options);
-  if (!has_attention_kernel(in))
-    return hstu_attention_by_matmul(q, k, v, options.position_bias, options.time_bias, in);
-  return HstuAttention::apply(q, k, v, options.position_bias, options.time_bias, in);
-}
-
 }  // namespace seqfuse::ops
-
-TORCH_LIBRARY_FRAGMENT(seqfuse, library) {
-  library.def(
-      "hstu_attention(Tensor q, Tensor k, Tensor v, Tensor q_offsets, Tensor k_offsets, "
-      "float alpha, int scaling_seqlen, bool causal=True, int target_group_size=1, "
-      "int max_attn_len=0, int min_full_attn_seq_len=0, Tensor? num_contexts=None, "
-      "Tensor? num_targets=None, Tensor? position_bias=None, Tensor? time_bias=None, "
-      "Tensor? timestamps=None, Tensor? request_times=None, int max_seqlen=0) -> Tensor",
-      &seqfuse::ops::hstu_attention_schema);
-}

@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <utility>
-#include <vector>
 
 #include "ops/torch/checks.h"
 #include "ops/torch/ops.h"
@@ -19,22 +18,6 @@ struct HstuAttentionInputs {
   double alpha;
   int64_t scaling_seqlen, causal, target_group_size, max_attn_len, min_full_attn_seq_len;
   int64_t max_seqlen;  // of the keys; 0: not given, which is allowed on the CPU
-
-  void save(torch::autograd::AutogradContext* context) const {
-    context->save_for_backward({q, k, v, q_offsets, k_offsets, num_contexts, num_targets,
-                                position_bias, time_bias, timestamps, request_times});
-    context->saved_data["alpha"] = alpha;
-    context->saved_data["options"] = std::vector<int64_t>{
-        scaling_seqlen, causal, target_group_size, max_attn_len, min_full_attn_seq_len, max_seqlen};
-  }
-
-  static HstuAttentionInputs load(torch::autograd::AutogradContext* context) {
-    const auto t = context->get_saved_variables();
-    const auto o = context->saved_data["options"].toIntVector();
-    return {t[0], t[1], t[2], t[3], t[4],  t[5],
-            t[6], t[7], t[8], t[9], t[10], context->saved_data["alpha"].toDouble(),
-            o[0], o[1], o[2], o[3], o[4],  o[5]};
-  }
 };
 
 // The checks of hstu_attention. q, k and v are detached.
@@ -59,13 +42,16 @@ std::pair<Tensor, Tensor> attention_gradients_into(const HstuAttentionInputs& in
                                                    const Tensor& dk, const Tensor& dv,
                                                    const BeforeSilu& before = {});
 
-// By matrix products over padded sequences, on any device; biases on CUDA only. The tensors that
-// have gradients are arguments of their own; in has them again. Memory beyond the padded q, k, v
-// and out: a few times kScoreBytes (or the scores of one sequence), whatever the batch, since
-// scores are computed again in the backward pass. Exactness: T2.
-Tensor hstu_attention_by_matmul(const Tensor& q, const Tensor& k, const Tensor& v,
-                                const std::optional<Tensor>& position_bias,
-                                const std::optional<Tensor>& time_bias,
-                                const HstuAttentionInputs& in);
+// By matrix products over padded sequences, on any device; biases on CUDA only. Memory beyond the
+// padded q, k, v and out: a few times kScoreBytes (or the scores of one sequence), whatever the
+// batch, since scores are computed again in the backward pass. Exactness: T2.
+Tensor attention_by_matmul(const HstuAttentionInputs& in);
+
+// The gradients of q, k, v, position_bias and time_bias; the last two undefined where these are.
+struct HstuAttentionGradients {
+  Tensor q, k, v, position_bias, time_bias;
+};
+HstuAttentionGradients attention_gradients_by_matmul(const HstuAttentionInputs& in,
+                                                     const Tensor& dout);
 
 }  // namespace seqfuse::ops

@@ -2,6 +2,7 @@
 #include <torch/torch.h>
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "ops/kernels/relative_bias.h"
@@ -11,9 +12,6 @@
 
 namespace seqfuse::ops {
 namespace {
-
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
 
 constexpr int64_t kScoreBytes = int64_t{512} << 20;  // scores that are held at a time
 
@@ -199,72 +197,59 @@ Tensor scores(const HstuAttentionInputs& in, const DenseTerms& terms, const Tens
   return s;
 }
 
-class HstuAttentionByMatmul : public torch::autograd::Function<HstuAttentionByMatmul> {
- public:
-  static Tensor forward(AutogradContext* context, const Tensor&, const Tensor&, const Tensor&,
-                        const OptionalTensor&, const OptionalTensor&,
-                        const HstuAttentionInputs& in) {
-    const DeviceGuard guard(in.q);
-    in.save(context);
-    if (in.max_seqlen == 0) return at::zeros_like(in.q);
-    const DenseTerms terms(in);
-    const Tensor q = padded(in.q, in.q_offsets, in.max_seqlen);
-    const Tensor k = padded(in.k, in.k_offsets, in.max_seqlen);
-    const Tensor v = padded(in.v, in.k_offsets, in.max_seqlen);
-    Tensor out = at::empty(q.sizes(), q.options());
-    for_each_chunk(in, [&](int64_t begin, int64_t end) {
-      const Tensor s =
-          scores(in, terms, q.slice(0, begin, end), k.slice(0, begin, end), begin, end);
-      const Tensor weights = at::silu(s).mul_(terms.mask(begin, end));
-      out.slice(0, begin, end).copy_(at::matmul(weights, v.slice(0, begin, end)));
-    });
-    out.div_(in.scaling_seqlen);
-    return jagged(out, in.q_offsets, in.q);
-  }
-
-  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    const HstuAttentionInputs in = HstuAttentionInputs::load(context);
-    const DeviceGuard guard(in.q);
-    if (in.max_seqlen == 0)
-      return {at::zeros_like(in.q), at::zeros_like(in.k), at::zeros_like(in.v), {}, {}, {}};
-    const DenseTerms terms(in);
-    const Tensor q = padded(in.q, in.q_offsets, in.max_seqlen);
-    const Tensor k = padded(in.k, in.k_offsets, in.max_seqlen);
-    const Tensor v = padded(in.v, in.k_offsets, in.max_seqlen);
-    const Tensor dout = padded(gradients[0], in.q_offsets, in.max_seqlen).div(in.scaling_seqlen);
-    Tensor dq = at::empty_like(q), dk = at::empty_like(k), dv = at::empty_like(v), dbias;
-    if (terms.whole_bias().defined()) dbias = at::empty_like(terms.whole_bias());
-    for_each_chunk(in, [&](int64_t begin, int64_t end) {
-      const auto part = [&](const Tensor& all) { return all.slice(0, begin, end); };
-      const Tensor mask = terms.mask(begin, end);
-      const Tensor s = scores(in, terms, part(q), part(k), begin, end);
-      const Tensor weights = at::silu(s).mul_(mask);
-      part(dv).copy_(at::matmul(weights.transpose(2, 3), part(dout)));
-      const Tensor dweights = at::matmul(part(dout), part(v).transpose(2, 3)).mul_(mask);
-      Tensor ds = at::silu_backward(dweights, s);
-      if (dbias.defined()) part(dbias).copy_(ds.sum(1));
-      ds.mul_(in.alpha);
-      part(dq).copy_(at::matmul(ds, part(k)));
-      part(dk).copy_(at::matmul(ds.transpose(2, 3), part(q)));
-    });
-    Tensor d_position_bias, d_time_bias;
-    if (dbias.defined()) std::tie(d_position_bias, d_time_bias) = terms.bias_gradients(dbias);
-    return {jagged(dq, in.q_offsets, in.q),
-            jagged(dk, in.k_offsets, in.k),
-            jagged(dv, in.k_offsets, in.v),
-            d_position_bias,
-            d_time_bias,
-            Tensor()};
-  }
-};
-
 }  // namespace
 
-Tensor hstu_attention_by_matmul(const Tensor& q, const Tensor& k, const Tensor& v,
-                                const std::optional<Tensor>& position_bias,
-                                const std::optional<Tensor>& time_bias,
-                                const HstuAttentionInputs& in) {
-  return HstuAttentionByMatmul::apply(q, k, v, position_bias, time_bias, in);
+Tensor attention_by_matmul(const HstuAttentionInputs& in) {
+  const DeviceGuard guard(in.q);
+  if (in.max_seqlen == 0) return at::zeros_like(in.q);
+  const DenseTerms terms(in);
+  const Tensor q = padded(in.q, in.q_offsets, in.max_seqlen);
+  const Tensor k = padded(in.k, in.k_offsets, in.max_seqlen);
+  const Tensor v = padded(in.v, in.k_offsets, in.max_seqlen);
+  Tensor out = at::empty(q.sizes(), q.options());
+  for_each_chunk(in, [&](int64_t begin, int64_t end) {
+    const Tensor s = scores(in, terms, q.slice(0, begin, end), k.slice(0, begin, end), begin, end);
+    const Tensor weights = at::silu(s).mul_(terms.mask(begin, end));
+    out.slice(0, begin, end).copy_(at::matmul(weights, v.slice(0, begin, end)));
+  });
+  out.div_(in.scaling_seqlen);
+  return jagged(out, in.q_offsets, in.q);
+}
+
+HstuAttentionGradients attention_gradients_by_matmul(const HstuAttentionInputs& in,
+                                                     const Tensor& dout_in) {
+  const DeviceGuard guard(in.q);
+  if (in.max_seqlen == 0)
+    return {at::zeros_like(in.q), at::zeros_like(in.k), at::zeros_like(in.v), {}, {}};
+  const DenseTerms terms(in);
+  const Tensor q = padded(in.q, in.q_offsets, in.max_seqlen);
+  const Tensor k = padded(in.k, in.k_offsets, in.max_seqlen);
+  const Tensor v = padded(in.v, in.k_offsets, in.max_seqlen);
+  const Tensor dout = padded(dout_in, in.q_offsets, in.max_seqlen).div(in.scaling_seqlen);
+  Tensor dq = at::empty_like(q), dk = at::empty_like(k), dv = at::empty_like(v), dbias;
+  if (terms.whole_bias().defined()) dbias = at::empty_like(terms.whole_bias());
+  for_each_chunk(in, [&](int64_t begin, int64_t end) {
+    const auto part = [&](const Tensor& all) { return all.slice(0, begin, end); };
+    const Tensor mask = terms.mask(begin, end);
+    const Tensor s = scores(in, terms, part(q), part(k), begin, end);
+    const Tensor weights = at::silu(s).mul_(mask);
+    part(dv).copy_(at::matmul(weights.transpose(2, 3), part(dout)));
+    const Tensor dweights = at::matmul(part(dout), part(v).transpose(2, 3)).mul_(mask);
+    Tensor ds = at::silu_backward(dweights, s);
+    if (dbias.defined()) part(dbias).copy_(ds.sum(1));
+    ds.mul_(in.alpha);
+    part(dq).copy_(at::matmul(ds, part(k)));
+    part(dk).copy_(at::matmul(ds.transpose(2, 3), part(q)));
+  });
+  HstuAttentionGradients gradients{.q = jagged(dq, in.q_offsets, in.q),
+                                   .k = jagged(dk, in.k_offsets, in.k),
+                                   .v = jagged(dv, in.k_offsets, in.v),
+                                   .position_bias = {},
+                                   .time_bias = {}};
+  if (dbias.defined()) {
+    std::tie(gradients.position_bias, gradients.time_bias) = terms.bias_gradients(dbias);
+  }
+  return gradients;
 }
 
 }  // namespace seqfuse::ops

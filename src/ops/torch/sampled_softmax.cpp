@@ -93,8 +93,8 @@ std::tuple<Tensor, Tensor> backward_shapes(const Tensor&, const Tensor& hidden, 
                                            const Tensor&, const Tensor&, const Tensor&,
                                            c10::SymInt num_rows, double, bool sparse,
                                            std::array<bool, 2> wanted) {
-  TORCH_CHECK_NOT_IMPLEMENTED(!sparse || !wanted[1], kOp,
-                              ": a sparse gradient cannot be traced; pass sparse_table_grad=False");
+  TORCH_CHECK_VALUE(!sparse || !wanted[1], kOp,
+                    ": a sparse gradient cannot be traced; pass sparse_table_grad=False");
   return {
       wanted[0] ? empty_like_shape(hidden) : Tensor(),
       wanted[1] ? at::empty_symint({num_rows, hidden.sym_size(1)}, hidden.options()) : Tensor()};
