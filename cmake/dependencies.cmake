@@ -8,6 +8,10 @@ add_library(seqfuse_fmt INTERFACE)
 target_include_directories(seqfuse_fmt SYSTEM INTERFACE ${CMAKE_BINARY_DIR}/fmt_include)
 target_compile_definitions(seqfuse_fmt INTERFACE FMT_HEADER_ONLY=1)
 
+if(SEQFUSE_OPS_ONLY)
+  return()
+endif()
+
 # Arrow with Parquet, from the pyarrow wheel. Its libraries carry the version in their names.
 file(GLOB arrow_library ${SEQFUSE_PYARROW_DIR}/libarrow.so.*00)
 file(GLOB parquet_library ${SEQFUSE_PYARROW_DIR}/libparquet.so.*00)

@@ -1,27 +1,42 @@
-# SEQFUSE_PYTHON: the interpreter whose site-packages hold torch and pyarrow. The active Python if it
-# has torch (it is used as it is and never changed), else the project's own .venv (`make setup`).
+# SEQFUSE_PYTHON: the interpreter whose site-packages hold torch and, but for the operators alone, pyarrow.
+# The Python that pip builds for, or the active one if it has torch (it is used as it is and never changed),
+# else the project's own .venv (`make setup`).
+#
+# pip builds in isolation: environment variables hide the packages of the Python that it builds for. With -E
+# (SEQFUSE_PYTHON_FLAGS) Python does not read them, and torch is found where the package will run.
+set(python_needs torch)
+if(NOT SEQFUSE_OPS_ONLY)
+  list(APPEND python_needs pyarrow)
+endif()
 if(NOT SEQFUSE_PYTHON)
-  foreach(candidate "$ENV{VIRTUAL_ENV}/bin/python" python3 "${PROJECT_SOURCE_DIR}/.venv/bin/python")
-    execute_process(COMMAND ${candidate} -c "import importlib.util as u, sys
-sys.exit(not (u.find_spec('torch') and u.find_spec('pyarrow')))"
-                    RESULT_VARIABLE missing OUTPUT_QUIET ERROR_QUIET)
-    if(missing EQUAL 0)
-      execute_process(COMMAND ${candidate} -c "import sys; print(sys.executable)"
-                      OUTPUT_VARIABLE python OUTPUT_STRIP_TRAILING_WHITESPACE)
-      set(SEQFUSE_PYTHON "${python}" CACHE FILEPATH "Python whose torch and pyarrow are used" FORCE)
-      break()
-    endif()
+  foreach(candidate IN ITEMS "${Python_EXECUTABLE}" "$ENV{VIRTUAL_ENV}/bin/python" python3 "${PROJECT_SOURCE_DIR}/.venv/bin/python")
+    foreach(flags IN ITEMS "" -E)
+      if(NOT SEQFUSE_PYTHON AND candidate)
+        execute_process(COMMAND ${candidate} ${flags} -c "import importlib.util as u, sys
+print(sys.executable)
+sys.exit(not all(u.find_spec(name) for name in sys.argv[1:]))" ${python_needs}
+                        OUTPUT_VARIABLE python OUTPUT_STRIP_TRAILING_WHITESPACE
+                        RESULT_VARIABLE missing ERROR_QUIET)
+        if(missing EQUAL 0)
+          set(SEQFUSE_PYTHON "${python}" CACHE FILEPATH "Python whose torch and pyarrow are used" FORCE)
+          set(SEQFUSE_PYTHON_FLAGS "${flags}" CACHE INTERNAL "")
+        endif()
+      endif()
+    endforeach()
   endforeach()
 endif()
 if(NOT SEQFUSE_PYTHON)
-  message(FATAL_ERROR "No Python with torch and pyarrow found (tried the active one and .venv). "
-                      "Run `make setup`, or set SEQFUSE_PYTHON.")
+  list(JOIN python_needs " and " python_needs)
+  message(FATAL_ERROR "No Python with ${python_needs} found (tried the active one and .venv). Run `make setup`, or set "
+                      "SEQFUSE_PYTHON. With pip: install torch, then pip install --no-build-isolation.")
 endif()
-execute_process(COMMAND ${SEQFUSE_PYTHON} -c "import importlib.util as u
-for name in ('torch', 'pyarrow'): print(u.find_spec(name).submodule_search_locations[0])"
+execute_process(COMMAND ${SEQFUSE_PYTHON} ${SEQFUSE_PYTHON_FLAGS} -c "import importlib.util as u, sys
+for name in sys.argv[1:]: print(u.find_spec(name).submodule_search_locations[0])" ${python_needs}
                 OUTPUT_VARIABLE python_packages OUTPUT_STRIP_TRAILING_WHITESPACE
                 COMMAND_ERROR_IS_FATAL ANY)
 string(REPLACE "\n" ";" python_packages "${python_packages}")
 list(GET python_packages 0 SEQFUSE_TORCH_DIR)
-list(GET python_packages 1 SEQFUSE_PYARROW_DIR)
+if(NOT SEQFUSE_OPS_ONLY)
+  list(GET python_packages 1 SEQFUSE_PYARROW_DIR)
+endif()
 message(STATUS "Python: ${SEQFUSE_PYTHON}")

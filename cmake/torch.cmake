@@ -1,7 +1,7 @@
 # libtorch from SEQFUSE_PYTHON's torch. We link its libraries ourselves rather than through its CMake
 # package, which appends compiler flags of its own to every CUDA target and needs a CUDA toolkit even
 # for a CPU-only build.
-execute_process(COMMAND ${SEQFUSE_PYTHON} -c "import torch.version as v; print(v.__version__)"
+execute_process(COMMAND ${SEQFUSE_PYTHON} ${SEQFUSE_PYTHON_FLAGS} -c "import torch.version as v; print(v.__version__)"
                 OUTPUT_VARIABLE SEQFUSE_TORCH_VERSION OUTPUT_STRIP_TRAILING_WHITESPACE
                 COMMAND_ERROR_IS_FATAL ANY)
 if(SEQFUSE_TORCH_VERSION VERSION_LESS 2.9 OR SEQFUSE_TORCH_VERSION VERSION_GREATER_EQUAL 2.13)

@@ -1,0 +1,52 @@
+"""Fused operators of HSTU recommenders, for PyTorch.
+
+All functions take jagged tensors: T rows of all sequences in turn, with offsets, int64 or int32 [B + 1], from 0 to T.
+They are differentiable, run under torch.compile (fullgraph), and are also torch.ops.seqfuse.*. CPU tensors: float32
+and float64. CUDA tensors, where the library was built with nvcc: float32, float16 and bfloat16, without waiting for the
+GPU, so that there the values of offsets, ids and counts are not checked. Wrong arguments raise ValueError, ids outside
+a table IndexError, with what was given and what was expected.
+"""
+
+from seqfuse import _library
+
+library_path = _library.load()
+
+from seqfuse.attention import hstu_attention  # noqa: E402 (operators must be loaded first)
+from seqfuse.compat.hstu import hstu_attn_varlen_func  # noqa: E402
+from seqfuse.embedding import embedding_lookup, position_encoding, time_encoding  # noqa: E402
+from seqfuse.jagged import (  # noqa: E402
+    dense_to_jagged,
+    interleave,
+    jagged_concat,
+    jagged_repeat,
+    jagged_split,
+    jagged_to_dense,
+    lengths_to_offsets,
+)
+from seqfuse.layer import HSTULayer  # noqa: E402
+from seqfuse.losses import full_softmax_loss, sample_uniform, sampled_softmax_loss  # noqa: E402
+from seqfuse.norms import dropout, l2_normalize, layer_norm, layer_norm_gate  # noqa: E402
+
+__all__ = [
+    "HSTULayer",
+    "dense_to_jagged",
+    "dropout",
+    "embedding_lookup",
+    "full_softmax_loss",
+    "hstu_attention",
+    "hstu_attn_varlen_func",
+    "interleave",
+    "jagged_concat",
+    "jagged_repeat",
+    "jagged_split",
+    "jagged_to_dense",
+    "l2_normalize",
+    "layer_norm",
+    "layer_norm_gate",
+    "lengths_to_offsets",
+    "library_path",
+    "position_encoding",
+    "sample_uniform",
+    "sampled_softmax_loss",
+    "time_encoding",
+]

@@ -1,0 +1,71 @@
+"""Arguments for every operator: small jagged tensors with an empty sequence."""
+
+import torch
+from torch import tensor
+
+LENGTHS = [3, 0, 4]
+TOTAL, LONGEST = sum(LENGTHS), max(LENGTHS)
+
+
+def make_cases(device):
+    """(operator, arguments) pairs; tensors in float64 on the CPU, float32 on CUDA, that require gradients."""
+    dtype = torch.double if device == "cpu" else torch.float
+
+    def random(*sizes):
+        return torch.randn(sizes, dtype=dtype, device=device).requires_grad_()
+
+    def integers(*sizes, high=9, dtype=torch.long):
+        return torch.randint(high, sizes, dtype=dtype, device=device)
+
+    def strided(rows, columns):
+        return torch.randn(rows, columns + 2, dtype=dtype, device=device)[:, 1:-1].requires_grad_()
+
+    offsets = tensor([0, 3, 3, 7], device=device)
+    others = tensor([0, 1, 4, 4], device=device)
+    counts = tensor([1, 0, 2], device=device)
+    q, k, v = (random(TOTAL, 2, 4) for _ in range(3))
+    return [
+        ("layer_norm", (strided(5, 4), random(4), random(4), 1e-5)),
+        ("layer_norm", (random(5, 4), random(4), None, 1e-5)),
+        ("layer_norm", (random(5, 4), None, None, 1e-5)),
+        ("layer_norm_gate", (random(5, 4), strided(5, 4), random(4), random(4), 1e-5, 0.3, 77)),
+        ("layer_norm_gate", (random(5, 4), random(5, 4), None, None, 1e-5, 0.0, 0)),
+        ("l2_normalize", (random(5, 4), 1e-6)),
+        ("dropout", (random(5, 4), 0.4, 3)),
+        ("embedding_lookup", (random(9, 3), integers(TOTAL))),
+        ("lengths_to_offsets", (tensor(LENGTHS, device=device),)),
+        ("jagged_concat", ([random(TOTAL, 3), random(4, 3)], [offsets, others])),
+        ("jagged_concat", ([random(TOTAL, 3)], [offsets.int()])),
+        ("jagged_split", (random(TOTAL + 4, 3), [offsets, others], [TOTAL, 4])),
+        ("jagged_to_dense", (random(TOTAL, 3), offsets, 3, 1.5)),
+        ("dense_to_jagged", (random(3, LONGEST, 2), offsets, TOTAL)),
+        ("jagged_repeat", (random(3, 4), offsets, TOTAL)),
+        ("interleave", (random(3, 4), random(3, 4))),
+        ("position_encoding", (random(TOTAL, 3), random(2, 3), offsets, counts, 1.5)),
+        ("position_encoding", (random(TOTAL, 3), random(5, 3), offsets, None, 1.0)),
+        ("time_encoding", (random(TOTAL, 3), random(5, 3), offsets, integers(TOTAL, high=900), 60.0)),
+        (
+            "sampled_softmax_loss",
+            (random(TOTAL, 3), random(9, 3), integers(TOTAL), integers(TOTAL, 5, dtype=torch.int32), 0.5),
+        ),
+        ("full_softmax_loss", (random(TOTAL, 3), random(9, 3), integers(TOTAL), torch.arange(9, device=device), 0.5)),
+        (
+            "full_softmax_loss",
+            (
+                *(random(TOTAL, 3), random(9, 3), integers(TOTAL), torch.arange(9, device=device), 0.5),
+                *(integers(TOTAL), offsets),
+            ),
+        ),
+        ("sample_uniform", (torch.arange(9, device=device), 4, 3, 11)),
+        ("hstu_attention", (q, k, v, offsets, offsets, 0.5, 8, True, 1, 0, 0, *[None] * 6, LONGEST)),
+        (
+            "hstu_attention",
+            (
+                *(q, k, v, offsets, offsets, 0.5, 8, True, 1, 2, 1, counts, counts),
+                *(random(2 * LONGEST - 1), random(5), integers(TOTAL, high=900), integers(3, high=999), LONGEST),
+            ),
+        ),
+    ]
+
+
+NAMES = [name for name, _ in make_cases("cpu")]

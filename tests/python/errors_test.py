@@ -1,0 +1,46 @@
+"""Wrong arguments raise ValueError or IndexError, and say what was given and what was expected."""
+
+import pytest
+import torch
+
+import seqfuse
+
+X = torch.randn(4, 3)
+OFFSETS = torch.tensor([0, 1, 4])
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: seqfuse.layer_norm(X, torch.ones(5)), ValueError, r"layer_norm: weight is \[5\]; expected \[3\]"),
+        (
+            lambda: seqfuse.layer_norm(X.half()),
+            ValueError,
+            "layer_norm: x is Half; expected Float or Double on the CPU",
+        ),
+        (lambda: seqfuse.layer_norm_gate(X, X[:2]), ValueError, r"u is \[2, 3\]; expected \[4, 3\]"),
+        (lambda: seqfuse.dropout(X, 1.0, 0), ValueError, "the dropout probability is 1; expected 0 <= p < 1"),
+        (lambda: seqfuse.l2_normalize(X, 0.0), ValueError, "eps is 0; expected a positive number"),
+        (lambda: seqfuse.jagged_to_dense(X, OFFSETS[:2], 3), ValueError, "offsets ends with 1 but values has 4 rows"),
+        (lambda: seqfuse.jagged_concat([X], []), ValueError, "1 parts and 0 offsets"),
+        (lambda: seqfuse.jagged_split(X, [OFFSETS, OFFSETS]), ValueError, "end with 8 rows in all but values has 4"),
+        (lambda: seqfuse.jagged_repeat(X[:2], OFFSETS, 9), ValueError, "total is 9 but offsets ends with 4"),
+        (lambda: seqfuse.lengths_to_offsets(-OFFSETS), ValueError, "lengths contains -4"),
+        (lambda: seqfuse.interleave(X, X[:2]), ValueError, r"interleave: b is \[2, 3\]; expected \[4, 3\]"),
+        (lambda: seqfuse.embedding_lookup(X, OFFSETS), IndexError, r"ids\[2\] is 4; expected an id of at least 0"),
+        (
+            lambda: seqfuse.sampled_softmax_loss(X, X, OFFSETS, OFFSETS),
+            ValueError,
+            r"targets is \[3\]; expected \[4\]",
+        ),
+        (lambda: seqfuse.position_encoding(X, X[:, :2], OFFSETS), ValueError, r"table is \[4, 2\]; expected \[4, 3\]"),
+    ],
+)
+def test_message(call, error, message):
+    with pytest.raises(error, match=message):
+        call()
+
+
+def test_other_devices_are_refused():
+    with pytest.raises((ValueError, NotImplementedError), match="layer_norm"):
+        seqfuse.layer_norm(X.to_sparse())

@@ -1,0 +1,99 @@
+"""HSTULayer against golden vectors and plain PyTorch, and how the package is loaded."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import reference
+import seqfuse
+
+GOLDEN = pathlib.Path(__file__).parents[1] / "golden" / "hstu_layer.json"
+
+
+def test_golden_vectors():
+    golden = json.loads(GOLDEN.read_text())
+
+    def doubles(values):
+        return torch.tensor(values, dtype=torch.double)
+
+    layer = seqfuse.HSTULayer(
+        golden["hidden_size"],
+        golden["num_heads"],
+        golden["head_dim"],
+        scaling_seqlen=golden["scaling_seqlen"],
+        norm_epsilon=golden["norm_epsilon"],
+        dtype=torch.double,
+    )
+    weights = {name: doubles(values) for name, values in golden["inputs"].items()}
+    x = weights.pop("x").requires_grad_()
+    layer.load_state_dict(weights)
+    out = layer(
+        x,
+        torch.tensor([0, len(x)]),
+        num_contexts=torch.tensor([golden["num_contexts"]]),
+        num_targets=torch.tensor([golden["num_targets"]]),
+    )
+    out.backward(doubles(golden["grad_out"]))
+    gradients = {"x": x.grad, **{name: weight.grad for name, weight in layer.named_parameters()}}
+    torch.testing.assert_close(out, doubles(golden["out"]), rtol=0, atol=1e-12)
+    assert gradients.keys() == golden["gradients"].keys()
+    for name, gradient in gradients.items():
+        torch.testing.assert_close(gradient, doubles(golden["gradients"][name]), rtol=0, atol=1e-12)
+
+
+def test_equals_plain_pytorch(device):
+    layer = seqfuse.HSTULayer(12, 3, 4, scaling_seqlen=20, max_attn_len=3, device=device)
+    offsets = torch.tensor([0, 6, 6, 15], device=device)
+    x = torch.randn(15, 12, device=device)
+    counts = torch.tensor([1, 0, 2], device=device)
+    out = layer(x, offsets, num_contexts=counts, num_targets=counts, max_seqlen=9)
+    plain = reference.layer(layer, x, offsets, contexts=[1, 0, 2], targets=[1, 0, 2], window=3)
+    torch.testing.assert_close(out, plain, rtol=1e-4, atol=1e-5)
+
+
+def test_gradients_match_differences():
+    layer = seqfuse.HSTULayer.research(4, 2, 2, max_seqlen=5, num_time_buckets=6, dtype=torch.double)
+    offsets, times = torch.tensor([0, 2, 2, 5]), torch.tensor([3, 40, 1, 500, 60000])
+    x = torch.randn(5, 4, dtype=torch.double, requires_grad=True)
+    names, weights = zip(*((n, torch.randn_like(w).requires_grad_()) for n, w in layer.named_parameters()))
+
+    def run(x, *values):
+        return torch.func.functional_call(layer, dict(zip(names, values)), (x, offsets), {"timestamps": times})
+
+    assert torch.autograd.gradcheck(run, (x, *weights))
+
+
+def test_bfloat16_on_cuda_takes_float32_weights():
+    if not torch.cuda.is_available():
+        pytest.skip("no GPU on this machine")
+    layer = seqfuse.HSTULayer(64, 2, 32, scaling_seqlen=20, device="cuda")
+    offsets = torch.tensor([0, 6, 15], device="cuda")
+    x = torch.randn(15, 64, device="cuda")
+    exact = layer(x, offsets, max_seqlen=9)
+    out = layer(x.bfloat16(), offsets, max_seqlen=9)
+    assert out.dtype == torch.bfloat16
+    torch.testing.assert_close(out.float(), exact, rtol=0.05, atol=0.05)
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        torch.testing.assert_close(layer(x, offsets, max_seqlen=9), exact, rtol=0.05, atol=0.05)
+
+
+def test_without_residual():
+    layer = seqfuse.HSTULayer(6, 2, 3, scaling_seqlen=9, residual=False)
+    x, offsets = torch.randn(7, 6), torch.tensor([0, 7])
+    alone = layer(x, offsets)
+    layer.residual = True
+    torch.testing.assert_close(layer(x, offsets), x + alone)
+
+
+def test_a_missing_library_is_explained():
+    environment = {**os.environ, "SEQFUSE_LIBRARY": "nowhere/libseqfuse_ops.so"}
+    imported = subprocess.run(
+        [sys.executable, "-c", "import seqfuse"], env=environment, capture_output=True, text=True, check=False
+    )
+    assert imported.returncode == 1
+    assert "seqfuse: there is no nowhere/libseqfuse_ops.so. Install the package" in imported.stderr

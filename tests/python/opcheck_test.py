@@ -1,0 +1,42 @@
+"""torch.library.opcheck on every operator: schema, autograd registration, FakeTensor, AOT with dynamic shapes."""
+
+import pytest
+import torch
+
+import seqfuse  # noqa: F401 (loads the operators)
+from cases import NAMES, make_cases
+
+# Operators of which none but their callers are checked: they trust what those checked.
+INTERNAL = ("_forward", "_backward")
+
+
+@pytest.mark.parametrize("index", range(len(NAMES)), ids=[f"{i}-{name}" for i, name in enumerate(NAMES)])
+def test_opcheck(index, device):
+    name, arguments = make_cases(device)[index]
+    torch.library.opcheck(getattr(torch.ops.seqfuse, name).default, arguments)
+
+
+def test_every_operator_has_a_case():
+    schemas = torch._C._jit_get_all_schemas()
+    names = {s.name.removeprefix("seqfuse::") for s in schemas if s.name.startswith("seqfuse::")}
+    assert {name for name in names if not name.endswith(INTERNAL)} == set(NAMES)
+
+
+@pytest.mark.parametrize("index", range(len(NAMES)), ids=[f"{i}-{name}" for i, name in enumerate(NAMES)])
+def test_gradients_match_differences(index):
+    name, arguments = make_cases("cpu")[index]
+    leaves, structure = torch.utils._pytree.tree_flatten(arguments)
+    if not any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in leaves):
+        pytest.skip("not differentiable")
+
+    def run(*values):
+        return getattr(torch.ops.seqfuse, name)(*torch.utils._pytree.tree_unflatten(values, structure))
+
+    assert torch.autograd.gradcheck(run, leaves)
+
+
+def test_second_derivatives_are_refused():
+    x = torch.randn(3, 4, dtype=torch.double, requires_grad=True)
+    (gradient,) = torch.autograd.grad(seqfuse.layer_norm(x).square().sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="layer_norm_backward"):
+        gradient.sum().backward()
