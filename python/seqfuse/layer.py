@@ -159,8 +159,8 @@ class HSTULayer(nn.Module):
             min_full_attn_seq_len=self.min_full_attn_seq_len,
             num_contexts=num_contexts,
             num_targets=num_targets,
-            position_bias=_like(self.position_bias, q),
-            time_bias=_like(self.time_bias, q),
+            position_bias=_bias_like(self.position_bias, q),
+            time_bias=_bias_like(self.time_bias, q),
             timestamps=None if self.time_bias is None else timestamps,
             request_times=None if self.time_bias is None else request_times,
             max_seqlen=max_seqlen,
@@ -188,6 +188,11 @@ class HSTULayer(nn.Module):
             f"{width}, num_heads={self.num_heads}, head_dim={self.head_dim}, scaling_seqlen={self.scaling_seqlen}, "
             f"alpha={self.alpha:.4g}, dropout={self.dropout}"
         )
+
+
+def _bias_like(bias: Tensor | None, q: Tensor) -> Tensor | None:
+    """Kernels on a GPU take a float32 bias beside 16-bit tokens."""
+    return bias if q.is_cuda else _like(bias, q)
 
 
 def _like(weight: Tensor | None, x: Tensor) -> Tensor | None:
