@@ -14,10 +14,11 @@ class HSTULayer(nn.Module):
     n = layer_norm(x); [u | v | q | k] = silu(n W_uvqk + b_uvqk); o = hstu_attention(q, k, v);
     out = x + dropout(u * layer_norm(o)) W_o + b_o. The norm of o is over all heads together.
 
-    Parameters have the names and layouts of checkpoints (docs/checkpoints.md), under "layers.<n>.": input_norm_weight,
-    input_norm_bias [D], uvqk_weight [D, 4 H d], uvqk_bias [4 H d], output_norm_weight, output_norm_bias [H d],
-    output_weight [H d, D], output_bias [D], position_bias [2 N - 1], time_bias [buckets]. The defaults are the
-    published layer for training at scale, "hstu"; HSTULayer.research makes that of the public experiments.
+    Parameters have the names and layouts of checkpoints (docs/checkpoints.md), there under "encoder.layers.<n>.":
+    input_norm_weight, input_norm_bias [D], uvqk_weight [D, 4 H d], uvqk_bias [4 H d], output_norm_weight,
+    output_norm_bias [H d], output_weight [H d, D], output_bias [D], position_bias [2 N - 1], time_bias [buckets].
+    The defaults are the published layer for training at scale, "hstu"; HSTULayer.research makes that of the public
+    experiments.
 
     scaling_seqlen is S, which the sums are divided by: a constant of the model, as weights are, not the longest
     sequence of a batch. alpha: None is head_dim ** -0.5. bias_positions: N, sequences may not be longer; 0: none.
