@@ -38,7 +38,9 @@ struct BackwardShape {
   static constexpr int kSharedBytes = kTiles + sizeof(Shared);
 };
 
-// The tiles of queries that see some of the keys [begin, end). Each warp tests 32 at a time.
+// The tiles of queries that see some keys of a tile of kN. Each warp tests 32 at a time; all else
+// is in shared memory, since there are no registers to spare.
+template <int kN>
 class QueryTiles {
  public:
   struct Visit {
@@ -46,19 +48,19 @@ class QueryTiles {
     bool covered;
   };
 
-  __device__ QueryTiles(const TileMask* masks, int count, int begin, int end, int keys)
-      : masks_(masks), count_(count), begin_(begin), end_(end), keys_(keys) {}
-
-  __device__ Visit next() {
+  __device__ __forceinline__ Visit next(const TileMask* masks, const WorkItem& item) {
     while (visible_ == 0) {
       base_ += 32;
-      if (base_ >= count_) return {-1, true};
+      const int count = (item.queries + kBackwardQueries - 1) / kBackwardQueries;
+      if (base_ >= count) return {-1, true};
       const int tile = base_ + static_cast<int>(threadIdx.x % 32);
       bool visible = false, covered = false;
-      if (tile < count_) {
-        const TileMask mask = masks_[tile];
-        visible = mask.touches(begin_, end_);
-        covered = mask.covers(begin_, end_, keys_);
+      if (tile < count) {
+        const TileMask mask =
+            masks[tile_base(item.q_begin, item.sequence, kBackwardQueries) + tile];
+        const int begin = item.tile * kN, end = min(begin + kN, item.keys);
+        visible = mask.touches(begin, end);
+        covered = mask.covers(begin, end, item.keys);
       }
       visible_ = __ballot_sync(0xffffffffu, visible);
       covered_ = __ballot_sync(0xffffffffu, covered);
@@ -69,31 +71,34 @@ class QueryTiles {
   }
 
  private:
-  const TileMask* masks_;
-  int count_, begin_, end_, keys_;
   int base_ = -32;
   unsigned visible_ = 0, covered_ = 0;
 };
 
-// Accumulators of keys from j, queries from row: both to zero where the mask hides them.
+// Accumulators of keys from j, queries from row: to a value where the mask hides them.
 template <int kRows, int kColumns>
-__device__ __forceinline__ void hide_both(Accumulators<kRows, kColumns>& s,
-                                          Accumulators<kRows, kColumns>& dp, const RowMask* rows,
-                                          int row, int j, int lane) {
+__device__ __forceinline__ void hide_transposed(Accumulators<kRows, kColumns>& x, float value,
+                                                const RowMask* rows, int row, int j, int lane) {
 #pragma unroll
   for (int c = 0; c < kColumns / 8; ++c) {
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
       const RowMask m = rows[row + 8 * c + 2 * (lane & 3) + e];
 #pragma unroll
-      for (int r = 0; r < kRows / 8; ++r) {
-        if (!m.sees(j + 8 * r + (lane >> 2))) {
-          s.v[r / 2][c][r % 2 * 2 + e] = 0;
-          dp.v[r / 2][c][r % 2 * 2 + e] = 0;
-        }
-      }
+      for (int r = 0; r < kRows / 8; ++r)
+        if (!m.sees(j + 8 * r + (lane >> 2))) x.v[r / 2][c][r % 2 * 2 + e] = value;
     }
   }
+}
+
+// Half a score that is hidden: its SiLU and silu' are 0 to the bit, since its tanh is -1.
+constexpr float kHiddenHalf = -1e30f;
+
+// silu(2 h), and h becomes silu'(2 h).
+__device__ __forceinline__ float silu_and_gradient(float& h) {
+  const float t = tanh_approximate(h), silu = fmaf(h, t, h);
+  h = fmaf(silu, fmaf(t, -0.5f, 0.5f), fmaf(t, 0.5f, 0.5f));
+  return silu;
 }
 
 // s becomes silu(2 s scale), dp becomes dp silu'(2 s scale).
@@ -106,10 +111,9 @@ __device__ __forceinline__ void silu_and_gradient(Accumulators<kRows, kColumns>&
     for (int c = 0; c < kColumns / 8; ++c) {
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        const float h = s.v[r][c][e] * scale, t = tanh_approximate(h);
-        const float silu = fmaf(h, t, h), sigma = fmaf(t, 0.5f, 0.5f), rest = fmaf(t, -0.5f, 0.5f);
-        s.v[r][c][e] = silu;
-        dp.v[r][c][e] *= fmaf(silu, rest, sigma);
+        float h = s.v[r][c][e] * scale;
+        s.v[r][c][e] = silu_and_gradient(h);
+        dp.v[r][c][e] *= h;
       }
     }
   }
@@ -152,29 +156,32 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
 
   Worker worker(args.list, args.heads, &shared.work);
   if constexpr (kBias) shared.bias.template load_tables<kThreads>(args.bias);
+  // Narrow heads ask for the next piece in the last visit. Wide ones, whose registers are all taken
+  // there, do before the first, one piece ahead.
+  if constexpr (kExchange) worker.ask();
   while (!worker.done()) {
     const WorkItem& item = worker.item();
     const int head = worker.head(), n0 = item.tile * kN;
     const int keys = min(kN, item.keys - n0);
-    load_tile<kN, kD, kThreads>(k_tile, RowsView(args.k, item.k_begin + n0, head, args.head_dim),
-                                keys);
-    load_tile<kN, kD, kThreads>(v_tile, RowsView(args.v, item.k_begin + n0, head, args.head_dim),
-                                keys);
+    TileLoader<kN, kD, kThreads>(args.k, item.k_begin + n0, head)
+        .load(k_tile, args.k, 0, keys, args.head_dim);
+    TileLoader<kN, kD, kThreads>(args.v, item.k_begin + n0, head)
+        .load(v_tile, args.v, 0, keys, args.head_dim);
     if constexpr (kBias) shared.bias.template load_times<kThreads>(args.bias, item, n0, 0);
-    worker.prefetch();
 
-    const int64_t first_tile = tile_base(item.q_begin, item.sequence, kM);
+    if constexpr (kExchange) {
+      worker.fetch();
+      worker.ask();
+    }
     const int shift = item.keys - item.queries;  // the first query's place among the keys
-    QueryTiles tiles(args.tile_masks + first_tile, (item.queries + kM - 1) / kM, n0, n0 + keys,
-                     item.keys);
+    QueryTiles<kN> tiles;
     const auto fill = [&](int tile, int stage) {
       if (tile >= 0) {
         const int m0 = tile * kM, rows = item.queries - m0;
-        load_tile<kM, kD, kThreads>(q_tiles + stage * Shape::kQueryTile,
-                                    RowsView(args.q, item.q_begin + m0, head, args.head_dim), rows);
-        load_tile<kM, kD, kThreads>(do_tiles + stage * Shape::kQueryTile,
-                                    RowsView(args.dout, item.q_begin + m0, head, args.head_dim),
-                                    rows);
+        TileLoader<kM, kD, kThreads>(args.q, item.q_begin + m0, head)
+            .load(q_tiles + stage * Shape::kQueryTile, args.q, 0, rows, args.head_dim);
+        TileLoader<kM, kD, kThreads>(args.dout, item.q_begin + m0, head)
+            .load(do_tiles + stage * Shape::kQueryTile, args.dout, 0, rows, args.head_dim);
         if constexpr (kBias) {
           shared.bias.template load_times_after<kThreads>(args.bias, item, shift + m0, stage);
           shared.bias.template load_position<kThreads>(args.bias, shift + m0, n0, stage);
@@ -186,11 +193,16 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     Accumulators<32, kColumns> dk, dv;
     dk.clear();
     dv.clear();
-    QueryTiles::Visit visit = tiles.next();
+    typename QueryTiles<kN>::Visit visit = tiles.next(args.tile_masks, item);
     fill(visit.tile, 0);
+    if (!kExchange && visit.tile < 0) {
+      worker.ask();
+      worker.fetch();
+    }
     int stage = 0;
     while (visit.tile >= 0) {
-      const QueryTiles::Visit next = tiles.next();
+      const auto next = tiles.next(args.tile_masks, item);
+      if (!kExchange && next.tile < 0) worker.ask();
       if (!visit.covered && threadIdx.x < kM) {
         const int row = min(visit.tile * kM + static_cast<int>(threadIdx.x), item.queries - 1);
         shared.rows[threadIdx.x] = row_mask(args.mask, item, shift + row);
@@ -208,7 +220,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
         const int query0 = (part + pass) * kQueries;
         Accumulators<32, kQueries> s, dp;
         const auto scores = [&](Accumulators<32, kQueries>& to, uint32_t keys_tile,
-                                uint32_t queries_tile) {
+                                uint32_t queries_tile, auto&& meanwhile) {
           const uint32_t a_at = Wide::rows_first(keys_tile + row0 * Wide::kRowBytes, lane);
           const uint32_t b_at = Wide::columns_first(queries_tile + query0 * Wide::kRowBytes, lane);
           to.clear();
@@ -219,19 +231,43 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
             load_matrices(a[1], Wide::block(a_at, 1, d));
             multiply_step<T>(
                 to, a, [&](int c, uint32_t(&b)[4]) { load_matrices(b, Wide::block(b_at, c, d)); });
+            meanwhile(d);
           }
         };
-        scores(s, k_tile, q_tile);
-        scores(dp, v_tile, do_tile);
+        scores(s, k_tile, q_tile, [](int) {});
         if constexpr (kBias)
           add_bias<true>(s, shared.bias, args, stage, 0, stage, row0, query0, lane);
-        if (!visit.covered) hide_both(s, dp, shared.rows, query0, n0 + row0, lane);
-        silu_and_gradient(s, dp, scale);
+#pragma unroll
+        for (int r = 0; r < 2; ++r)
+#pragma unroll
+          for (int c = 0; c < kQueries / 8; ++c)
+#pragma unroll
+            for (int e = 0; e < 4; ++e) s.v[r][c][e] *= scale;
+        if (!visit.covered) hide_transposed(s, kHiddenHalf, shared.rows, query0, n0 + row0, lane);
+        if constexpr (kExchange) {
+          // P and silu' beside the products of dP: 16 x 8 scores at a time.
+          constexpr int kBlocksOfS = kQueries / 4, kEvery = kD / 16 / kBlocksOfS;
+          scores(dp, v_tile, do_tile, [&](int d) {
+            if (d % kEvery != 0) return;
+            const int r = d / kEvery / (kQueries / 8), c = d / kEvery % (kQueries / 8);
+            Accumulators<16, 8> p;
+#pragma unroll
+            for (int e = 0; e < 4; ++e) p.v[0][0][e] = silu_and_gradient(s.v[r][c][e]);
+            store_accumulators<T, kM>(p_tile, row0 + 16 * r, query0 + 8 * c, p, 1.0f, lane);
+          });
+#pragma unroll
+          for (int r = 0; r < 2; ++r)
+#pragma unroll
+            for (int c = 0; c < kQueries / 8; ++c)
+#pragma unroll
+              for (int e = 0; e < 4; ++e) dp.v[r][c][e] *= s.v[r][c][e];
+        } else {
+          scores(dp, v_tile, do_tile, [](int) {});
+          silu_and_gradient(s, dp, 1.0f);
+        }
         if (kExchange || args.dq_sums)
           store_accumulators<T, kM>(ds_tile, row0, query0, dp, 1.0f, lane);
-        if constexpr (kExchange) {
-          store_accumulators<T, kM>(p_tile, row0, query0, s, 1.0f, lane);
-        } else {
+        if constexpr (!kExchange) {
 #pragma unroll
           for (int k = 0; k < kQueries / 16; ++k) {
             uint32_t a[2][4];
@@ -247,6 +283,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
         }
       }
       __syncthreads();
+      if (!kExchange && next.tile < 0) worker.fetch();
 
       if constexpr (kExchange) {
         const uint32_t p_rows = Scores::rows_first(p_tile + row0 * Scores::kRowBytes, lane);
@@ -280,8 +317,11 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
             load_matrices_transposed(b, Wide::block(k_rows, k, columns * (kDqColumns / 16) + c));
           });
         }
-        float* to = args.dq_sums + ((first_tile + visit.tile) * args.heads + head) * (kM * kD) +
-                    warp * (32 * kDqColumns) + lane * 4;
+        float* to =
+            args.dq_sums +
+            ((tile_base(item.q_begin, item.sequence, kM) + visit.tile) * args.heads + head) *
+                (kM * kD) +
+            warp * (32 * kDqColumns) + lane * 4;
 #pragma unroll
         for (int r = 0; r < 2; ++r)
 #pragma unroll
@@ -298,6 +338,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     }
 
     // Through the places of K and V, so that rows are written whole.
+    commit_copies();
     wait_copies<0>();
     __syncthreads();
     store_accumulators<T, kD>(k_tile, row0, part * kColumns, dk, args.alpha * args.inverse_scale,

@@ -54,10 +54,10 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     const int head = worker.head(), m0 = item.tile * kM;
     const int rows = min(kM, item.queries - m0);
     const int i0 = item.keys - item.queries + m0;
-    load_tile<kM, kD, kThreads>(q_tile, RowsView(args.q, item.q_begin + m0, head, args.head_dim),
-                                rows);
-    load_tile<kM, kD, kThreads>(do_tile,
-                                RowsView(args.dout, item.q_begin + m0, head, args.head_dim), rows);
+    TileLoader<kM, kD, kThreads>(args.q, item.q_begin + m0, head)
+        .load(q_tile, args.q, 0, rows, args.head_dim);
+    TileLoader<kM, kD, kThreads>(args.dout, item.q_begin + m0, head)
+        .load(do_tile, args.dout, 0, rows, args.head_dim);
     if constexpr (kBias) shared.bias.template load_times_after<kThreads>(args.bias, item, i0, 0);
     if (threadIdx.x < kM) {
       const RowMask m =
@@ -66,19 +66,18 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
       const TileMask all = combine_lanes(m);
       if (lane == 0) shared.warps[warp] = all;
     }
-    worker.prefetch();
     __syncthreads();
     TileMask mask = shared.warps[0];
 #pragma unroll
     for (int w = 1; w < Shape::kRowGroups; ++w) mask = combine(mask, shared.warps[w]);
-    const KeyTiles<kN> tiles(mask);
+    const KeyTiles<kN> tiles(mask, item.keys);
     const auto fill = [&](int t) {
       if (t < tiles.count) {
         const int j = tiles[t] * kN, to = (t & 1) * Shape::kKeyTile;
-        load_tile<kN, kD, kThreads>(
-            k_tiles + to, RowsView(args.k, item.k_begin + j, head, args.head_dim), item.keys - j);
-        load_tile<kN, kD, kThreads>(
-            v_tiles + to, RowsView(args.v, item.k_begin + j, head, args.head_dim), item.keys - j);
+        TileLoader<kN, kD, kThreads>(args.k, item.k_begin + j, head)
+            .load(k_tiles + to, args.k, 0, item.keys - j, args.head_dim);
+        TileLoader<kN, kD, kThreads>(args.v, item.k_begin + j, head)
+            .load(v_tiles + to, args.v, 0, item.keys - j, args.head_dim);
         if constexpr (kBias) {
           shared.bias.template load_times<kThreads>(args.bias, item, j, t & 1);
           shared.bias.template load_position<kThreads>(args.bias, i0, j, t & 1);
@@ -88,9 +87,16 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     };
     fill(0);
 
+    // The next piece is asked for two tiles before the last.
+    if (tiles.count == 0) {
+      worker.ask();
+      worker.fetch();
+    }
     Accumulators<32, kColumns> dq;
     dq.clear();
     for (int t = 0; t < tiles.count; ++t) {
+      if (t == max(0, tiles.count - 3)) worker.ask();
+      if (t == tiles.count - 1) worker.fetch();
       wait_copies<0>();
       __syncthreads();
       fill(t + 1);
@@ -116,7 +122,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
       const int j0 = tiles[t] * kN;
       if constexpr (kBias)
         add_bias<false>(s, shared.bias, args, 0, t & 1, t & 1, row0, part * kKeys, lane);
-      if (!mask.covers(j0, j0 + kN, item.keys)) {
+      if (!tiles.covered(t)) {
         // Hidden scores have no gradient: silu'(0) is not 0, so it is dp that must be.
         hide(dp, shared.rows, row0, j0 + part * kKeys, lane);
       }
@@ -142,6 +148,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
       }
     }
 
+    commit_copies();
     wait_copies<0>();
     __syncthreads();
     store_accumulators<T, kD>(q_tile, row0, part * kColumns, dq, args.alpha * args.inverse_scale,

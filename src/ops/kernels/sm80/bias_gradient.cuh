@@ -15,35 +15,33 @@ struct BiasGradientShape {
   static constexpr int kD = kD_, kM = kBackwardQueries, kN = kBiasGradientKeys;
   static constexpr int kThreads = 128, kStages = kD == 256 ? 1 : 2, kBlocks = kD <= 64 ? 2 : 1;
   static constexpr int kTile = kM * kD * 2, kPitch = kN + 1;
+  static constexpr int kReplicas = 8;
   struct Shared {
     RowMask rows[kM];
     Worker::Shared work;
     BiasShared<kM, kN> bias;
-    float sums[kM * kPitch];  // dS of a tile, all heads
-    float histograms[kThreads / 32][kBuckets];
+    float sums[kM * kPitch];                  // dS of a tile, all heads
+    int histograms[kReplicas][kBuckets + 1];  // of a tile; an odd pitch spreads them over banks
+    float by_bucket[kBuckets];                // of all tiles so far
+    unsigned largest[kThreads / 32];          // bits of |dS|
   };
   static constexpr int kTiles = 4 * kStages * kTile;
   static constexpr int kSharedBytes = kTiles + sizeof(Shared);
   static_assert(kM == kN);
 };
 
-__device__ __forceinline__ float sum_of_lanes(float x) {
-#pragma unroll
-  for (int step = 16; step > 0; step /= 2) x += __shfl_xor_sync(0xffffffffu, x, step);
-  return x;
-}
-
-// Adds 32 values to a histogram of the warp's own, bucket by bucket: neighbours share most.
-__device__ __forceinline__ void add_by_bucket(float* histogram, float value, int bucket, int lane) {
-  unsigned rest = __ballot_sync(0xffffffffu, value != 0);
-  while (rest != 0) {
-    const int of_first = __shfl_sync(0xffffffffu, bucket, __ffs(rest) - 1);
-    const bool mine = bucket == of_first;
-    const float sum = sum_of_lanes(mine ? value : 0);
-    if (lane == 0) histogram[of_first] += sum;
-    rest &= ~__ballot_sync(0xffffffffu, mine);
+// The sums by bucket are sums of whole numbers, whose order does not matter: atomics that are the
+// same from run to run. A tile's largest value has 17 bits, so that 4096 of them cannot overflow;
+// the values came from products of numbers of 8 or 11 bits.
+struct FixedPoint {
+  float scale, inverse;
+  __device__ __forceinline__ explicit FixedPoint(unsigned largest_bits) {
+    const int exponent = static_cast<int>(largest_bits >> 23);  // of a float, biased
+    const int biased = min(127 + 17 - (exponent - 127), 253);
+    scale = __int_as_float(biased << 23);
+    inverse = __int_as_float((254 - biased) << 23);
   }
-}
+};
 
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
@@ -60,6 +58,37 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
 
   Worker worker(args.list, 1, &shared.work);
   shared.bias.template load_tables<kThreads>(b);
+  // Adds a tile of shared.sums to shared.by_bucket.
+  const auto add_by_bucket = [&](int slot) {
+    unsigned largest = 0;
+#pragma unroll
+    for (int w = 0; w < kThreads / 32; ++w) largest = max(largest, shared.largest[w]);
+    if (largest == 0) return;
+    const FixedPoint fixed(largest);
+    for (int e = threadIdx.x; e < Shape::kReplicas * (kBuckets + 1); e += kThreads)
+      shared.histograms[0][e] = 0;
+    __syncthreads();
+    // A thread has one key, and every other query.
+    const int c = threadIdx.x % kN;
+    const double time = shared.bias.times[0][c];
+    int* histogram = shared.histograms[lane % Shape::kReplicas];
+#pragma unroll 4
+    for (int q = threadIdx.x / kN; q < kM; q += kThreads / kN) {
+      const float value = shared.sums[q * kPitch + c];
+      if (value != 0)
+        atomicAdd(histogram + shared.bias.bucket(shared.bias.times_after[slot][q] - time),
+                  __float2int_rn(value * fixed.scale));
+    }
+    __syncthreads();
+    const bool finite = largest < 0x7f800000u;
+    for (int e = threadIdx.x; e < kBuckets; e += kThreads) {
+      int total = 0;
+#pragma unroll
+      for (int r = 0; r < Shape::kReplicas; ++r) total += shared.histograms[r][e];
+      shared.by_bucket[e] +=
+          finite ? static_cast<float>(total) * fixed.inverse : __uint_as_float(0x7fc00000);
+    }
+  };
   while (!worker.done()) {
     const WorkItem& item = worker.item();
     const int n0 = item.tile * kN, keys = min(kN, item.keys - n0);
@@ -67,25 +96,22 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     float* row =
         args.bias_sums + (tile_base(item.k_begin, item.sequence, kN) + item.tile) * args.bias_row;
     for (int e = threadIdx.x; e < args.bias_row; e += kThreads) row[e] = 0;
-    for (int e = threadIdx.x; e < kThreads / 32 * kBuckets; e += kThreads)
-      shared.histograms[0][e] = 0;
+    for (int e = threadIdx.x; e < kBuckets; e += kThreads) shared.by_bucket[e] = 0;
     shared.bias.template load_times<kThreads>(b, item, n0, 0);
-    worker.prefetch();
-    QueryTiles tiles(args.tile_masks + tile_base(item.q_begin, item.sequence, kM),
-                     (item.queries + kM - 1) / kM, n0, n0 + keys, item.keys);
+    worker.ask();
+    QueryTiles<kN> tiles;
     const auto fill = [&](int tile, int head, int stage, int slot) {
       if (tile >= 0) {
         const int m0 = tile * kM, rows = item.queries - m0;
         const uint32_t to = tiles_at + stage * 4 * Shape::kTile;
-        load_tile<kN, kD, kThreads>(to, RowsView(args.k, item.k_begin + n0, head, args.head_dim),
-                                    keys);
-        load_tile<kN, kD, kThreads>(to + Shape::kTile,
-                                    RowsView(args.v, item.k_begin + n0, head, args.head_dim), keys);
-        load_tile<kM, kD, kThreads>(to + 2 * Shape::kTile,
-                                    RowsView(args.q, item.q_begin + m0, head, args.head_dim), rows);
-        load_tile<kM, kD, kThreads>(to + 3 * Shape::kTile,
-                                    RowsView(args.dout, item.q_begin + m0, head, args.head_dim),
-                                    rows);
+        TileLoader<kN, kD, kThreads>(args.k, item.k_begin + n0, head)
+            .load(to, args.k, 0, keys, args.head_dim);
+        TileLoader<kN, kD, kThreads>(args.v, item.k_begin + n0, head)
+            .load(to + Shape::kTile, args.v, 0, keys, args.head_dim);
+        TileLoader<kM, kD, kThreads>(args.q, item.q_begin + m0, head)
+            .load(to + 2 * Shape::kTile, args.q, 0, rows, args.head_dim);
+        TileLoader<kM, kD, kThreads>(args.dout, item.q_begin + m0, head)
+            .load(to + 3 * Shape::kTile, args.dout, 0, rows, args.head_dim);
         if (head == 0) {
           shared.bias.template load_times_after<kThreads>(b, item, shift + m0, slot);
           shared.bias.template load_position<kThreads>(b, shift + m0, n0, slot);
@@ -94,11 +120,11 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
       commit_copies();
     };
 
-    QueryTiles::Visit visit = tiles.next();
+    auto visit = tiles.next(args.tile_masks, item);
     int stage = 0, slot = 0;
     fill(visit.tile, 0, 0, 0);
     while (visit.tile >= 0) {
-      const QueryTiles::Visit next = tiles.next();
+      const auto next = tiles.next(args.tile_masks, item);
       const int m0 = visit.tile * kM;
       if (threadIdx.x < kM) {
         const int i = min(m0 + static_cast<int>(threadIdx.x), item.queries - 1);
@@ -157,45 +183,47 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
           fill_next(0);
         }
       }
-      if (!visit.covered) hide_both(bias, sum, shared.rows, query0, n0 + row0, lane);
+      if (!visit.covered) hide_transposed(sum, 0.0f, shared.rows, query0, n0 + row0, lane);
 #pragma unroll
       for (int r = 0; r < 4; ++r)
 #pragma unroll
         for (int c = 0; c < 8; ++c)
           shared.sums[(query0 + c / 2 * 8 + 2 * (lane & 3) + c % 2) * kPitch + row0 + 8 * r +
                       (lane >> 2)] = sum.v[r / 2][c / 2][r % 2 * 2 + c % 2];
+      unsigned largest = 0;
+#pragma unroll
+      for (int r = 0; r < 2; ++r)
+#pragma unroll
+        for (int c = 0; c < 4; ++c)
+#pragma unroll
+          for (int e = 0; e < 4; ++e)
+            largest = max(largest, __float_as_uint(fabsf(sum.v[r][c][e])));
+      largest = __reduce_max_sync(0xffffffffu, largest);
+      if (lane == 0) shared.largest[warp] = largest;
       __syncthreads();
       if (b.position && threadIdx.x < kM + kN - 1) {
         const int diagonal = static_cast<int>(threadIdx.x) - (kM - 1);  // key - query
         float total = 0;
+#pragma unroll 4
         for (int q = max(0, -diagonal); q < min(kM, kN - diagonal); ++q)
           total += shared.sums[q * kPitch + q + diagonal];
         // Counted from the last query and this tile's first key.
         const int at = item.queries - 1 - m0 + diagonal;
         if (at >= 0) row[at] += total;
       }
-      if (b.tables) {
-        for (int q = warp; q < kM; q += kThreads / 32) {
-          for (int c = lane; c < kN; c += 32) {
-            const int bucket =
-                shared.bias.bucket(shared.bias.times_after[slot][q] - shared.bias.times[0][c]);
-            add_by_bucket(shared.histograms[warp], shared.sums[q * kPitch + c], bucket, lane);
-          }
-        }
-      }
+      if (b.tables) add_by_bucket(slot);
       __syncthreads();
       if constexpr (Shape::kStages == 1) fill(next.tile, 0, 0, slot ^ 1);
       slot ^= 1;
       visit = next;
     }
+    worker.fetch();
+    commit_copies();
     wait_copies<0>();
     __syncthreads();
     if (b.tables) {
-      for (int e = threadIdx.x; e < kBuckets; e += kThreads) {
-        float total = 0;
-        for (int w = 0; w < kThreads / 32; ++w) total += shared.histograms[w][e];
-        row[args.max_seqlen + kN + e] = total;
-      }
+      for (int e = threadIdx.x; e < kBuckets; e += kThreads)
+        row[args.max_seqlen + kN + e] = shared.by_bucket[e];
     }
     __syncthreads();
     worker.advance();

@@ -33,7 +33,6 @@ struct ForwardShape {
   struct Shared {
     RowMask rows[kM];
     TileMask warps[kM / 32];
-    TileMask mask;  // of all: here rather than in registers, of which there are none to spare
     Worker::Shared work;
     MaybeBias<kM, kN, kBias> bias;
   };
@@ -93,8 +92,8 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     const int head = worker.head(), m0 = item.tile * kM;
     const int rows = min(kM, item.queries - m0);
     const int i0 = item.keys - item.queries + m0;  // the first query's place among the keys
-    load_tile<kM, kD, kThreads>(q_tile, RowsView(args.q, item.q_begin + m0, head, args.head_dim),
-                                rows);
+    TileLoader<kM, kD, kThreads>(args.q, item.q_begin + m0, head)
+        .load(q_tile, args.q, 0, rows, args.head_dim);
     if constexpr (kBias) shared.bias.template load_times_after<kThreads>(args.bias, item, i0, 0);
     if (kM == kThreads || threadIdx.x < kM) {
       const RowMask m =
@@ -103,31 +102,42 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
       const TileMask all = combine_lanes(m);
       if (lane == 0) shared.warps[warp] = all;
     }
-    worker.prefetch();
     __syncthreads();
     const TileMask mask = combine(combine(shared.warps[0], shared.warps[1]),
                                   combine(shared.warps[2], shared.warps[3]));
-    const KeyTiles<kN> tiles(mask);
-    if (threadIdx.x == 0) shared.mask = mask;
+    const KeyTiles<kN> tiles(mask, item.keys);
 
+    // The next piece is asked for two tiles before the last.
+    if (tiles.count == 0) {
+      worker.ask();
+      worker.fetch();
+    }
+    const auto next_piece = [&](int t) {
+      if (t == max(0, tiles.count - 3)) worker.ask();
+      if (t == tiles.count - 1) worker.fetch();
+    };
     Accumulators<32, kColumns> out;
     out.clear();
     uint32_t q[Shape::kKeepQ ? kD / 16 : 1][2][4];
-    const auto load = [&](int t, bool is_v, int to) {
+    using Loader = TileLoader<kN, kD, kThreads>;
+    const Loader keys(args.k, item.k_begin, head), values(args.v, item.k_begin, head);
+    const auto load = [&](int t, auto is_v, int to) {
       if (t >= tiles.count) return;
       const int j = tiles[t] * kN;
-      load_tile<kN, kD, kThreads>(
-          ring + to * Shape::kRingTile,
-          RowsView(is_v ? args.v : args.k, item.k_begin + j, head, args.head_dim), item.keys - j);
+      if constexpr (is_v()) {
+        values.load(ring + to * Shape::kRingTile, args.v, j, tiles.keys - j, args.head_dim);
+      } else {
+        keys.load(ring + to * Shape::kRingTile, args.k, j, tiles.keys - j, args.head_dim);
+      }
       if constexpr (kBias) {
-        if (!is_v) {
+        if (!is_v()) {
           shared.bias.template load_times<kThreads>(args.bias, item, j, t & 1);
           shared.bias.template load_position<kThreads>(args.bias, i0, j, t & 1);
         }
       }
     };
     int filling = 0;  // the stage that is filled next
-    const auto fill = [&](int t, bool is_v) {
+    const auto fill = [&](int t, auto is_v) {
       load(t, is_v, filling);
       commit_copies();
       filling = filling + 1 == kStages ? 0 : filling + 1;
@@ -158,12 +168,17 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
         load_matrices_transposed(b, Tile<kD>::block(v_at, k, part * (kColumns / 16) + c));
       });
     };
+    constexpr std::true_type kYes, kValuesTile;
+    constexpr std::false_type kNo, kKeysTile;
     if constexpr (Shape::kLagging) {
       // Stages 0 and 1 are K's, 2 and 3 V's. Runs the scores of tile t, the values of tile t - 1.
       const auto run = [&](int t, auto with_scores, auto with_values, bool covered) {
         constexpr bool kWithScores = decltype(with_scores)::value;
         Accumulators<32, kKeys> s;
         if constexpr (kWithScores) scores(s, k_lane + (t & 1) * Shape::kRingTile, t, covered);
+        load(t + 1, kKeysTile, (t + 1) & 1);
+        load(t, kValuesTile, 2 + (t & 1));
+        commit_copies();
         const uint32_t v_at = v_lane + (2 + (~t & 1)) * Shape::kRingTile;
         const uint32_t p_at = p_lane + (~t & 1) * Shape::kP, p_to = p_tile + (t & 1) * Shape::kP;
 #pragma unroll
@@ -188,42 +203,36 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
         }
       };
       static_assert(!Shape::kLagging || (kKeys == 32 && kN == 64));
-      load(0, false, 0);
+      load(0, kKeysTile, 0);
       commit_copies();
       bool before = false;  // whether tile t - 1 has values for this warp
       for (int t = 0; t <= tiles.count; ++t) {
         wait_copies<0>();
         __syncthreads();
-        load(t + 1, false, (t + 1) & 1);
-        load(t, true, 2 + (t & 1));
-        commit_copies();
+        if (t < tiles.count) next_piece(t);
         const int j0 = t < tiles.count ? tiles[t] * kN : 0;
-        const bool covered = shared.mask.covers(j0, j0 + kN, item.keys);
+        const bool covered = tiles.covered(t);
         const bool now =
             t < tiles.count && (covered || shared.warps[warp % 4].touches(j0, j0 + kN));
-        constexpr std::true_type kYes;
-        constexpr std::false_type kNo;
         if (now && before) {
           run(t, kYes, kYes, covered);
         } else if (now) {
           run(t, kYes, kNo, covered);
         } else if (before) {
           run(t, kNo, kYes, covered);
+        } else {
+          run(t, kNo, kNo, covered);
         }
         before = now;
       }
     } else {
-      fill(0, false);
-      if constexpr (kStages == 3) fill(0, true);
+      fill(0, kKeysTile);
+      if constexpr (kStages == 3) fill(0, kValuesTile);
       int reading = 0;
       for (int t = 0; t < tiles.count; ++t) {
         wait_copies<kStages - 2>();
         __syncthreads();
-        if constexpr (kStages == 3) {
-          fill(t + 1, false);
-        } else {
-          fill(t, true);
-        }
+        if constexpr (kStages == 2) fill(t, kValuesTile);
         if constexpr (Shape::kKeepQ) {
           if (t == 0) {
 #pragma unroll
@@ -233,59 +242,64 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
             }
           }
         }
-        const int j0 = tiles[t] * kN;
-        const bool covered = shared.mask.covers(j0, j0 + kN, item.keys);
-        // At the edge of the mask, the tile may hold nothing for this warp's queries.
-        const bool active = covered || shared.warps[warp % 4].touches(j0, j0 + kN);
+        next_piece(t);
+        const bool covered = tiles.covered(t);
         Accumulators<32, kKeys> s;
-        if (active) {
-          scores(s, k_lane + reading * Shape::kRingTile, t, covered);
-          if constexpr (kSplit > 1) {
+        scores(s, k_lane + reading * Shape::kRingTile, t, covered);
+        if constexpr (kSplit > 1) {
 #pragma unroll
-            for (int r = 0; r < 2; ++r)
+          for (int r = 0; r < 2; ++r)
 #pragma unroll
-              for (int c = 0; c < kKeys / 8; ++c)
+            for (int c = 0; c < kKeys / 8; ++c)
 #pragma unroll
-                for (int e = 0; e < 4; ++e) s.v[r][c][e] = silu_of_half(s.v[r][c][e] * scale);
-            store_accumulators<T, kN>(p_tile, row0, part * kKeys, s, 1.0f, lane);
-          }
+              for (int e = 0; e < 4; ++e) s.v[r][c][e] = silu_of_half(s.v[r][c][e] * scale);
+          store_accumulators<T, kN>(p_tile, row0, part * kKeys, s, 1.0f, lane);
         }
         reading = reading + 1 == kStages ? 0 : reading + 1;
+        // Only now, where there is time: the products that were begun run beside it.
+        if constexpr (kStages == 3) fill(t + 1, kKeysTile);
         wait_copies<kStages - 2>();
         __syncthreads();
-        fill(t + 1, kStages == 3);
+        if constexpr (kStages == 3) {
+          fill(t + 1, kValuesTile);
+        } else {
+          fill(t + 1, kKeysTile);
+        }
         const uint32_t v_at = v_lane + reading * Shape::kRingTile;
-        if (active) {
 #pragma unroll
-          for (int k = 0; k < kN / 16; ++k) {
-            uint32_t a[2][4];
-            if constexpr (kSplit > 1) {
-              load_matrices(a[0], Tile<kN>::block(p_lane, 0, k));
-              load_matrices(a[1], Tile<kN>::block(p_lane, 1, k));
-            } else {
+        for (int k = 0; k < kN / 16; ++k) {
+          uint32_t a[2][4];
+          if constexpr (kSplit > 1) {
+            load_matrices(a[0], Tile<kN>::block(p_lane, 0, k));
+            load_matrices(a[1], Tile<kN>::block(p_lane, 1, k));
+          } else {
 #pragma unroll
-              for (int r = 0; r < 2; ++r) {
+            for (int r = 0; r < 2; ++r) {
 #pragma unroll
-                for (int e = 0; e < 4; ++e) {
-                  const float* x = &s.v[r][2 * k + e / 2][e % 2 * 2];
-                  a[r][e] = pack<T>(silu_of_half(x[0] * scale), silu_of_half(x[1] * scale));
-                }
+              for (int e = 0; e < 4; ++e) {
+                const float* x = &s.v[r][2 * k + e / 2][e % 2 * 2];
+                a[r][e] = pack<T>(silu_of_half(x[0] * scale), silu_of_half(x[1] * scale));
               }
             }
-            add_values(a, v_at, k);
           }
+          add_values(a, v_at, k);
         }
         reading = reading + 1 == kStages ? 0 : reading + 1;
       }
     }
 
     // Through the place of Q, which nobody reads any more, so that rows are written whole.
+    // From shared memory again, rather than in registers all the while.
+    const WorkItem& last = worker.item();
+    const int last_m0 = last.tile * kM;
+    commit_copies();
     wait_copies<0>();
     if (tiles.count == 0) __syncthreads();
     store_accumulators<T, kD>(q_tile, row0, part * kColumns, out, args.inverse_scale, lane);
     __syncwarp();
-    store_rows<T, kD, 32, kColumns>(RowsView(args.out, item.q_begin + m0, head, args.head_dim),
-                                    nullptr, rows, q_tile, row0, part * kColumns, lane);
+    store_rows<T, kD, 32, kColumns>(
+        RowsView(args.out, last.q_begin + last_m0, worker.head(), args.head_dim), nullptr,
+        min(kM, last.queries - last_m0), q_tile, row0, part * kColumns, lane);
     __syncthreads();
     worker.advance();
   }

@@ -71,20 +71,27 @@ __device__ __forceinline__ TileMask combine(const TileMask& a, const TileMask& b
           max(a.hi_max, b.hi_max), min(a.group_lo, b.group_lo), max(a.group_hi, b.group_hi)};
 }
 
-// The tiles of kN keys that a tile of queries sees: two runs, for the two intervals.
+// The tiles of kN keys that a tile of queries sees: two runs, for the two intervals. Those that
+// need no mask are a run too.
 template <int kN>
 struct KeyTiles {
-  int first, first_count, second, count;
+  int first, first_count, second, count, keys;
+  int covered_begin, covered_end;
 
-  __device__ __forceinline__ explicit KeyTiles(const TileMask& m) {
+  __device__ __forceinline__ KeyTiles(const TileMask& m, int keys) : keys(keys) {
     first = m.hi_max > 0 ? m.lo_min / kN : 0;
     const int end = m.hi_max > 0 ? (m.hi_max + kN - 1) / kN : 0;
     first_count = end - first;
     second = max(end, m.group_hi > 0 ? m.group_lo / kN : 0);
     count = first_count + max(0, (m.group_hi + kN - 1) / kN - second);
+    covered_begin = (m.lo_max + kN - 1) / kN - first;
+    covered_end = (m.hi_min >= keys ? (keys + kN - 1) / kN : m.hi_min / kN) - first;
   }
   __device__ __forceinline__ int operator[](int t) const {
     return t < first_count ? first + t : second + t - first_count;
+  }
+  __device__ __forceinline__ bool covered(int t) const {
+    return t >= covered_begin && t < covered_end;
   }
 };
 

@@ -1,8 +1,9 @@
 // The order of work: tiles of the longest sequences first, taken one by one by a grid that stays.
 //
 // A small kernel writes a record for each tile of each sequence, without the host knowing how many
-// there are. A block's next tile is on its way while it works on one: its number is asked for two
-// tiles ahead, its record is copied one tile ahead.
+// there are. A block asks for its next piece when it has almost done one, so that the answer is
+// there in time, but not earlier: whoever reserves a piece while busy with another keeps idle
+// blocks from it.
 #pragma once
 
 #include "ops/kernels/sm80/ptx.cuh"
@@ -44,14 +45,14 @@ class Worker {
   struct Shared {
     WorkItem items[2];
     int heads[2];
+    int total;
   };
 
   __device__ Worker(WorkList* list, int heads, Shared* shared)
       : list_(list), shared_(shared), heads_(heads) {
     if (threadIdx.x == 0) {
-      total_ = list_->count * heads_;
-      fetch(blockIdx.x, 0);
-      next_ = take();
+      shared_->total = list_->count * heads_;
+      copy_record(blockIdx.x, 0);
     }
     commit_copies();
     wait_copies<0>();
@@ -62,20 +63,20 @@ class Worker {
   __device__ int head() const { return shared_->heads[slot_]; }
   __device__ bool done() const { return item().tile < 0; }
 
-  // Asks for the next piece: its copy belongs to the caller's next group of copies.
-  __device__ void prefetch() {
-    if (threadIdx.x == 0) {
-      fetch(next_, slot_ ^ 1);
-      next_ = take();
-    }
+  // Asks for the number of the next piece, then for its record, which belongs to the caller's next
+  // group of copies. Some time should pass between the two.
+  __device__ void ask() {
+    if (threadIdx.x == 0) next_ = gridDim.x + atomicAdd(&list_->taken, 1);
+  }
+  __device__ void fetch() {
+    if (threadIdx.x == 0) copy_record(next_, slot_ ^ 1);
   }
   // After the copies have arrived and a barrier.
   __device__ void advance() { slot_ ^= 1; }
 
  private:
-  __device__ int take() { return gridDim.x + atomicAdd(&list_->taken, 1); }
-  __device__ void fetch(int piece, int slot) {
-    if (piece >= total_) {
+  __device__ void copy_record(int piece, int slot) {
+    if (piece >= shared_->total) {
       shared_->items[slot].tile = -1;
       return;
     }
@@ -89,7 +90,7 @@ class Worker {
   WorkList* list_;
   Shared* shared_;
   int heads_, slot_ = 0;
-  int total_ = 0, next_ = 0;  // of thread 0
+  int next_ = 0;  // of thread 0
 };
 
 }  // namespace seqfuse::ops::sm80

@@ -55,44 +55,69 @@ struct RowsView {
         columns(columns) {}
 };
 
-// Copies rows of global memory into a tile; what lies beyond the rows and columns becomes zeros.
+// Copies rows of one head into tiles; what lies beyond the rows and columns becomes zeros. A thread
+// keeps where it begins to read, so that the next tile costs one multiplication.
 template <int kRows, int kD, int kThreads>
-__device__ __forceinline__ void load_tile(uint32_t tile, const RowsView& from, int rows) {
-  constexpr int kChunks = Tile<kD>::kChunks, kStep = kThreads / kChunks;
-  static_assert(kRows % kStep == 0);
-  const int row = threadIdx.x / kChunks, chunk = threadIdx.x % kChunks;
-  const char* source = from.data + row * from.row_bytes + chunk * 16;
-  if (from.grain == 16) {
-    const bool inside = chunk * 8 < from.columns;
+class TileLoader {
+ public:
+  __device__ __forceinline__ TileLoader(const HeadsView& view, int64_t first_row, int head)
+      : source_(view.data + (first_row + row()) * view.row_bytes + head * view.head_bytes +
+                chunk() * 16) {}
+
+  // Rows [begin, begin + kRows) from the first, of which rows exist.
+  __device__ __forceinline__ void load(uint32_t tile, const HeadsView& view, int begin, int rows,
+                                       int columns) const {
+    const char* source = source_ + begin * view.row_bytes;
+    if (view.grain == 16) {
+      const bool inside = chunk() * 8 < columns;
 #pragma unroll
-    for (int i = 0; i < kRows / kStep; ++i) {
-      copy_async(tile + Tile<kD>::offset(row + i * kStep, chunk), source,
-                 row + i * kStep < rows && inside);
-      source += kStep * from.row_bytes;
+      for (int i = 0; i < kRows / kStep; ++i) {
+        copy_async(tile + Tile<kD>::offset(row() + i * kStep, chunk()), source,
+                   row() + i * kStep < rows && inside);
+        source += kStep * view.row_bytes;
+      }
+    } else {
+      load_by_elements(tile, source, view, rows, columns);
     }
-    return;
   }
+
+ private:
+  static constexpr int kChunks = Tile<kD>::kChunks, kStep = kThreads / kChunks;
+  static_assert(kRows % kStep == 0);
+  static __device__ __forceinline__ int row() {
+    return threadIdx.x / kChunks;
+  }
+  static __device__ __forceinline__ int chunk() {
+    return threadIdx.x % kChunks;
+  }
+
   // Rows that are not aligned, or a head_dim that is no multiple of 8: slower, and without code
   // that the fast path would have to keep registers for.
+  static __device__ __forceinline__ void load_by_elements(uint32_t tile, const char* source,
+                                                          const HeadsView& view, int rows,
+                                                          int columns) {
 #pragma unroll 1
-  for (int at = row; at < kRows; at += kStep) {
-    const uint32_t to = tile + Tile<kD>::offset(at, chunk);
-    const int columns = at < rows ? from.columns - chunk * 8 : 0;
-    if (from.grain == 4) {
+    for (int at = row(); at < kRows; at += kStep) {
+      const uint32_t to = tile + Tile<kD>::offset(at, chunk());
+      const int count = at < rows ? columns - chunk() * 8 : 0;
+      if (view.grain == 4) {
 #pragma unroll
-      for (int e = 0; e < 4; ++e) copy_async_small<4>(to + 4 * e, source + 4 * e, 2 * e < columns);
-    } else {
+        for (int e = 0; e < 4; ++e) copy_async_small<4>(to + 4 * e, source + 4 * e, 2 * e < count);
+      } else {
 #pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        const auto* half = reinterpret_cast<const uint16_t*>(source) + 2 * e;
-        const uint32_t low = 2 * e < columns ? half[0] : 0;
-        const uint32_t high = 2 * e + 1 < columns ? half[1] : 0;
-        store_shared(to + 4 * e, low | high << 16);
+        for (int e = 0; e < 4; ++e) {
+          const auto* half = reinterpret_cast<const uint16_t*>(source) + 2 * e;
+          const uint32_t low = 2 * e < count ? half[0] : 0;
+          const uint32_t high = 2 * e + 1 < count ? half[1] : 0;
+          store_shared(to + 4 * e, low | high << 16);
+        }
       }
+      source += kStep * view.row_bytes;
     }
-    source += kStep * from.row_bytes;
   }
-}
+
+  const char* source_;
+};
 
 // Accumulators [kRows, kColumns] of a warp: blocks of 16 x 8. Lane l holds rows l / 4 and l / 4 +
 // 8, columns 2 (l % 4) and the next, of each.
