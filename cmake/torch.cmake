@@ -33,7 +33,8 @@ if(SEQFUSE_HAS_CUDA AND SEQFUSE_TORCH_HAS_CUDA)
 endif()
 
 # One precompiled header of <torch/torch.h>, shared by every target that uses torch.
-file(WRITE ${CMAKE_BINARY_DIR}/torch_pch.cpp "// Carries the shared precompiled header.\n")
+# (Written once: a newer file would have everything built again.)
+file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/torch_pch.cpp CONTENT "// Carries the shared precompiled header.\n")
 add_library(seqfuse_torch_pch OBJECT ${CMAKE_BINARY_DIR}/torch_pch.cpp)
 target_link_libraries(seqfuse_torch_pch PUBLIC seqfuse_options seqfuse_fmt seqfuse_torch)
 target_precompile_headers(seqfuse_torch_pch PRIVATE <torch/torch.h>)

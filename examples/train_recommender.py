@@ -1,6 +1,6 @@
 """Trains a small HSTU recommender in plain PyTorch, with the layers and losses of seqfuse.
 
-python examples/train_recommender.py [--data data/ml-latest-small] [--epochs 12] [--device cuda] [--compile]
+python examples/train_recommender.py [--data data/ml-latest-small] [--epochs 20] [--device cuda] [--compile]
 
 Reads ratings.csv (userId, movieId, rating, timestamp), learns the next movie at each place of each user's history, and
 asks for the last one, held out: HR@10 and NDCG@10 among all movies that the user has not rated, beside popularity.
@@ -129,7 +129,7 @@ def report(name: str, ranks: Tensor) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=pathlib.Path, default=pathlib.Path("data/ml-latest-small"))
-    parser.add_argument("--epochs", type=int, default=12)
+    parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--negatives", type=int, default=128, help="for each place (default 128)")
     parser.add_argument("--max-len", type=int, default=200, help="events that are read of a user (default 200)")
     parser.add_argument("--max-users", type=int, help="train on the first so many users")

@@ -163,20 +163,21 @@ Tensor to_dense_backward_shapes(const Tensor& ddense, const Tensor&, c10::SymInt
   return at::empty_symint({std::move(total), ddense.sym_size(2)}, ddense.options());
 }
 
-c10::SymInt traced_total(const char* op, const std::optional<c10::SymInt>& total) {
+c10::SymInt traced_total(const char* op, std::optional<c10::SymInt> total) {
   TORCH_CHECK_VALUE(total, op,
                     ": the number of rows of the result was not given; pass it as total where "
                     "shapes are traced (torch.compile)");
-  return *total;
+  return *std::move(total);
 }
 
 Tensor from_dense_shapes(const Tensor& dense, const Tensor&, std::optional<c10::SymInt> total) {
-  return at::empty_symint({traced_total("dense_to_jagged", total), dense.sym_size(2)},
+  return at::empty_symint({traced_total("dense_to_jagged", std::move(total)), dense.sym_size(2)},
                           dense.options());
 }
 
 Tensor repeat_shapes(const Tensor& rows, const Tensor&, std::optional<c10::SymInt> total) {
-  return at::empty_symint({traced_total("jagged_repeat", total), rows.sym_size(1)}, rows.options());
+  return at::empty_symint({traced_total("jagged_repeat", std::move(total)), rows.sym_size(1)},
+                          rows.options());
 }
 
 Tensor repeat_backward_shapes(const Tensor& dvalues, const Tensor& offsets) {
