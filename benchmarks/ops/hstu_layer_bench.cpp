@@ -16,6 +16,33 @@ namespace {
 constexpr int64_t kWidth = 1024, kHeads = 4, kHeadDim = 256, kBatch = 32;
 constexpr int64_t kInner = kHeads * kHeadDim;
 
+class AttentionByProducts : public torch::autograd::Function<AttentionByProducts> {
+ public:
+  static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& q, const Tensor& k,
+                        const Tensor& v, const Tensor& offsets,
+                        const ops::HstuAttentionOptions& options) {
+    context->save_for_backward({q, k, v, offsets});
+    context->saved_data["alpha"] = options.alpha;
+    context->saved_data["length"] = options.max_seqlen;
+    return ops::attention_by_matmul(
+        ops::checked_attention_inputs(q, k, v, offsets, offsets, options));
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 const torch::autograd::variable_list& dout) {
+    const auto saved = context->get_saved_variables();
+    const int64_t length = context->saved_data["length"].toInt();
+    ops::HstuAttentionOptions options;
+    options.alpha = context->saved_data["alpha"].toDouble();
+    options.scaling_seqlen = length;
+    options.max_seqlen = length;
+    const auto gradients = ops::attention_gradients_by_matmul(
+        ops::checked_attention_inputs(saved[0], saved[1], saved[2], saved[3], saved[3], options),
+        dout[0]);
+    return {gradients.q, gradients.k, gradients.v, Tensor(), Tensor()};
+  }
+};
+
 struct Layer {
   explicit Layer(int64_t length)
       : offsets(at::arange(0, kBatch + 1, at::TensorOptions(at::kCUDA).dtype(at::kLong)) * length),
@@ -29,7 +56,7 @@ struct Layer {
                weight(at::ones({kInner}, floats)),
                weight(at::zeros({kInner}, floats)),
                weight(at::randn({kInner, kWidth}, floats) / 32),
-               Tensor()};
+               std::nullopt};
     x = at::randn({kBatch * length, kWidth}, floats.dtype(at::kBFloat16)).requires_grad_();
     dout = at::randn_like(x);
     options.heads = kHeads;
@@ -43,18 +70,16 @@ struct Layer {
 
   Tensor of_operators() const {
     const auto like = [&](const Tensor& t) { return t.to(at::kBFloat16); };
-    const Tensor n = ops::layer_norm(x, like(weights.input_norm_weight),
-                                     like(weights.input_norm_bias), options.eps);
+    const Tensor n = ops::layer_norm(x, like(*weights.input_norm_weight),
+                                     like(*weights.input_norm_bias), options.eps);
     const auto parts =
-        at::silu(at::addmm(like(weights.uvqk_bias), n, like(weights.uvqk))).split(kInner, 1);
+        at::silu(at::addmm(like(*weights.uvqk_bias), n, like(weights.uvqk))).split(kInner, 1);
     const auto heads = [&](size_t i) { return parts[i].view({-1, kHeads, kHeadDim}); };
-    const Tensor o = ops::hstu_attention_by_matmul(
-        heads(2), heads(3), heads(1), {}, {},
-        ops::checked_attention_inputs(heads(2), heads(3), heads(1), offsets, offsets,
-                                      options.attention));
+    const Tensor o =
+        AttentionByProducts::apply(heads(2), heads(3), heads(1), offsets, options.attention);
     const Tensor gated =
-        ops::layer_norm_gate(o.flatten(1), parts[0], like(weights.output_norm_weight),
-                             like(weights.output_norm_bias), options.eps, options.dropout, 1);
+        ops::layer_norm_gate(o.flatten(1), parts[0], like(*weights.output_norm_weight),
+                             like(*weights.output_norm_bias), options.eps, options.dropout, 1);
     return at::addmm(x, gated, like(weights.output));
   }
 
@@ -84,12 +109,10 @@ void run(benchmark::State& state, int64_t length) {
     return;
   }
   const Layer layer(length);
-  std::vector<Tensor> leaves{layer.x};
-  for (const Tensor* t :
-       {&layer.weights.input_norm_weight, &layer.weights.input_norm_bias, &layer.weights.uvqk,
-        &layer.weights.uvqk_bias, &layer.weights.output_norm_weight,
-        &layer.weights.output_norm_bias, &layer.weights.output})
-    leaves.push_back(*t);
+  const ops::HstuLayerWeights& w = layer.weights;
+  const std::vector<Tensor> leaves{
+      layer.x,      *w.input_norm_weight,  *w.input_norm_bias,  w.uvqk,
+      *w.uvqk_bias, *w.output_norm_weight, *w.output_norm_bias, w.output};
   const auto step = [&](const Tensor& out) { torch::autograd::grad({out}, leaves, {layer.dout}); };
   std::vector<float> fused, operators;
   for (int warm_up = 0; warm_up < 2; ++warm_up) {

@@ -33,7 +33,14 @@ struct Ended {
   bool exited_with(int code) const { return WIFEXITED(status) && WEXITSTATUS(status) == code; }
 };
 
-// Started but not waited for. The parent must not use torch's threads: children would lack them.
+// The parent of processes has one thread: children would lack the others, and wait for them.
+inline const bool kOneThread = [] {
+  at::set_num_threads(1);
+  set_num_threads(1);
+  return true;
+}();
+
+// Started but not waited for.
 class Processes {
  public:
   // body(rank) returns whether all is well; what it throws is printed.
@@ -74,13 +81,10 @@ class Processes {
   std::vector<pid_t> pids_;
 };
 
-// Runs body(group) in each of size processes, which leave together. One thread each: OpenMP's other
-// threads stayed in the parent, if it had any, and would be waited for without end.
+// Runs body(group) in each of size processes, which leave together.
 inline void in_processes(int size, const std::function<bool(ProcessGroup&)>& body) {
   const int port = free_port();
   Processes processes(size, [&](int rank) {
-    at::set_num_threads(1);
-    set_num_threads(1);
     ProcessGroup group(launch_of(rank, size, port), at::kCPU, /*rank_timeout_seconds=*/10);
     const bool good = body(group);
     group.leave();

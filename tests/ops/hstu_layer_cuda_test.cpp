@@ -82,7 +82,10 @@ std::vector<Tensor> results_of(const LayerProblem& problem, at::TensorOptions op
 }
 
 HstuLayerWeights weights_of(const std::vector<Tensor>& t) {
-  return {t[1], t[2], t[3], t[4], t[5], t[6], t[7], t[8]};
+  const auto if_any = [&](size_t i) {
+    return t[i].defined() ? ops::OptionalTensor(t[i]) : std::nullopt;
+  };
+  return {if_any(1), if_any(2), t[3], if_any(4), if_any(5), if_any(6), t[7], if_any(8)};
 }
 
 std::vector<Tensor> by_operator(const LayerProblem& problem, at::TensorOptions options,

@@ -76,15 +76,18 @@ at::Tensor HstuLayer::forward(const at::Tensor& x, const Sequences& sequences,
     options.attention.timestamps = sequences.timestamps;
     options.attention.request_times = sequences.request_times;
   }
+  const auto if_any = [](const at::Tensor& weight) {
+    return weight.defined() ? ops::OptionalTensor(weight) : std::nullopt;
+  };
   return ops::hstu_layer(x,
-                         {.input_norm_weight = input_norm_weight_,
-                          .input_norm_bias = input_norm_bias_,
+                         {.input_norm_weight = if_any(input_norm_weight_),
+                          .input_norm_bias = if_any(input_norm_bias_),
                           .uvqk = uvqk_weight_,
-                          .uvqk_bias = uvqk_bias_,
-                          .output_norm_weight = output_norm_weight_,
-                          .output_norm_bias = output_norm_bias_,
+                          .uvqk_bias = if_any(uvqk_bias_),
+                          .output_norm_weight = if_any(output_norm_weight_),
+                          .output_norm_bias = if_any(output_norm_bias_),
                           .output = output_weight_,
-                          .output_bias = output_bias_},
+                          .output_bias = if_any(output_bias_)},
                          sequences.offsets, options);
 }
 

@@ -21,12 +21,12 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// In the dtype of x, undefined where it is.
-Tensor like(const Tensor& weight, const Tensor& x) {
-  return weight.defined() ? weight.detach().to(x.scalar_type()).contiguous() : weight;
+// In the dtype of x, undefined or absent where it is.
+Tensor like(const OptionalTensor& weight, const Tensor& x) {
+  return weight ? weight->detach().to(x.scalar_type()).contiguous() : Tensor();
 }
-OptionalTensor optional_like(const Tensor& weight, const Tensor& x) {
-  return weight.defined() ? OptionalTensor(weight.to(x.scalar_type())) : std::nullopt;
+OptionalTensor optional_like(const OptionalTensor& weight, const Tensor& x) {
+  return weight ? OptionalTensor(weight->to(x.scalar_type())) : std::nullopt;
 }
 
 // u, v, q and k, or their gradients, in the columns of one matrix [T, 4 H d].
@@ -64,7 +64,7 @@ Tensor layer_of_operators(const Tensor& x, const HstuLayerWeights& weights, cons
       attended.flatten(1), parts.u, optional_like(weights.output_norm_weight, x),
       optional_like(weights.output_norm_bias, x), options.eps, options.dropout, options.seed);
   Tensor out = at::addmm(x, gated, weights.output.to(x.scalar_type()));
-  return weights.output_bias.defined() ? out.add_(weights.output_bias) : out;
+  return weights.output_bias ? out.add_(*weights.output_bias) : out;
 }
 
 #ifdef SEQFUSE_HAS_CUDA
@@ -125,12 +125,12 @@ std::pair<Tensor, Tensor> weight_gradient(const Tensor& a, const Tensor& b, bool
 class HstuLayer : public torch::autograd::Function<HstuLayer> {
  public:
   static Tensor forward(AutogradContext* context, const Tensor& x_in,
-                        const Tensor& input_norm_weight, const Tensor& input_norm_bias,
-                        const Tensor& uvqk_weight, const Tensor& uvqk_bias,
-                        const Tensor& output_norm_weight, const Tensor& output_norm_bias,
-                        const Tensor& output_weight, const Tensor& output_bias,
-                        const OptionalTensor& position_bias, const OptionalTensor& time_bias,
-                        const c10::intrusive_ptr<Call>& call) {
+                        const OptionalTensor& input_norm_weight,
+                        const OptionalTensor& input_norm_bias, const Tensor& uvqk_weight,
+                        const OptionalTensor& uvqk_bias, const OptionalTensor& output_norm_weight,
+                        const OptionalTensor& output_norm_bias, const Tensor& output_weight,
+                        const OptionalTensor& output_bias, const OptionalTensor& position_bias,
+                        const OptionalTensor& time_bias, const c10::intrusive_ptr<Call>& call) {
     const DeviceGuard guard(x_in);
     const HstuLayerOptions& options = call->options;
     const Tensor x = x_in.contiguous();
@@ -184,8 +184,8 @@ class HstuLayer : public torch::autograd::Function<HstuLayer> {
                                 before, uvqk, attended, gate_weight, gate_bias, output.mean,
                                 output.rstd, gated, w_output, in.position_bias, in.time_bias});
     context->saved_data["call"] = c10::IValue::make_capsule(call);
-    context->saved_data["uvqk_bias"] = uvqk_bias.defined();
-    context->saved_data["output_bias"] = output_bias.defined();
+    context->saved_data["uvqk_bias"] = uvqk_bias.has_value();
+    context->saved_data["output_bias"] = output_bias.has_value();
     return out;
   }
 

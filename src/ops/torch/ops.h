@@ -63,12 +63,14 @@ Tensor hstu_attention(const Tensor& q, const Tensor& k, const Tensor& v, const T
                       const Tensor& k_offsets, const HstuAttentionOptions& options);
 
 // ---- a whole layer (hstu_layer.cpp)
-// float32 or the dtype of x; undefined where a layer has none.
+// float32 or the dtype of x.
 struct HstuLayerWeights {
-  Tensor input_norm_weight, input_norm_bias;    // [D]
-  Tensor uvqk, uvqk_bias;                       // [D, 4 H d], [4 H d]; columns: u, v, q, k
-  Tensor output_norm_weight, output_norm_bias;  // [H d]
-  Tensor output, output_bias;                   // [H d, D], [D]
+  OptionalTensor input_norm_weight, input_norm_bias;    // [D]
+  Tensor uvqk;                                          // [D, 4 H d]; columns: u, v, q, k
+  OptionalTensor uvqk_bias;                             // [4 H d]
+  OptionalTensor output_norm_weight, output_norm_bias;  // [H d]
+  Tensor output;                                        // [H d, D]
+  OptionalTensor output_bias;                           // [D]
 };
 struct HstuLayerOptions {
   int64_t heads = 1;

@@ -1,0 +1,67 @@
+#!/usr/bin/env python3
+"""PyTorch's FlashAttention-2 (kernels for SM 8.0) on the shapes of hstu_attention_kernel_bench, as a peer.
+
+usage: benchmarks/kernels/flash_attention_torch.py
+
+bfloat16, batch 32, 4 heads, causal, full length. Medians of CUDA-graph replays; TFLOP/s count causal attention by half,
+backward as 2.5 times forward. It computes a softmax, which HSTU attention does not.
+"""
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+BATCH, HEADS = 32, 4
+
+
+def milliseconds(work, calls: int) -> float:
+    """The median over replays of a graph of so many calls."""
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            work()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=stream):
+            for _ in range(calls):
+                work()
+        times = []
+        for _ in range(11):
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            begin.record()
+            graph.replay()
+            end.record()
+            end.synchronize()
+            times.append(begin.elapsed_time(end) / calls)
+    return sorted(times)[len(times) // 2]
+
+
+def main() -> None:
+    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}")
+    print("   d      N   forward ms  TFLOP/s   backward ms  TFLOP/s")
+    for head_dim in (64, 128, 256):
+        for length in (512, 1024, 2048, 4096):
+            shape = (BATCH, HEADS, length, head_dim)
+            q, k, v = (torch.randn(shape, device="cuda", dtype=torch.bfloat16, requires_grad=True) for _ in range(3))
+            dout = torch.randn_like(q)
+            flops = 2 * BATCH * HEADS * length**2 * head_dim
+            calls = 10 if length < 4096 else 3
+            with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+
+                def attention(q=q, k=k, v=v):
+                    return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+                with torch.no_grad():
+                    forward = milliseconds(attention, calls)
+
+                def step(q=q, k=k, v=v, dout=dout, attention=attention):
+                    torch.autograd.grad(attention(), (q, k, v), dout)
+
+                backward = milliseconds(step, calls) - forward
+            print(
+                f"{head_dim:4} {length:6} {forward:12.4f} {flops / forward * 1e-9:8.1f}"
+                f" {backward:13.4f} {2.5 * flops / backward * 1e-9:8.1f}",
+                flush=True,
+            )
+
+
+main()
