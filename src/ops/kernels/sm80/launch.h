@@ -15,8 +15,12 @@ constexpr int64_t kForwardQueries = 128;  // of a tile
 constexpr int kBackwardQueries = 64;
 constexpr int kBiasGradientKeys = 64;
 constexpr int kBuckets = 148;  // of time: differences of 64 bits reach bucket 147
-constexpr int backward_dq_queries(int head_dim) { return head_dim == 256 ? 64 : 128; }
-constexpr int backward_keys(int head_dim) { return head_dim == 256 ? 64 : 128; }
+constexpr int backward_dq_queries(int head_dim) {
+  return head_dim == 256 ? 64 : 128;
+}
+constexpr int backward_keys(int head_dim) {
+  return head_dim == 256 ? 64 : 128;
+}
 
 // pieces: at least the number of (tile, head) in the list, which only the device knows.
 template <int kHeadDim>

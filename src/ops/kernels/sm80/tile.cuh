@@ -84,12 +84,8 @@ class TileLoader {
  private:
   static constexpr int kChunks = Tile<kD>::kChunks, kStep = kThreads / kChunks;
   static_assert(kRows % kStep == 0);
-  static __device__ __forceinline__ int row() {
-    return threadIdx.x / kChunks;
-  }
-  static __device__ __forceinline__ int chunk() {
-    return threadIdx.x % kChunks;
-  }
+  static __device__ __forceinline__ int row() { return threadIdx.x / kChunks; }
+  static __device__ __forceinline__ int chunk() { return threadIdx.x % kChunks; }
 
   // Rows that are not aligned, or a head_dim that is no multiple of 8: slower, and without code
   // that the fast path would have to keep registers for.
