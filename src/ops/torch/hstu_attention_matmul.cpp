@@ -143,8 +143,8 @@ class DenseTerms {
             .partials = nullptr};
   }
 
-  static void run([[maybe_unused]] const RelativeBiasParams& params, const Tensor& dense,
-                  [[maybe_unused]] bool backward) {
+  static void run([[maybe_unused]] const RelativeBiasParams& params,
+                  [[maybe_unused]] const Tensor& dense, [[maybe_unused]] bool backward) {
 #ifdef SEQFUSE_HAS_CUDA
     if (dense.is_cuda()) {
       const auto stream = c10::cuda::getCurrentCUDAStream();
