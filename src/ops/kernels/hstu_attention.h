@@ -20,16 +20,17 @@
 // while a sequence spans less than 2^53 units. t_{n} is request_times[b], or t_{n-1} where that is
 // null.
 //
-// | field             | shape         | dtype   | notes |
-// |-------------------|---------------|---------|----------------------------------------------------|
-// | q, out, dout, dq  | [Tq, H, d]    | f32/f64 | any row and head stride, in elements; last stride
-// 1 | | k, v, dk, dv      | [Tk, H, d]    | f32/f64 | likewise | | q_offsets, k_...  | [B + 1] |
-// int64   | from 0, non-decreasing                             | | num_contexts, ... | [B] | int64
-// | nullable (0 everywhere); c + t <= n_k              | | position_bias     | [2N - 1]      | as q
-// | nullable; N >= the longest n_k                     | | time_bias         | [buckets]     | as q
-// | nullable; needs timestamps                         | | timestamps        | [Tk]          |
-// int64   | nullable; any order                                | | request_times     | [B] | int64
-// | nullable                                           |
+// T: f32 or f64 on the CPU, f16 or bf16 on CUDA. W: T on the CPU, f32 on CUDA.
+//   q, out, dout, dq           T [Tq, H, d]; any row and head stride, in elements; last stride 1
+//   k, v, dk, dv               T [Tk, H, d]; likewise
+//   q_offsets, k_offsets       int64 [B + 1]; from 0, non-decreasing
+//   num_contexts, num_targets  int64 [B]; null: 0 everywhere; c + t <= n_k
+//   position_bias              W [2N - 1]; may be null; N >= the longest n_k
+//   time_bias                  W [buckets]; may be null; needs timestamps
+//   d_position_bias            W [2N - 1]
+//   d_time_bias                W [buckets]
+//   timestamps                 int64 [Tk]; may be null; any order
+//   request_times              int64 [B]; may be null
 //
 // Outputs may not overlap inputs. Every element of out, dq, dk, dv is written, none else. Results
 // do not depend on the number of threads. Nothing is checked here: the torch binding does that.
@@ -104,9 +105,9 @@ void hstu_attention_backward_cpu(const HstuAttentionBackwardParams& params, DTyp
 #ifdef SEQFUSE_CUDA_API
 // On tensor cores: f16 or bf16, biases and their gradients float32. Sums in float32; weights are
 // rounded to dtype before they meet v, scores are not. head_dim up to 256, batch up to 65535;
-// fastest where it is a multiple of 8, and rows and heads are 16-byte aligned. Forward: the same
-// bits from run to run. max_seqlen and the totals bound the grid and workspace; nothing is read
-// back from the device.
+// fastest where head_dim is a multiple of 8, and rows and heads are 16-byte aligned. Forward: the
+// same bits from run to run. max_seqlen and the totals bound the grid and workspace; nothing is
+// read back from the device.
 bool hstu_attention_cuda_takes(const HstuAttentionParams& params, DType dtype);
 int64_t hstu_attention_forward_workspace_bytes(const HstuAttentionParams& params);
 cudaError_t hstu_attention_forward_cuda(const HstuAttentionParams& params, DType dtype,

@@ -1,4 +1,5 @@
-// The operators as differentiable functions of tensors; also registered as torch.ops.seqfuse.*
+// The operators as differentiable functions of tensors; also registered as torch.ops.seqfuse.*,
+// but for hstu_layer.
 //
 // Common rules. T: rows of a jagged tensor, B: sequences; offsets is int64 (or int32) [B + 1] on
 // the tensors' device, from 0, non-decreasing, to T. dtypes float32 and float64 on the CPU,
@@ -18,9 +19,9 @@ namespace seqfuse::ops {
 using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
 
-// ---- normalisation (layer_norm.cpp)
-// ------------------------------------------------------------------ y = (x - mean) * rsqrt(var +
-// eps) * weight + bias over the last dimension D of x [T, D]. weight, bias: [D] or none.
+// ---- normalisation (layer_norm.cpp, layer_norm_gate.cpp, l2_normalize.cpp, dropout.cpp)
+// y = (x - mean) * rsqrt(var + eps) * weight + bias over the last dimension D of x [T, D].
+// weight, bias: [D] or none.
 Tensor layer_norm(const Tensor& x, const OptionalTensor& weight, const OptionalTensor& bias,
                   double eps);
 
@@ -36,7 +37,6 @@ Tensor l2_normalize(const Tensor& x, double eps);
 Tensor dropout(const Tensor& x, double p, int64_t seed);
 
 // ---- attention (hstu_attention.cpp)
-// ------------------------------------------------------------------
 struct HstuAttentionOptions {
   double alpha = 1.0;          // scale of q k^T
   int64_t scaling_seqlen = 1;  // S: the sum is divided by it
@@ -47,9 +47,10 @@ struct HstuAttentionOptions {
   int64_t max_seqlen = 0;             // at least the longest sequence of keys; needed on a GPU
   OptionalTensor num_contexts;        // int64 [B] or none (0)
   OptionalTensor num_targets;         // int64 [B] or none (0)
-  // Relative bias added to alpha * q k^T (facts: position_bias[(N-1) + j - i], N = (size + 1) / 2;
-  // time_bias[bucket(t[i+1] - t[j])], bucket = clamp(floor(ln(max(|dt|, 1)) / 0.301), 0, size -
-  // 1)).
+  // Relative bias added to alpha * q k^T:
+  // position_bias[(N-1) + j - i], N = (size + 1) / 2;
+  // time_bias[bucket(t[i+1] - t[j])],
+  // bucket(dt) = clamp(floor(ln(max(|dt|, 1)) / 0.301), 0, size - 1).
   OptionalTensor position_bias;  // [2N - 1]
   OptionalTensor time_bias;      // [buckets]
   OptionalTensor timestamps;     // int64 [Tk]; needed with time_bias
@@ -87,8 +88,7 @@ struct HstuLayerOptions {
 Tensor hstu_layer(const Tensor& x, const HstuLayerWeights& weights, const Tensor& offsets,
                   const HstuLayerOptions& options);
 
-// ---- jagged tensors (jagged.cpp)
-// ---------------------------------------------------------------------
+// ---- jagged tensors (jagged.cpp, jagged_parts.cpp)
 Tensor lengths_to_offsets(const Tensor& lengths);  // [B] -> [B + 1], exclusive cumulative sum
 // Concatenates sequence by sequence: parts[p] [T_p, D] with offsets[p] [B + 1].
 Tensor jagged_concat(const std::vector<Tensor>& parts, const std::vector<Tensor>& offsets);
@@ -107,9 +107,9 @@ Tensor jagged_repeat(const Tensor& rows, const Tensor& offsets,  // [B, D] -> [T
 Tensor interleave(const Tensor& a, const Tensor& b);
 
 // ---- encodings (encoding.cpp)
-// ------------------------------------------------------------------------ scale * x +
-// table[min(pos, high)], pos counted from each sequence's start; high = min(length - num_targets,
-// rows - 1): all targets share one position. num_targets: int64 [B] or none.
+// scale * x + table[min(pos, high)], pos counted from each sequence's start;
+// high = min(length - num_targets, rows - 1): all targets share one position.
+// num_targets: int64 [B] or none.
 Tensor position_encoding(const Tensor& x, const Tensor& table, const Tensor& offsets,
                          const OptionalTensor& num_targets, double scale);
 // x + table[bucket(request_time - t)], bucket = clamp(floor(sqrt(max(dt, 0) / unit)), 0, rows - 1).
