@@ -221,4 +221,49 @@ inline void expect_matches_oracle(const Problem& problem, const std::string& wha
   }
 }
 
+// Lengths and settings that cover every mask.
+inline const std::vector<int64_t> kLengths{0, 1, 7, 31, 64, 65, 127, 200, 0};
+
+inline std::vector<Setting> settings() {
+  return {
+      {},
+      {.heads = 1, .head_dim = 64, .contexts = 5},
+      {.head_dim = 33, .contexts = 3, .targets = 40, .group_size = 3},
+      {.head_dim = 16, .targets = 70, .window = 11},
+      {.head_dim = 17,
+       .contexts = 40,
+       .targets = 9,
+       .group_size = 2,
+       .window = 40,
+       .full_rows = 20},
+      {.contexts = 4, .targets = 30, .window = 5, .fewer_queries = true},
+      {.head_dim = 8, .causal = false},
+      {.contexts = 6,
+       .targets = 20,
+       .group_size = 4,
+       .window = 13,
+       .full_rows = 2,
+       .causal = false},
+      {.heads = 1, .head_dim = 32, .contexts = 100, .targets = 100, .group_size = 11},
+  };
+}
+
+// As results() gives them, by the oracle.
+inline std::vector<Tensor> reference_of(const Problem& problem) {
+  const oracle::HstuAttentionResult r = oracle::hstu_attention(problem.oracle_input());
+  std::vector<Tensor> all;
+  const auto add = [&](const std::vector<double>& values, const Tensor& like) {
+    all.push_back(at::tensor(values, at::kDouble).view(like.sizes()));
+  };
+  add(r.out, problem.q);
+  add(r.dq, problem.q);
+  add(r.dk, problem.k);
+  add(r.dv, problem.v);
+  if (problem.options.position_bias) {
+    add(r.d_position_bias, *problem.options.position_bias);
+    add(r.d_time_bias, *problem.options.time_bias);
+  }
+  return all;
+}
+
 }  // namespace seqfuse::test

@@ -12,6 +12,8 @@ using namespace seqfuse::test;
 struct Case {
   const char* name;
   OpOfLeaves op;  // of rows [12, 8], a table [9, 8], a row [8] and a vector [8]
+  // PyTorch's matrix products, which want an environment variable in deterministic mode.
+  bool products = false;
 };
 
 // Tensors of integers, made before anything is forbidden.
@@ -25,8 +27,49 @@ struct Integers {
   Tensor catalogue = at::arange(9, at::kLong).cuda();
 };
 
+// With everything that is optional. The bias by position: 13 elements of the table.
+ops::HstuAttentionOptions attention_options(const Integers& i, const Tensor& table,
+                                            const Tensor& time_bias) {
+  return {.scaling_seqlen = 7,
+          .max_seqlen = 7,
+          .num_contexts = i.counts,
+          .num_targets = i.counts,
+          .position_bias = table.flatten().slice(0, 0, 13),
+          .time_bias = time_bias,
+          .timestamps = i.times,
+          .request_times = i.counts};
+}
+
+Tensor attention(const Integers& i, const std::vector<Tensor>& in, at::ScalarType type) {
+  const Tensor heads = in[0].to(type).unsqueeze(1);
+  return ops::hstu_attention(heads, heads, heads, i.offsets, i.offsets,
+                             attention_options(i, in[1], in[2]));
+}
+
+// One head of 8.
+Tensor layer(const Integers& i, const std::vector<Tensor>& in, at::ScalarType type) {
+  const Tensor square = in[1].slice(0, 0, 8);
+  return ops::hstu_layer(
+      in[0].to(type),
+      {.input_norm_weight = in[2],
+       .input_norm_bias = in[3],
+       .uvqk = square.repeat({1, 4}),
+       .uvqk_bias = in[2].repeat({4}),
+       .output_norm_weight = in[2],
+       .output_norm_bias = in[3],
+       .output = square,
+       .output_bias = in[3]},
+      i.offsets, {.dropout = .2, .seed = 1, .attention = attention_options(i, in[1], in[2])});
+}
+
 std::vector<Case> cases(const Integers& i) {
   return {
+      {"hstu_attention, 16 bits", [=](auto& in) { return attention(i, in, at::kBFloat16); }},
+      {"hstu_attention, float32", [=](auto& in) { return attention(i, in, at::kFloat); },
+       /*products=*/true},
+      {"hstu_layer, 16 bits", [=](auto& in) { return layer(i, in, at::kBFloat16); }},
+      {"hstu_layer, float32", [=](auto& in) { return layer(i, in, at::kFloat); },
+       /*products=*/true},
       {"layer_norm", [](auto& in) { return ops::layer_norm(in[0], in[2], in[3], 1e-5); }},
       {"layer_norm_gate",
        [](auto& in) { return ops::layer_norm_gate(in[0], in[0], in[2], in[3], 1e-5, .2, 1); }},
@@ -53,11 +96,13 @@ std::vector<Case> cases(const Integers& i) {
       {"sampled_softmax_loss",
        [=](auto& in) { return ops::sampled_softmax_loss(in[0], in[1], i.ids, i.negatives, .1); }},
       {"full_softmax_loss",
-       [=](auto& in) { return ops::full_softmax_loss(in[0], in[1], i.ids, i.catalogue, .1); }},
+       [=](auto& in) { return ops::full_softmax_loss(in[0], in[1], i.ids, i.catalogue, .1); },
+       /*products=*/true},
       {"full_softmax_loss, seen",
        [=](auto& in) {
          return ops::full_softmax_loss(in[0], in[1], i.ids, i.catalogue, .1, i.ids, i.offsets);
-       }},
+       },
+       /*products=*/true},
       {"sample_uniform",
        [=](auto& in) { return in[0] + ops::sample_uniform(i.catalogue, 12, 8, 1); }},
   };
@@ -77,8 +122,7 @@ TEST_F(SynchronisationCudaTest, NoOperatorWaits) {
   const Integers integers;
   for (const bool deterministic : {false, true}) {
     for (const Case& c : cases(integers)) {
-      // PyTorch's matrix products want an environment variable in that mode.
-      if (deterministic && std::string(c.name).starts_with("full_softmax_loss")) continue;
+      if (deterministic && c.products) continue;
       at::globalContext().setDeterministicAlgorithms(deterministic, false);
       run(c);  // libraries load and allocate at their first use
       const NoSynchronisation none;

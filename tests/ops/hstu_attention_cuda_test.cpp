@@ -1,0 +1,63 @@
+// HSTU attention on a GPU: kernels in 16 bits, matrix products in float32.
+#include <vector>
+
+#include "tests/ops/cuda_test.h"
+#include "tests/ops/hstu_attention_problem.h"
+
+namespace seqfuse {
+namespace {
+
+using at::Tensor;
+using namespace seqfuse::test;
+
+// The arguments on the GPU; results come back as they are there.
+std::vector<Tensor> on_gpu(const Problem& problem, at::ScalarType type) {
+  Problem there = problem;
+  for (Tensor* tensor : {&there.q, &there.k, &there.v, &there.dout, &there.k_offsets}) {
+    *tensor = tensor->cuda();
+  }
+  const bool same = at::equal(problem.q_offsets, problem.k_offsets);
+  there.q_offsets = same ? there.k_offsets : problem.q_offsets.cuda();
+  HstuAttentionOptions& options = there.options;
+  for (ops::OptionalTensor* tensor :
+       {&options.num_contexts, &options.num_targets, &options.position_bias, &options.time_bias,
+        &options.timestamps, &options.request_times}) {
+    if (*tensor) *tensor = (*tensor)->cuda();
+  }
+  options.max_seqlen = problem.k_offsets.diff().max().item<int64_t>() + 2;
+  return ours(there, type);
+}
+
+class HstuAttentionCudaTest : public CudaTestWithParam<at::ScalarType> {};
+INSTANTIATE_TEST_SUITE_P(Types, HstuAttentionCudaTest, cuda_types());
+
+TEST_P(HstuAttentionCudaTest, MatchesTheOracleUnderEveryMaskWithAndWithoutBiases) {
+  uint64_t seed = 1;
+  for (Setting setting : settings()) {
+    for (const bool bias : {false, true}) {
+      setting.bias = bias;
+      const Problem problem(kLengths, setting, seed++);
+      const auto actual = on_gpu(problem, GetParam()), framework = plain(problem, GetParam()),
+                 expected = reference_of(problem);
+      for (size_t r = 0; r < actual.size(); ++r) {
+        expect_oracle_rule(actual[r], framework[r], expected[r], r == 0 ? 2 : 5,
+                           describe(setting) + ": " + kResultNames[r]);
+      }
+    }
+  }
+}
+
+TEST_P(HstuAttentionCudaTest, BitEqualFromRunToRun) {
+  const Deterministic mode;
+  const Problem problem(kLengths, {.head_dim = 50, .bias = true});
+  const auto first = on_gpu(problem, GetParam());
+  for (int run = 0; run < 5; ++run) expect_equal(on_gpu(problem, GetParam()), first, "run");
+}
+
+TEST_P(HstuAttentionCudaTest, NoSequences) {
+  const Problem problem({0, 0}, {});
+  for (const Tensor& result : on_gpu(problem, GetParam())) EXPECT_EQ(result.numel(), 0);
+}
+
+}  // namespace
+}  // namespace seqfuse
