@@ -172,6 +172,7 @@ int64_t status_bytes(const std::string& key) {
 }
 
 TEST(SampledSoftmax, MemoryDoesNotGrowWithPairsTimesDim) {
+  if (kSanitized) GTEST_SKIP() << "the sanitizer holds freed memory back";
   at::manual_seed(13);
   constexpr Case kCase{20000, 128, 3953, 50};
   const Inputs in = make_inputs(kCase, at::kFloat);

@@ -78,6 +78,7 @@ ListArguments list_arguments(const HstuAttentionParams& p, int64_t tile_rows, bo
           .targets = p.num_targets,
           .batch = static_cast<int>(p.batch),
           .tile_rows = static_cast<int>(tile_rows),
+          .max_seqlen = bounded(p.max_seqlen),
           .of_keys = of_keys,
           .causal = p.causal,
           .groups = 1 + rows * p.heads * p.head_dim * 4 / kCacheBytes,

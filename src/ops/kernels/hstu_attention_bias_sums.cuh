@@ -25,8 +25,8 @@ __global__ void __launch_bounds__(kSumColumns* kSumParts)
   const int column = threadIdx.x % kSumColumns, part = threadIdx.x / kSumColumns;
   const int positions = s.d_position ? 2 * s.reach + 1 : 0;
   const int weight = blockIdx.x * kSumColumns + column, bucket = weight - positions;
-  // Buckets beyond the last count as the last.
-  const int bucket_end = bucket == s.buckets - 1 ? sm80::kBuckets : bucket + 1;
+  // Buckets beyond the last weight count as the last; weights beyond the last bucket have none.
+  const int bucket_end = bucket == s.buckets - 1 ? sm80::kBuckets : min(bucket + 1, sm80::kBuckets);
   float total = 0;
   for (int b = part; b < a.batch; b += kSumParts) {
     const sm80::WorkItem item = item_of(a, b);

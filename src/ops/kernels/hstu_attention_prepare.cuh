@@ -16,7 +16,7 @@ struct ListArguments {
   bool int32_offsets;
   const int64_t* contexts;
   const int64_t* targets;
-  int batch, tile_rows;
+  int batch, tile_rows, max_seqlen;
   bool of_keys;  // tiles of keys, not of queries
   bool causal;   // later tiles of queries see more, later tiles of keys are seen by less
   int64_t groups;
@@ -61,6 +61,7 @@ __global__ void __launch_bounds__(kOrderThreads) list_kernel(ListArguments a) {
     const int count = min(kOrderSlice, a.batch - first);
     for (int s = threadIdx.x; s < count; s += kOrderThreads) {
       const sm80::WorkItem item = item_of(a, first + s);
+      if (item.keys > a.max_seqlen) __trap();  // memory was laid out for max_seqlen
       const int rows = a.of_keys ? item.keys : item.queries;
       const auto n = static_cast<uint64_t>((rows + a.tile_rows - 1) / a.tile_rows);
       size[s] = n << 32 | static_cast<uint32_t>(a.of_keys ? item.queries : item.keys);

@@ -220,7 +220,9 @@ HstuAttentionGradients attention_gradients_by_matmul(const HstuAttentionInputs& 
                                                      const Tensor& dout_in) {
   const DeviceGuard guard(in.q);
   if (in.max_seqlen == 0)
-    return {at::zeros_like(in.q), at::zeros_like(in.k), at::zeros_like(in.v), {}, {}};
+    return {at::zeros_like(in.q), at::zeros_like(in.k), at::zeros_like(in.v),
+            in.position_bias.defined() ? at::zeros_like(in.position_bias) : Tensor(),
+            in.time_bias.defined() ? at::zeros_like(in.time_bias) : Tensor()};
   const DenseTerms terms(in);
   const Tensor q = padded(in.q, in.q_offsets, in.max_seqlen);
   const Tensor k = padded(in.k, in.k_offsets, in.max_seqlen);

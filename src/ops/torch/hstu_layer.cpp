@@ -3,10 +3,11 @@
 //
 // What the fused form saves over that: the gradients of u, v, q and k are written side by side, as
 // the product with W_uvqk reads them, and multiplied by the derivative of SiLU where they arise;
-// residuals and biases are added by the products and by the layer norm; gradients of weights are
-// float32, on a second stream.
+// residuals and biases are added by the products and by the layer norm; gradients of the matrices
+// are float32, on a second stream.
 #include <torch/torch.h>
 
+#include "ops/kernels/hstu_attention.h"
 #include "ops/kernels/layer_norm.h"
 #include "ops/kernels/layer_norm_gate.h"
 #include "ops/torch/cuda.h"
@@ -21,12 +22,46 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
+constexpr const char* kOp = "hstu_layer";
+
+bool is_there(const OptionalTensor& weight) {
+  return weight && weight->defined();
+}
 // In the dtype of x, undefined or absent where it is.
 Tensor like(const OptionalTensor& weight, const Tensor& x) {
-  return weight ? weight->detach().to(x.scalar_type()).contiguous() : Tensor();
+  return is_there(weight) ? weight->detach().to(x.scalar_type()).contiguous() : Tensor();
 }
 OptionalTensor optional_like(const OptionalTensor& weight, const Tensor& x) {
-  return weight ? OptionalTensor(weight->to(x.scalar_type())) : std::nullopt;
+  return is_there(weight) ? OptionalTensor(weight->to(x.scalar_type())) : std::nullopt;
+}
+
+void check_arguments(const Tensor& x, const HstuLayerWeights& weights,
+                     const HstuLayerOptions& options) {
+  check_rank({kOp, "x", x}, 2, "[T, D]");
+  check_rank({kOp, "uvqk weight", weights.uvqk}, 2, "[D, 4 H d]");
+  check_rank({kOp, "output weight", weights.output}, 2, "[H d, D]");
+  const int64_t width = x.size(1), inner = weights.output.size(0);
+  TORCH_CHECK_VALUE(options.heads > 0 && inner > 0 && inner % options.heads == 0, kOp,
+                    ": output weight is ", weights.output.sizes(), " for ", options.heads,
+                    " heads; expected rows that divide into them");
+  const auto check = [&](const char* name, const OptionalTensor& weight, at::IntArrayRef sizes) {
+    if (!is_there(weight)) return;
+    const Arg arg{kOp, name, *weight};
+    check_sizes(arg, sizes, "x and the output weight");
+    check_on(arg, x.device());
+    const auto type = weight->scalar_type();
+    TORCH_CHECK_VALUE(type == x.scalar_type() || type == at::kFloat, label(arg), " is ", type,
+                      " but x is ", x.scalar_type(), "; expected the same or Float");
+  };
+  check("input norm weight", weights.input_norm_weight, {width});
+  check("input norm bias", weights.input_norm_bias, {width});
+  check("uvqk weight", weights.uvqk, {width, 4 * inner});
+  check("uvqk bias", weights.uvqk_bias, {4 * inner});
+  check("output norm weight", weights.output_norm_weight, {inner});
+  check("output norm bias", weights.output_norm_bias, {inner});
+  check("output weight", weights.output, {inner, width});
+  check("output bias", weights.output_bias, {width});
+  check_dropout_probability(kOp, options.dropout);
 }
 
 // u, v, q and k, or their gradients, in the columns of one matrix [T, 4 H d].
@@ -64,7 +99,7 @@ Tensor layer_of_operators(const Tensor& x, const HstuLayerWeights& weights, cons
       attended.flatten(1), parts.u, optional_like(weights.output_norm_weight, x),
       optional_like(weights.output_norm_bias, x), options.eps, options.dropout, options.seed);
   Tensor out = at::addmm(x, gated, weights.output.to(x.scalar_type()));
-  return weights.output_bias ? out.add_(*weights.output_bias) : out;
+  return is_there(weights.output_bias) ? out.add_(*weights.output_bias) : out;
 }
 
 #ifdef SEQFUSE_HAS_CUDA
@@ -96,12 +131,14 @@ LayerNormParams norm_params(const Tensor& x, const Tensor& weight, const Tensor&
           .eps = eps};
 }
 
-// The gradients of the weight and the bias of a norm, and memory for their parts.
+// The gradients of the weight and the bias of a norm, of which one may be absent, and memory for
+// their parts.
 struct AffineGradients {
-  AffineGradients(const Tensor& x, const Tensor& weight, int64_t partials) {
-    if (!weight.defined()) return;
-    dweight = at::empty_like(weight);
-    dbias = at::empty_like(weight);
+  AffineGradients(const Tensor& x, const Tensor& weight, const Tensor& bias, int64_t partials)
+      : has_weight(weight.defined()), has_bias(bias.defined()) {
+    if (!has_weight && !has_bias) return;
+    dweight = at::empty({x.size(1)}, x.options());
+    dbias = at::empty_like(dweight);
     workspace = at::empty({partials, 2, x.size(1)}, x.options().dtype(at::kFloat));
   }
   template <class Params>
@@ -110,17 +147,22 @@ struct AffineGradients {
     params.dbias = dbias.defined() ? dbias.mutable_data_ptr() : nullptr;
     params.workspace = workspace.defined() ? workspace.mutable_data_ptr<float>() : nullptr;
   }
+  Tensor of_weight() const { return has_weight ? dweight : Tensor(); }
+  Tensor of_bias() const { return has_bias ? dbias : Tensor(); }
+
+  bool has_weight, has_bias;
   Tensor dweight, dbias, workspace;
 };
 
 // a^T b in float32, and the sums of the columns of b where a bias wants them.
-std::pair<Tensor, Tensor> weight_gradient(const Tensor& a, const Tensor& b, bool with_bias) {
-  const auto floats = a.options().dtype(at::kFloat);
-  std::pair<Tensor, Tensor> gradients{at::empty({a.size(1), b.size(1)}, floats), Tensor()};
-  if (with_bias) gradients.second = at::empty({b.size(1)}, floats);
-  matmul_into(gradients.first, a.t(), b, {.c = {}, .bias = {}, .column_sums = gradients.second});
-  return gradients;
-}
+struct WeightGradient {
+  WeightGradient(const Tensor& a, const Tensor& b, bool with_bias, SideStream& side)
+      : weight(at::empty({a.size(1), b.size(1)}, a.options().dtype(at::kFloat))) {
+    if (with_bias) bias = at::empty({b.size(1)}, weight.options());
+    side.run([&] { matmul_into(weight, a.t(), b, {.c = {}, .bias = {}, .column_sums = bias}); });
+  }
+  Tensor weight, bias;
+};
 
 class HstuLayer : public torch::autograd::Function<HstuLayer> {
  public:
@@ -184,12 +226,14 @@ class HstuLayer : public torch::autograd::Function<HstuLayer> {
                                 before, uvqk, attended, gate_weight, gate_bias, output.mean,
                                 output.rstd, gated, w_output, in.position_bias, in.time_bias});
     context->saved_data["call"] = c10::IValue::make_capsule(call);
-    context->saved_data["uvqk_bias"] = uvqk_bias.has_value();
-    context->saved_data["output_bias"] = output_bias.has_value();
+    context->saved_data["uvqk_bias"] = is_there(uvqk_bias);
+    context->saved_data["output_bias"] = is_there(output_bias);
     return out;
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    TORCH_CHECK_NOT_IMPLEMENTED(!at::GradMode::is_enabled(),
+                                "hstu_layer: second derivatives are not supported");
     const auto saved = context->get_saved_variables();
     const auto call =
         c10::static_intrusive_pointer_cast<Call>(context->saved_data["call"].toCapsule());
@@ -208,8 +252,7 @@ class HstuLayer : public torch::autograd::Function<HstuLayer> {
     SideStream side(x.get_device());
 
     const bool with_output_bias = context->saved_data["output_bias"].toBool();
-    std::pair<Tensor, Tensor> d_output, d_uvqk;
-    side.run([&] { d_output = weight_gradient(gated, dout, with_output_bias); });
+    const WeightGradient d_output(gated, dout, with_output_bias, side);
     const Tensor dgated = at::empty_like(gated);
     matmul_into(dgated, dout, w_output.t());
 
@@ -217,7 +260,7 @@ class HstuLayer : public torch::autograd::Function<HstuLayer> {
     const Tensor dbefore = at::empty_like(before);
     const Tensor uvqk = saved[8].defined() ? saved[8] : at::silu(before);
     const Parts d(dbefore, options.heads), z(before, options.heads), parts(uvqk, options.heads);
-    const AffineGradients gate(attended, gate_weight,
+    const AffineGradients gate(attended, gate_weight, gate_bias,
                                layer_norm_gate_backward_partials(tokens, inner));
     LayerNormGateBackwardParams gate_params{.o = attended.const_data_ptr(),
                                             .u = parts.u.const_data_ptr(),
@@ -259,10 +302,11 @@ class HstuLayer : public torch::autograd::Function<HstuLayer> {
           norm_params(x, norm_weight, norm_bias, normed, input, options.eps), dtype, stream));
     }
     const bool with_uvqk_bias = context->saved_data["uvqk_bias"].toBool();
-    side.run([&] { d_uvqk = weight_gradient(normed, dbefore, with_uvqk_bias); });
+    const WeightGradient d_uvqk(normed, dbefore, with_uvqk_bias, side);
     const Tensor dx = at::empty_like(x);
     matmul_into(dx, dbefore, w_uvqk.t());
-    const AffineGradients norm(x, norm_weight, layer_norm_backward_partials(tokens, x.size(1)));
+    const AffineGradients norm(x, norm_weight, norm_bias,
+                               layer_norm_backward_partials(tokens, x.size(1)));
     LayerNormBackwardParams norm_backward{.x = x.const_data_ptr(),
                                           .weight = data_or_null(norm_weight),
                                           .mean = input.mean.const_data_ptr(),
@@ -282,16 +326,28 @@ class HstuLayer : public torch::autograd::Function<HstuLayer> {
     norm.set(norm_backward);
     C10_CUDA_CHECK(layer_norm_backward_cuda(norm_backward, dtype, stream));
     side.join();
-    return {dx,           norm.dweight, norm.dbias,     d_uvqk.first,    d_uvqk.second,
-            gate.dweight, gate.dbias,   d_output.first, d_output.second, d_position_bias,
-            d_time_bias,  Tensor()};
+    return {dx,
+            norm.of_weight(),
+            norm.of_bias(),
+            d_uvqk.weight,
+            d_uvqk.bias,
+            gate.of_weight(),
+            gate.of_bias(),
+            d_output.weight,
+            d_output.bias,
+            d_position_bias,
+            d_time_bias,
+            Tensor()};
   }
 };
 
-bool is_fused(const Tensor& x, const HstuLayerWeights& weights, const HstuLayerOptions& options) {
-  const bool half = x.scalar_type() == at::kHalf || x.scalar_type() == at::kBFloat16;
-  constexpr int64_t kMaxHeadDim = 256;
-  return x.is_cuda() && half && weights.output.size(0) <= kMaxHeadDim * options.heads;
+bool is_fused(const Tensor& x, const HstuLayerWeights& weights, const Tensor& offsets,
+              const HstuLayerOptions& options) {
+  HstuAttentionParams attention;
+  attention.batch = offsets.numel() - 1;
+  attention.heads = options.heads;
+  attention.head_dim = weights.output.size(0) / options.heads;
+  return x.is_cuda() && hstu_attention_cuda_takes(attention, dtype_of(x));
 }
 #endif
 
@@ -299,8 +355,9 @@ bool is_fused(const Tensor& x, const HstuLayerWeights& weights, const HstuLayerO
 
 Tensor hstu_layer(const Tensor& x, const HstuLayerWeights& weights, const Tensor& offsets,
                   const HstuLayerOptions& options) {
+  check_arguments(x, weights, options);
 #ifdef SEQFUSE_HAS_CUDA
-  if (is_fused(x, weights, options)) {
+  if (is_fused(x, weights, offsets, options)) {
     const auto call = c10::make_intrusive<Call>();
     call->options = options;
     call->options.attention.position_bias.reset();

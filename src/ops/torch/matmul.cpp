@@ -114,6 +114,15 @@ void set_epilogue(Description& description, cublasLtEpilogue_t epilogue, const T
 }  // namespace
 
 void matmul_into(const Tensor& d, const Tensor& a, const Tensor& b, const MatmulTerms& terms) {
+  const auto check_sizes = [&](const char* name, const Tensor& t, at::IntArrayRef sizes) {
+    TORCH_CHECK_VALUE(!t.defined() || t.sizes() == sizes, "matmul: ", name, " is ", t.sizes(),
+                      " for a ", a.sizes(), " and b ", b.sizes(), "; expected ", sizes);
+  };
+  check_sizes("b", b, {a.size(1), b.size(1)});
+  check_sizes("d", d, {a.size(0), b.size(1)});
+  check_sizes("c", terms.c, d.sizes());
+  check_sizes("bias", terms.bias, {b.size(1)});
+  check_sizes("column_sums", terms.column_sums, {b.size(1)});
   const DeviceGuard guard(d);
   if (d.numel() == 0) return;
   if (a.size(1) == 0) {  // nothing to sum
