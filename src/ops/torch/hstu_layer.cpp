@@ -159,7 +159,7 @@ struct WeightGradient {
   WeightGradient(const Tensor& a, const Tensor& b, bool with_bias, SideStream& side)
       : weight(at::empty({a.size(1), b.size(1)}, a.options().dtype(at::kFloat))) {
     if (with_bias) bias = at::empty({b.size(1)}, weight.options());
-    side.run([&] { matmul_into(weight, a.t(), b, {.c = {}, .bias = {}, .column_sums = bias}); });
+    side.run([&] { matmul_into(weight, a.t(), b, {.column_sums = bias}); });
   }
   Tensor weight, bias;
 };
@@ -187,7 +187,7 @@ class HstuLayer : public torch::autograd::Function<HstuLayer> {
         norm_params(x, norm_weight, norm_bias, normed, input, options.eps), dtype, stream));
     const Tensor before = at::empty({tokens, 4 * inner}, x.options());
     const Tensor w_uvqk = like(uvqk_weight, x), w_output = like(output_weight, x);
-    matmul_into(before, normed, w_uvqk, {.c = {}, .bias = like(uvqk_bias, x), .column_sums = {}});
+    matmul_into(before, normed, w_uvqk, {.bias = like(uvqk_bias, x)});
     Tensor uvqk = at::silu(before);
 
     const Parts parts(uvqk, options.heads);
@@ -218,7 +218,7 @@ class HstuLayer : public torch::autograd::Function<HstuLayer> {
                                                  .seed = static_cast<uint64_t>(options.seed)},
                                                 dtype, stream));
     Tensor out = at::empty_like(x);
-    matmul_into(out, gated, w_output, {.c = x, .bias = like(output_bias, x), .column_sums = {}});
+    matmul_into(out, gated, w_output, {.c = x, .bias = like(output_bias, x)});
 
     if (options.recompute_input_layernorm) normed = Tensor();
     if (options.recompute_input_silu) uvqk = Tensor();
