@@ -4,15 +4,11 @@
 #include <map>
 #include <string>
 
+#include "tests/sanitized.h"
+
 namespace seqfuse {
 
-// Sanitizers must be loaded before all others themselves, and make every start slow.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;
-#else
-constexpr bool kSanitized = false;
-#endif
-
+// Sanitizers must be loaded before all others themselves: see kSanitized.
 inline std::map<std::string, std::string> preloaded(const std::string& library) {
   return {{"LD_PRELOAD", library}};
 }

@@ -205,15 +205,29 @@ inline std::vector<Tensor> plain(const Problem& problem, at::ScalarType type) {
       });
 }
 
+// As results() gives them, by the oracle.
+inline std::vector<Tensor> reference_of(const Problem& problem) {
+  const oracle::HstuAttentionResult r = oracle::hstu_attention(problem.oracle_input());
+  std::vector<Tensor> all;
+  const auto add = [&](const std::vector<double>& values, const Tensor& like) {
+    all.push_back(at::tensor(values, at::kDouble).view(like.sizes()));
+  };
+  add(r.out, problem.q);
+  add(r.dq, problem.q);
+  add(r.dk, problem.k);
+  add(r.dv, problem.v);
+  if (problem.options.position_bias) {
+    add(r.d_position_bias, *problem.options.position_bias);
+    add(r.d_time_bias, *problem.options.time_bias);
+  }
+  return all;
+}
+
 inline void expect_matches_oracle(const Problem& problem, const std::string& what) {
-  const oracle::HstuAttentionResult expected = oracle::hstu_attention(problem.oracle_input());
-  const std::vector<const std::vector<double>*> references{
-      &expected.out,        &expected.dq, &expected.dk, &expected.dv, &expected.d_position_bias,
-      &expected.d_time_bias};
   const auto actual = ours(problem, at::kFloat), exact = ours(problem, at::kDouble),
-             framework = plain(problem, at::kFloat);
+             framework = plain(problem, at::kFloat), expected = reference_of(problem);
   for (size_t r = 0; r < actual.size(); ++r) {
-    const Tensor reference = at::tensor(*references[r], at::kDouble).view(actual[r].sizes());
+    const Tensor& reference = expected[r];
     expect_oracle_rule(actual[r], framework[r], reference, r == 0 ? 2 : 5,
                        what + ": " + kResultNames[r]);
     EXPECT_LE(max_abs(exact[r] - reference), 1e-12 * (1 + max_abs(reference)))
@@ -246,24 +260,6 @@ inline std::vector<Setting> settings() {
        .causal = false},
       {.heads = 1, .head_dim = 32, .contexts = 100, .targets = 100, .group_size = 11},
   };
-}
-
-// As results() gives them, by the oracle.
-inline std::vector<Tensor> reference_of(const Problem& problem) {
-  const oracle::HstuAttentionResult r = oracle::hstu_attention(problem.oracle_input());
-  std::vector<Tensor> all;
-  const auto add = [&](const std::vector<double>& values, const Tensor& like) {
-    all.push_back(at::tensor(values, at::kDouble).view(like.sizes()));
-  };
-  add(r.out, problem.q);
-  add(r.dq, problem.q);
-  add(r.dk, problem.k);
-  add(r.dv, problem.v);
-  if (problem.options.position_bias) {
-    add(r.d_position_bias, *problem.options.position_bias);
-    add(r.d_time_bias, *problem.options.time_bias);
-  }
-  return all;
 }
 
 }  // namespace seqfuse::test

@@ -14,6 +14,7 @@
 
 #include "base/parallel.h"
 #include "ops/torch/ops.h"
+#include "tests/sanitized.h"
 
 namespace seqfuse::test {
 
@@ -48,14 +49,6 @@ inline double max_abs(const Tensor& x) {
   return x.numel() == 0 ? 0 : x.abs().max().item<double>();
 }
 
-// A sanitizer's build keeps sums in one lane, so that errors of long ones grow, and holds memory
-// back.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-inline constexpr bool kSanitized = true;
-#else
-inline constexpr bool kSanitized = false;
-#endif
-
 // The oracle rule: the error of ours against the float64 reference is at most factor times that of
 // plain, the same computation in plain PyTorch at the same dtype. Where PyTorch happens to be
 // exact, ours may be off by one rounding of the largest element. largest_terms: of float32 sums
@@ -72,7 +65,7 @@ inline void expect_oracle_rule(const Tensor& ours, const Tensor& plain, const Te
                           : ours.scalar_type() == at::kFloat ? 0x1p-23
                           : ours.scalar_type() == at::kHalf  ? 0x1p-10
                                                              : 0x1p-7;
-  if (kSanitized) factor *= 4;
+  if (kSanitized) factor *= 4;  // sums stay in one lane, so that errors of long ones grow
   EXPECT_LE(error, factor * allowed + rounding * max_abs(expected) + 0x1p-23 * largest_terms)
       << what;
 }
