@@ -82,10 +82,7 @@ class HstuEncoder : public Encoder {
     }
     tokens.sequences.max_seqlen =
         num_contexts + windows.max_history * (has_actions() ? 2 : 1) + windows.max_candidates;
-    // Context that reads all of the history would carry later events into earlier states. That is
-    // harmless only if no earlier state is read.
-    if (num_contexts > 0 && spec_.max_candidates > 0 && spec_.task == Task::ranking &&
-        !spec_.network.disable_contextual_mask) {
+    if (context_sees_history(spec_)) {
       tokens.sequences.num_contexts = torch::full({num_windows}, num_contexts, integers);
     }
     at::Tensor offsets = tokens.part_offsets[0];

@@ -75,14 +75,28 @@ int64_t num_tokens(const ModelSpec& spec, int64_t windows, int64_t history, int6
 }
 
 int64_t num_tokens(const ModelSpec& spec, const data::Batch& batch) {
-  const Reading reading = spec.task == Task::ranking ? Reading::candidates : Reading::next_item;
-  int64_t history = 0, candidates = 0;
+  int64_t tokens = 0;
   for (int64_t b = 0; b < batch.batch_size(); ++b) {
-    const int64_t apart = withheld(batch, b, reading);
-    history += batch.offsets[b + 1] - batch.offsets[b] - apart;
-    if (reading == Reading::candidates) candidates += apart;
+    const WindowTokens window = window_tokens(spec, batch, b);
+    tokens += window.contexts + window.history + window.targets;
   }
-  return num_tokens(spec, batch.batch_size(), history, candidates);
+  return tokens;
+}
+
+WindowTokens window_tokens(const ModelSpec& spec, const data::Batch& batch, int64_t window) {
+  const Reading reading = spec.task == Task::ranking ? Reading::candidates : Reading::next_item;
+  const int64_t apart = withheld(batch, window, reading);
+  const int64_t events = batch.offsets[window + 1] - batch.offsets[window] - apart;
+  WindowTokens tokens;
+  tokens.contexts = num_tokens(spec, 1, 0, 0);
+  tokens.history = num_tokens(spec, 0, events, 0);
+  if (reading == Reading::candidates) tokens.targets = apart;
+  return tokens;
+}
+
+bool context_sees_history(const ModelSpec& spec) {
+  return !spec.context.empty() && spec.max_candidates > 0 && spec.task == Task::ranking &&
+         !spec.network.disable_contextual_mask;
 }
 
 }  // namespace seqfuse::models

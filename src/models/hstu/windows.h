@@ -39,4 +39,14 @@ struct Windows {
 Windows make_windows(const data::Batch& batch, Reading reading, at::Device device,
                      const std::vector<std::vector<int64_t>>& extra = {});
 
+// Tokens of one window of a training batch.
+struct WindowTokens {
+  int64_t contexts = 0, history = 0, targets = 0;
+};
+WindowTokens window_tokens(const ModelSpec& spec, const data::Batch& batch, int64_t window);
+
+// Whether the tokens of the context see all of the history. That would carry later events into
+// earlier states, and is harmless only where no earlier state is read.
+bool context_sees_history(const ModelSpec& spec);
+
 }  // namespace seqfuse::models
