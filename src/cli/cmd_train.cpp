@@ -123,7 +123,6 @@ void tell_what_has_no_effect(const config::Config& config, models::Task task, at
       (!config.embeddings.empty() || !config.dynamic_embeddings.empty())) {
     log::info("train", "sizes of embedding tables come from the dataset, not from EmbeddingArgs");
   }
-  if (config.trainer.profile) log::warning("train", "TrainerArgs.profile has no effect yet");
   if ((config.network.recompute_input_layernorm || config.network.recompute_input_silu) &&
       (device.is_cpu() || config.network.dtype_str == "float32")) {
     log::info("train", "NetworkArgs.recompute_* have an effect in 16 bits on a GPU alone");

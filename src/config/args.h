@@ -58,9 +58,10 @@ struct TrainerArgs {
     v(max_train_iters, "max_train_iters", "stop after so many steps; None: by num_epochs");
     v(max_eval_iters, "max_eval_iters", "batches in an evaluation; None: all");
     v(seed, "seed", "of initial weights, shuffling, dropout and negatives");
-    v(profile, "profile", "mark steps for a profiler");
-    v(profile_step_start, "profile_step_start", "first step that is marked");
-    v(profile_step_end, "profile_step_end", "step after the last that is marked");
+    v(profile, "profile",
+      "record where the time of steps goes: a table, RUN/profile.json, RUN/trace.json");
+    v(profile_step_start, "profile_step_start", "steps of training before those that are recorded");
+    v(profile_step_end, "profile_step_end", "the last step that is recorded");
     v(ckpt_save_interval, "ckpt_save_interval",
       "steps between checkpoints; -1: at evaluations and the end");
     v(ckpt_save_dir, "ckpt_save_dir", "checkpoints go here unless --output is given");

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <filesystem>
 #include <limits>
 #include <string>
 #include <utility>
@@ -76,6 +77,10 @@ TrainResult Trainer::run(RunDirectory& run, bool show_progress) {
   writer_.emplace(run, config_.trainer);
   logged_evaluation_ = run.truncate_metrics_after(state_.step);
   optimizer_.start_averages(/*saved=*/state_.step > 0);
+  if (config_.trainer.profile) {
+    profiler_.emplace(config_.trainer, model_.spec(), model_.device(),
+                      group_.is_first() ? run.path() : std::filesystem::path());
+  }
   const config::TrainerArgs& trainer = config_.trainer;
   const InterruptGuard interrupt(/*ignore_later=*/group_.several());
   interrupt_ = &interrupt;
@@ -87,6 +92,10 @@ TrainResult Trainer::run(RunDirectory& run, bool show_progress) {
   double seconds = 0, loss = std::numeric_limits<double>::quiet_NaN();
   evaluate_missed(show_progress);
   while (state_.step < total_steps_ && !early_stop_due() && stop_signal() == 0) {
+    if (profiler_) {
+      allow(fmt::format("profiler before step {}", state_.step + 1), kLongSeconds);
+      profiler_->before_step(state_.step);
+    }
     const auto start = Clock::now();
     // A hang is told from a step of more work by how long steps took so far.
     allow(fmt::format("step {}", state_.step + 1),
@@ -122,11 +131,18 @@ TrainResult Trainer::run(RunDirectory& run, bool show_progress) {
           fmt::format("epoch {} of {}, loss {:.4f}, {} tokens/s", epoch_of(batches_before) + 1,
                       epochs, loss, format_count(tokens_per_second)));
     }
+    if (profiler_) {
+      allow(fmt::format("profiler after step {}", state_.step), kLongSeconds);
+      profiler_->after_step(state_.step, step.tokens, /*pause=*/evaluate_due || save_due);
+      if (last) profiler_->finish();  // the evaluation that follows may be long
+    }
     if (log_due) log_step(step, tokens_per_second);
     if (evaluate_due) evaluate(show_progress);
     if (save_due) save(last);
   }
   progress.reset();
+  if (profiler_) profiler_->finish();
+  profiler_.reset();
   if (saved_step_ != state_.step) save(/*last=*/true);
   if (evaluated_step_ != state_.step && stop_signal() == 0) evaluate(show_progress);
   const int signal = stop_signal();
@@ -153,6 +169,7 @@ Trainer::Step Trainer::train_step() try {
     if (i + 1 == batches) exchange_.start();
     batch_users_ = batch.batch_size();
     batch_tokens_ = models::num_tokens(model_.spec(), batch);
+    if (profiler_) profiler_->add_batch(batch);
     if (batch_users_ == 0) {  // an epoch's end with fewer users than processes
       embeddings::fetch_nothing(model_.module().tables());
       continue;

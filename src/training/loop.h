@@ -17,6 +17,7 @@
 #include "training/run_directory.h"
 #include "training/run_writer.h"
 #include "training/step_exchange.h"
+#include "training/step_profiler.h"
 #include "training/table_tensors.h"
 #include "training/task_model.h"
 #include "training/training_state.h"
@@ -113,6 +114,7 @@ class Trainer {
   TrainingState state_;
   int64_t loss_positions_read_ = 0;            // of a GPU: positions in state_.loss_sum
   std::optional<RunWriter> writer_;            // while run() is at work
+  std::optional<StepProfiler> profiler_;       // likewise, with TrainerArgs.profile
   const InterruptGuard* interrupt_ = nullptr;  // likewise
   int signal_ = 0;                             // of several processes: that all know of
   double longest_step_ = 0;                    // seconds

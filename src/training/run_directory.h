@@ -1,5 +1,6 @@
 // A run directory: RUN/{operative_config.gin, run.json, metrics.jsonl, checkpoints/step_N/}; at the
-// end of training also baselines.json (report/run_files.h); with --tensorboard, tensorboard/.
+// end of training also baselines.json (report/run_files.h); with --tensorboard, tensorboard/; with
+// TrainerArgs.profile, profile.json and trace.json.
 #pragma once
 
 #include <cstdint>

@@ -1,0 +1,220 @@
+// What a profile says of given work: classes of kernels, busy time, own time, FLOPs.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "models/hstu/layer_flops.h"
+#include "tests/models/model_fixtures.h"
+#include "training/kernel_classes.h"
+#include "training/step_profile.h"
+
+namespace seqfuse::training {
+namespace {
+
+using testing::ElementsAre;
+using enum KernelClass;
+
+// Every kernel of src/ops/kernels, demangled, with the template arguments that some build gave it.
+TEST(KernelClasses, OfOurKernels) {
+  const std::vector<std::pair<KernelClass, std::vector<const char*>>> kernels = {
+      {attention_forward,
+       {"void seqfuse::ops::sm80::forward_kernel<__half, seqfuse::ops::sm80::ForwardShape<64, "
+        "false> "
+        ">(seqfuse::ops::sm80::Arguments)",
+        "void seqfuse::ops::(anonymous namespace)::forward_kernel<float>("
+        "seqfuse::ops::RelativeBiasParams)"}},
+      {attention_backward,
+       {"void seqfuse::ops::sm80::backward_kernel<__half, seqfuse::ops::sm80::BackwardShape<128, "
+        "false, 2> >(seqfuse::ops::sm80::Arguments)",
+        "void seqfuse::ops::sm80::backward_queries_kernel<__nv_bfloat16, "
+        "seqfuse::ops::sm80::QueriesShape<256> >(seqfuse::ops::sm80::Arguments)",
+        "void seqfuse::ops::sm80::bias_gradient_kernel<__half, "
+        "seqfuse::ops::sm80::BackwardShape<32, true, 1> >(seqfuse::ops::sm80::Arguments)",
+        "void seqfuse::ops::sm80::finish_dq_kernel<__half, seqfuse::ops::sm80::BackwardShape<128, "
+        "false, 2> >(seqfuse::ops::sm80::Arguments)",
+        "void seqfuse::ops::(anonymous namespace)::backward_kernel<float>("
+        "seqfuse::ops::RelativeBiasParams)",
+        "seqfuse::ops::bias_sums_kernel(seqfuse::ops::ListArguments, seqfuse::ops::BiasSums)",
+        "seqfuse::ops::list_kernel(seqfuse::ops::ListArguments)",
+        "seqfuse::ops::tile_mask_kernel(seqfuse::ops::ListArguments, "
+        "seqfuse::ops::sm80::MaskOptions, seqfuse::ops::sm80::TileMask*)",
+        "seqfuse::ops::time_tables_kernel(seqfuse::ops::TimeEdges, float const*, int, "
+        "seqfuse::ops::sm80::TimeTables*)",
+        "seqfuse::ops::times_kernel(seqfuse::ops::ListArguments, long const*, long const*, "
+        "double*, "
+        "double*)"}},
+      {norms,
+       {"void seqfuse::ops::cuda::norm_forward_kernel<__half, 1, 128, "
+        "false>(seqfuse::ops::cuda::NormForward)",
+        "void seqfuse::ops::cuda::norm_forward_stream_kernel<float, "
+        "true>(seqfuse::ops::cuda::NormForward)",
+        "void seqfuse::ops::cuda::norm_backward_kernel<__half, 8, 32, "
+        "true>(seqfuse::ops::cuda::NormBackward)",
+        "void seqfuse::ops::cuda::norm_backward_stream_kernel<float, "
+        "false>(seqfuse::ops::cuda::NormBackward)",
+        "void seqfuse::ops::cuda::column_parts_kernel<float, "
+        "false>(seqfuse::ops::cuda::NormBackward)",
+        "void seqfuse::ops::cuda::add_parts_kernel<float>(float const*, long, long, float*, "
+        "float*)",
+        "void seqfuse::ops::(anonymous namespace)::forward_kernel<__half, 1, "
+        "256>(seqfuse::ops::L2NormalizeParams)",
+        "void seqfuse::ops::(anonymous namespace)::backward_kernel<__half, 1, "
+        "256>(seqfuse::ops::L2NormalizeBackwardParams)"}},
+      {embeddings,
+       {"void seqfuse::ops::(anonymous namespace)::copy_kernel<uint2, "
+        "__nv_dl_wrapper_t<__nv_dl_trailing_return_tag<cudaError "
+        "(*)(seqfuse::ops::JaggedDenseParams const&, CUstream_st*), "
+        "&seqfuse::ops::jagged_from_dense_cuda, seqfuse::ops::(anonymous namespace)::Move, 1u>, "
+        "long "
+        "const> >(long, long)",
+        "void seqfuse::ops::(anonymous namespace)::repeat_backward_kernel<float>("
+        "seqfuse::ops::JaggedRepeatBackwardParams)",
+        "void seqfuse::ops::(anonymous namespace)::forward_kernel<float, "
+        "4>(seqfuse::ops::EncodingParams)",
+        "seqfuse::ops::(anonymous namespace)::position_index_kernel("
+        "seqfuse::ops::PositionIndexParams)",
+        "seqfuse::ops::(anonymous namespace)::time_index_kernel(seqfuse::ops::TimeIndexParams)",
+        "void seqfuse::ops::(anonymous namespace)::atomic_kernel<__half, "
+        "1>(seqfuse::ops::RowSumCudaParams)",
+        "void seqfuse::ops::(anonymous namespace)::sorted_kernel<__half, "
+        "1>(seqfuse::ops::RowSumCudaParams)"}},
+      {products,
+       {"void seqfuse::ops::(anonymous namespace)::gemm_silu_kernel<__nv_bfloat16>("
+        "seqfuse::ops::GemmSiluParams)"}},
+      {loss,
+       {"void seqfuse::ops::(anonymous namespace)::forward_kernel<float, 4, 8, "
+        "1>(seqfuse::ops::SampledSoftmaxParams)",
+        "void seqfuse::ops::(anonymous "
+        "namespace)::stream_kernel<__half>(seqfuse::ops::SampledSoftmaxParams)",
+        "seqfuse::ops::(anonymous namespace)::softmax_kernel(seqfuse::ops::FullSoftmaxParams)",
+        "seqfuse::ops::(anonymous namespace)::sample_kernel(seqfuse::ops::SampleUniformParams)"}},
+      {other,
+       {"void seqfuse::ops::(anonymous namespace)::dropout_kernel<__half, 1>(__half const*, "
+        "__half*, "
+        "long, seqfuse::ops::cuda::DropoutMask)"}}};
+  for (const auto& [expected, names] : kernels) {
+    for (const char* name : names) EXPECT_EQ(kernel_class(name), expected) << name;
+  }
+}
+
+TEST(KernelClasses, OfTheLibraries) {
+  const std::vector<std::pair<KernelClass, std::vector<const char*>>> kernels = {
+      {products,
+       {"nvjet_tst_192x192_64x4_2x1_v_bz_coopB_NTN",
+        "void "
+        "cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_relu_bf16_256x128_32x3_nn_align8>("
+        "cutlass_80_tensorop_bf16_s16816gemm_relu_bf16_256x128_32x3_nn_align8::Params)",
+        "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1_execute_"
+        "segment_k_off_kernel__5x_cublas",
+        "ampere_sgemm_128x64_tn",
+        "void cublasLt::splitKreduce_kernel<32, 16, int, float, __nv_bfloat16>(int)"}},
+      {optimizer,
+       {"void at::native::(anonymous namespace)::multi_tensor_apply_kernel<at::native::(anonymous "
+        "namespace)::FusedOptimizerTensorListMetadata<4>, at::native::(anonymous "
+        "namespace)::FusedAdamMathFunctor<float, 4, (at::native::ADAM_MODE)0, false> >(int)"}},
+      {communication,
+       {"ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"}},
+      {copies,
+       {"Memcpy HtoD (Pinned -> Device)", "Memcpy DtoD (Device -> Device)", "Memset (Device)"}},
+      {loss,
+       {"void (anonymous namespace)::softmax_warp_forward<float, float, float, 8, true, "
+        "false>(int)",
+        "void at::native::(anonymous "
+        "namespace)::nll_loss_forward_no_reduce_cuda_kernel<float>(int)"}},
+      {embeddings,
+       {"void at::native::(anonymous namespace)::indexSelectLargeIndex<float, long, unsigned int, "
+        "2, "
+        "2, -2, true>(int)",
+        "void at::native::vectorized_gather_kernel<16, long>(char*)",
+        "void cub::detail::radix_sort::DeviceRadixSortOnesweepKernel<int>(int)"}},
+      {other,
+       {"void at::native::vectorized_elementwise_kernel<4, at::native::(anonymous "
+        "namespace)::silu_kernel(at::TensorIteratorBase&)::{lambda()#1} >(int)",
+        // Its name has a part that is ours.
+        "void at::native::elementwise_kernel<128, 4, "
+        "at::native::direct_copy_kernel_cuda(at::TensorIteratorBase&) >(int)"}}};
+  for (const auto& [expected, names] : kernels) {
+    for (const char* name : names) EXPECT_EQ(kernel_class(name), expected) << name;
+  }
+}
+
+TEST(StepProfile, CoveredIsTheUnion) {
+  EXPECT_EQ(covered({}), 0);
+  EXPECT_EQ(covered({{5, 9}}), 4);
+  EXPECT_EQ(covered({{20, 30}, {0, 10}}), 20);
+  EXPECT_EQ(covered({{0, 10}, {2, 5}, {8, 12}, {12, 13}}), 13);  // inside, over, end to end
+  EXPECT_EQ(covered({{-3, 1}, {-3, 1}, {7, 7}}), 4);
+}
+
+TEST(StepProfile, OwnTimeLeavesOutWhatRanInside) {
+  const std::vector<Work> work = {{"inner", {2, 5}, 1},     {"outer", {0, 10}, 1},
+                                  {"innermost", {3, 4}, 1}, {"elsewhere", {1, 9}, 2},
+                                  {"second", {5, 7}, 1},    {"after", {10, 12}, 1}};
+  EXPECT_THAT(self_times(work), ElementsAre(2, 5, 1, 8, 2, 2));
+}
+
+TEST(StepProfile, OfAGpu) {
+  StepProfile profile{.device = "NVIDIA H200",
+                      .on_gpu = true,
+                      .first_step = 51,
+                      .last_step = 52,
+                      .tokens = 3000,
+                      .time = 2'000'000'000,
+                      .layer_flops = 989e12,
+                      .peak_tflops = 989};
+  // Two streams overlap for .2 of 1.2 s.
+  profile.add_up({{"nvjet_a", {0, 600'000'000}},
+                  {"nvjet_b", {600'000'000, 800'000'000}},
+                  {"Memcpy HtoD", {600'000'000, 1'200'000'000}}});
+  const nlohmann::json json = to_json(profile);
+  EXPECT_EQ(json["steps"], 2);
+  EXPECT_DOUBLE_EQ(json["seconds_a_step"], 1);
+  EXPECT_DOUBLE_EQ(json["tokens_per_second"], 1500);
+  EXPECT_DOUBLE_EQ(json["gpu_busy_seconds_a_step"], 0.6);
+  EXPECT_DOUBLE_EQ(json["gpu_idle_share"], 0.4);
+  EXPECT_DOUBLE_EQ(json["layer_tflops"], 494.5);
+  EXPECT_DOUBLE_EQ(json["mfu"], 0.5);
+  ASSERT_EQ(json["classes"].size(), 2);
+  EXPECT_EQ(json["classes"][0]["name"], "matrix products");
+  EXPECT_DOUBLE_EQ(json["classes"][0]["seconds_a_step"], 0.4);
+  EXPECT_DOUBLE_EQ(json["classes"][0]["share"], 0.8 / 1.2);
+  EXPECT_DOUBLE_EQ(json["classes"][0]["count_a_step"], 1);
+  EXPECT_EQ(json["classes"][1]["name"], "copies");
+  EXPECT_EQ(json["kernels"].size(), 3);
+  EXPECT_EQ(json["kernels"][2]["name"], "nvjet_b");  // took least
+  const std::string text = format_profile(profile);
+  EXPECT_THAT(text, testing::HasSubstr("steps 51 to 52 on NVIDIA H200: 1000.000 ms a step"));
+  EXPECT_THAT(text, testing::HasSubstr("GPU idle for 40.0 %"));
+  EXPECT_THAT(text, testing::HasSubstr("50.0 % of 989"));
+}
+
+TEST(StepProfile, PeaksOfKnownCardsAlone) {
+  EXPECT_EQ(peak_tflops("NVIDIA H100 80GB HBM3"), 989);
+  EXPECT_EQ(peak_tflops("NVIDIA H200"), 989);
+  EXPECT_EQ(peak_tflops("NVIDIA A100-SXM4-80GB"), 312);
+  for (const char* name : {"NVIDIA H100 PCIe", "NVIDIA H200 NVL", "NVIDIA GeForce RTX 4090",
+                           "NVIDIA A100-SXM4-40GB MIG 1g.5gb", ""}) {
+    EXPECT_EQ(peak_tflops(name), std::nullopt) << name;
+  }
+}
+
+TEST(LayerFlops, CountProductsAndPairs) {
+  using models::layer_flops;
+  config::Config config = models::small_config("hstu");  // 2 layers, D 8, 2 heads of 6
+  config.dataset.max_num_candidates = 2;
+  const auto flops = [&](models::Task task, const data::Batch& batch) {
+    return layer_flops(models::ModelSpec::make(task, config, models::small_manifest()), batch);
+  };
+  // One context, 3 events of two tokens, 2 candidates: c 1, h 6, t 2. Half of h^2 is masked.
+  const double pairs = 9 * 7 - 18 + 2, products = 3 * 2 * 9 * 5 * 8 * 12;
+  EXPECT_DOUBLE_EQ(*flops(models::Task::ranking, models::random_batch({5}, 2)),
+                   2 * (products + 3.5 * 4 * 12 * pairs));
+  config.network.max_attn_len = 4;
+  EXPECT_EQ(flops(models::Task::ranking, models::random_batch({5}, 2)), std::nullopt);
+
+  config = models::small_config("hstu_research");  // tokens are items; the last event is a label
+  const double causal = 3 * 2 * 4 * 5 * 8 * 12 + 3.5 * 4 * 12 * (4 * 4 / 2.0);
+  EXPECT_DOUBLE_EQ(*flops(models::Task::retrieval, models::random_batch({5})), 2 * causal);
+}
+
+}  // namespace
+}  // namespace seqfuse::training
