@@ -13,7 +13,8 @@ namespace {
 using testing::ElementsAre;
 using enum KernelClass;
 
-// Every kernel of src/ops/kernels, demangled, with the template arguments that some build gave it.
+// Every kernel of src/ops/kernels by its own name and its argument, as nm and c++filt print them;
+// template arguments are shortened.
 TEST(KernelClasses, OfOurKernels) {
   const std::vector<std::pair<KernelClass, std::vector<const char*>>> kernels = {
       {attention_forward,
