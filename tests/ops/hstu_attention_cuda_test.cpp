@@ -10,8 +10,8 @@ namespace {
 using at::Tensor;
 using namespace seqfuse::test;
 
-// The arguments on the GPU; results come back as they are there.
-std::vector<Tensor> on_gpu(const Problem& problem, at::ScalarType type) {
+// The arguments on the GPU.
+Problem copied(const Problem& problem) {
   Problem there = problem;
   for (Tensor* tensor : {&there.q, &there.k, &there.v, &there.dout, &there.k_offsets}) {
     *tensor = tensor->cuda();
@@ -25,7 +25,12 @@ std::vector<Tensor> on_gpu(const Problem& problem, at::ScalarType type) {
     if (*tensor) *tensor = (*tensor)->cuda();
   }
   options.max_seqlen = problem.k_offsets.diff().max().item<int64_t>() + 2;
-  return ours(there, type);
+  return there;
+}
+
+// Results come back as they are there.
+std::vector<Tensor> on_gpu(const Problem& problem, at::ScalarType type) {
+  return ours(copied(problem), type);
 }
 
 class HstuAttentionCudaTest : public CudaTestWithParam<at::ScalarType> {};
@@ -52,6 +57,36 @@ TEST_P(HstuAttentionCudaTest, BitEqualFromRunToRun) {
   const Problem problem(kLengths, {.head_dim = 50, .bias = true});
   const auto first = on_gpu(problem, GetParam());
   for (int run = 0; run < 5; ++run) expect_equal(on_gpu(problem, GetParam()), first, "run");
+}
+
+TEST_P(HstuAttentionCudaTest, Int32OffsetsGiveTheSameBits) {
+  const Deterministic mode;
+  for (const bool fewer_queries : {false, true}) {
+    Problem problem = copied(Problem(kLengths, {.head_dim = 32,
+                                                .contexts = 3,
+                                                .targets = 20,
+                                                .bias = true,
+                                                .fewer_queries = fewer_queries}));
+    const auto expected = ours(problem, GetParam());
+    problem.k_offsets = problem.k_offsets.to(at::kInt);
+    expect_equal(ours(problem, GetParam()), expected, "one of them int32");
+    problem.q_offsets = problem.q_offsets.to(at::kInt);
+    expect_equal(ours(problem, GetParam()), expected, "both int32");
+  }
+}
+
+TEST_P(HstuAttentionCudaTest, GradientsThatAreAskedForAlone) {
+  const Deterministic mode;
+  const Problem problem = copied(Problem({40, 0, 7}, {.head_dim = 32, .targets = 3, .bias = true}));
+  HstuAttentionOptions options = problem.options;
+  std::vector<Tensor> leaves{problem.q, problem.k, problem.v, *options.position_bias,
+                             *options.time_bias};
+  for (Tensor& leaf : leaves) leaf = leaf.to(GetParam()).detach().requires_grad_();
+  options.position_bias = leaves[3];
+  options.time_bias = leaves[4];
+  const Tensor out = ops::hstu_attention(leaves[0], leaves[1], leaves[2], problem.q_offsets,
+                                         problem.k_offsets, options);
+  expect_same_alone(out, leaves, problem.dout.to(GetParam()), "attention");
 }
 
 TEST_P(HstuAttentionCudaTest, NoSequences) {

@@ -42,7 +42,7 @@ TEST(HstuAttentionByMatmul, MatchesTheOracleUnderEveryMaskInFloat64) {
                                    .num_contexts = *options.num_contexts,
                                    .num_targets = *options.num_targets,
                                    .alpha = options.alpha,
-                                   .scaling_seqlen = options.scaling_seqlen,
+                                   .scaling_seqlen = options.scaling_seqlen.expect_int(),
                                    .causal = options.causal,
                                    .target_group_size = options.target_group_size,
                                    .max_attn_len = options.max_attn_len,

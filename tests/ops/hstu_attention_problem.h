@@ -101,17 +101,18 @@ struct Problem {
   }
 
   oracle::HstuAttentionInput oracle_input() const {
-    oracle::HstuAttentionInput in{.heads = q.size(1),
-                                  .head_dim = q.size(2),
-                                  .q = doubles(q),
-                                  .k = doubles(k),
-                                  .v = doubles(v),
-                                  .dout = doubles(dout),
-                                  .q_offsets = values_of(q_offsets),
-                                  .k_offsets = values_of(k_offsets),
-                                  .masks = masks,
-                                  .alpha = options.alpha,
-                                  .scaling_seqlen = static_cast<double>(options.scaling_seqlen)};
+    oracle::HstuAttentionInput in{
+        .heads = q.size(1),
+        .head_dim = q.size(2),
+        .q = doubles(q),
+        .k = doubles(k),
+        .v = doubles(v),
+        .dout = doubles(dout),
+        .q_offsets = values_of(q_offsets),
+        .k_offsets = values_of(k_offsets),
+        .masks = masks,
+        .alpha = options.alpha,
+        .scaling_seqlen = static_cast<double>(options.scaling_seqlen.expect_int())};
     if (options.position_bias) {
       in.position_bias = doubles(*options.position_bias);
       in.time_bias = doubles(*options.time_bias);
@@ -143,6 +144,16 @@ std::vector<Tensor> results(const Problem& problem, at::ScalarType type, Attenti
     all.push_back(gradient);
   }
   return all;
+}
+
+// With the gradient of one leaf asked for at a time, each has the bits that it has beside others.
+inline void expect_same_alone(const Tensor& out, const std::vector<Tensor>& leaves,
+                              const Tensor& dout, const std::string& what) {
+  const auto all = torch::autograd::grad({out}, leaves, {dout}, /*retain_graph=*/true);
+  for (size_t i = 0; i < leaves.size(); ++i) {
+    const auto alone = torch::autograd::grad({out}, {leaves[i]}, {dout}, /*retain_graph=*/true);
+    EXPECT_TRUE(at::equal(alone[0], all[i])) << what << ", leaf " << i;
+  }
 }
 
 inline std::vector<Tensor> ours(const Problem& problem, at::ScalarType type) {
@@ -187,7 +198,8 @@ inline Tensor plain_attention(const Problem& problem, const Tensor& q, const Ten
       scores =
           scores + options.position_bias->index({distance}) + options.time_bias->index({buckets});
     }
-    const Tensor weights = at::silu(scores) / options.scaling_seqlen * mask.to(q.scalar_type());
+    const Tensor weights =
+        at::silu(scores) / options.scaling_seqlen.expect_int() * mask.to(q.scalar_type());
     const Tensor attended = heads_first(weights.matmul(heads_first(v.slice(0, k0, k0 + keys))));
     out = at::slice_scatter(out, attended, 0, q0, q1);
   }

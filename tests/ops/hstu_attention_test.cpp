@@ -329,6 +329,19 @@ TEST(HstuAttention, SameBitsForAnyNumberOfThreadsAndInEveryRun) {
   }
 }
 
+TEST(HstuAttention, GradientsThatAreAskedForAlone) {
+  const Problem problem({40, 0, 7}, {.targets = 3, .bias = true});
+  HstuAttentionOptions options = problem.options;
+  std::vector<Tensor> leaves{problem.q, problem.k, problem.v, *options.position_bias,
+                             *options.time_bias};
+  for (Tensor& leaf : leaves) leaf = leaf.detach().requires_grad_();
+  options.position_bias = leaves[3];
+  options.time_bias = leaves[4];
+  const Tensor out = ops::hstu_attention(leaves[0], leaves[1], leaves[2], problem.q_offsets,
+                                         problem.k_offsets, options);
+  expect_same_alone(out, leaves, problem.dout, "attention");
+}
+
 TEST(HstuAttention, EmptyBatches) {
   const Problem none({}, {.bias = false}), empty({0, 0}, {.bias = false});
   for (const Problem* problem : {&none, &empty}) {

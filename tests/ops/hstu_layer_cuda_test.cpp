@@ -89,32 +89,35 @@ HstuLayerWeights weights_of(const std::vector<Tensor>& t) {
   return {if_any(1), if_any(2), t[3], if_any(4), if_any(5), if_any(6), t[7], if_any(8)};
 }
 
+// Of leaves t, as results_of() makes them.
+Tensor layer_of(const LayerProblem& problem, const std::vector<Tensor>& t, double dropout = 0) {
+  const auto there = [&](const ops::OptionalTensor& values) {
+    return values ? ops::OptionalTensor(values->to(t[0].device())) : values;
+  };
+  HstuLayerOptions layer{.heads = problem.shape.heads,
+                         .eps = 1e-5,
+                         .dropout = dropout,
+                         .seed = 5,
+                         .recompute_input_layernorm = problem.shape.recompute_norm,
+                         .recompute_input_silu = problem.shape.recompute_silu,
+                         .attention = problem.attention.options};
+  ops::HstuAttentionOptions& attention = layer.attention;
+  attention.num_contexts = there(attention.num_contexts);
+  attention.num_targets = there(attention.num_targets);
+  attention.timestamps = there(attention.timestamps);
+  attention.request_times = there(attention.request_times);
+  attention.max_seqlen = 131;
+  if (problem.shape.relative_bias) {
+    attention.position_bias = t[9];
+    attention.time_bias = t[10];
+  }
+  return ops::hstu_layer(t[0], weights_of(t), problem.attention.k_offsets.to(t[0].device()), layer);
+}
+
 std::vector<Tensor> by_operator(const LayerProblem& problem, at::TensorOptions options,
                                 at::ScalarType weight_type, double dropout = 0) {
-  const auto there = [&](const ops::OptionalTensor& t) {
-    return t ? ops::OptionalTensor(t->to(options.device())) : t;
-  };
-  return results_of(problem, options, weight_type, [&](const std::vector<Tensor>& t) {
-    HstuLayerOptions layer{.heads = problem.shape.heads,
-                           .eps = 1e-5,
-                           .dropout = dropout,
-                           .seed = 5,
-                           .recompute_input_layernorm = problem.shape.recompute_norm,
-                           .recompute_input_silu = problem.shape.recompute_silu,
-                           .attention = problem.attention.options};
-    ops::HstuAttentionOptions& attention = layer.attention;
-    attention.num_contexts = there(attention.num_contexts);
-    attention.num_targets = there(attention.num_targets);
-    attention.timestamps = there(attention.timestamps);
-    attention.request_times = there(attention.request_times);
-    attention.max_seqlen = 131;
-    if (problem.shape.relative_bias) {
-      attention.position_bias = t[9];
-      attention.time_bias = t[10];
-    }
-    return ops::hstu_layer(t[0], weights_of(t), problem.attention.k_offsets.to(options.device()),
-                           layer);
-  });
+  return results_of(problem, options, weight_type,
+                    [&](const std::vector<Tensor>& t) { return layer_of(problem, t, dropout); });
 }
 
 // In PyTorch alone, on the CPU.
@@ -217,6 +220,22 @@ TEST_P(HstuLayerCudaTest, BitEqualFromRunToRun) {
   const auto first = by_operator(problem, on_gpu, at::kFloat, .2);
   for (int run = 0; run < 5; ++run)
     expect_equal(by_operator(problem, on_gpu, at::kFloat, .2), first, "run");
+}
+
+// Gradients of biases of products take another way without those of their weights.
+TEST_P(HstuLayerCudaTest, GradientsThatAreAskedForAlone) {
+  const Deterministic mode;
+  const LayerProblem problem(
+      {.width = 64, .heads = 2, .head_dim = 32, .uvqk_bias = false, .relative_bias = true});
+  const auto on_gpu = at::TensorOptions(at::kCUDA).dtype(GetParam());
+  results_of(problem, on_gpu, at::kFloat, [&](const std::vector<Tensor>& t) {
+    const Tensor out = layer_of(problem, t);
+    std::vector<Tensor> leaves;
+    for (const Tensor& leaf : t)
+      if (leaf.defined()) leaves.push_back(leaf);
+    expect_same_alone(out, leaves, problem.dout.to(out.options()), "layer");
+    return out;
+  });
 }
 
 TEST_P(HstuLayerCudaTest, NoTokens) {

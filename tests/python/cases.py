@@ -24,6 +24,17 @@ def make_cases(device):
     others = tensor([0, 1, 4, 4], device=device)
     counts = tensor([1, 0, 2], device=device)
     q, k, v = (random(TOTAL, 2, 4) for _ in range(3))
+    nothing = [None] * 6  # of attention: counts, biases and times
+    everything = [
+        *(counts, counts, random(2 * LONGEST - 1), random(5)),
+        *(integers(TOTAL, high=900), integers(3, high=999)),
+    ]
+
+    def layer_weights(norm_weight, norm_bias, uvqk_bias, output_norm_weight, output_norm_bias, output_bias):
+        """Of hstu_layer with 2 heads of 3 and rows of 4."""
+        norms = (norm_weight, norm_bias, random(4, 24), uvqk_bias, output_norm_weight, output_norm_bias)
+        return *norms, random(6, 4), output_bias, offsets, 2, 1e-5
+
     return [
         ("layer_norm", (strided(5, 4), random(4), random(4), 1e-5)),
         ("layer_norm", (random(5, 4), random(4), None, 1e-5)),
@@ -57,12 +68,20 @@ def make_cases(device):
             ),
         ),
         ("sample_uniform", (torch.arange(9, device=device), 4, 3, 11)),
-        ("hstu_attention", (q, k, v, offsets, offsets, 0.5, 8, True, 1, 0, 0, *[None] * 6, LONGEST)),
+        ("hstu_attention", (q, k, v, offsets, offsets, 0.5, 8, True, 1, 0, 0, *nothing, LONGEST)),
+        ("hstu_attention", (q, k, v, offsets, offsets, 0.5, 8, True, 1, 2, 1, *everything, LONGEST)),
         (
-            "hstu_attention",
+            "hstu_layer",
             (
-                *(q, k, v, offsets, offsets, 0.5, 8, True, 1, 2, 1, counts, counts),
-                *(random(2 * LONGEST - 1), random(5), integers(TOTAL, high=900), integers(3, high=999), LONGEST),
+                *(random(TOTAL, 4), *layer_weights(*map(random, (4, 4, 24, 6, 6, 4))), 0.3, 7, False, False),
+                *(0.5, 8, True, 1, 0, 0, *nothing, LONGEST),
+            ),
+        ),
+        (
+            "hstu_layer",
+            (
+                *(random(TOTAL, 4), *layer_weights(*[None] * 6), 0.0, 7, True, True),
+                *(0.5, 8, True, 1, 2, 1, *everything, LONGEST),
             ),
         ),
     ]

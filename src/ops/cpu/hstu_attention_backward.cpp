@@ -155,10 +155,10 @@ class HeadGradient {
       add_rows<kDsLd>(dk_ + j * d_ld_, ds_ + lane, q_rows_ + query, rows, lanes);
     }
     const int64_t i = strip_[s].first() + segment.vec * kW;
-    if (bias_.by_position()) {
+    if (params_.d_position_bias) {
       bias_gradient_.template add_by_position<kVecs>(ds_, kDsLd, rows, i, segment.keys.lo);
     }
-    if (bias_.by_time()) {
+    if (params_.d_time_bias) {
       for (int64_t r = 0; r < rows; ++r) {
         bias_gradient_.template add_by_time<kLd>(ds_ + r * kDsLd, buckets_ + r * kLd);
       }
@@ -248,11 +248,11 @@ void hstu_attention_backward_cpu(const HstuAttentionBackwardParams& params, DTyp
     });
     const T* rows = static_cast<const T*>(params.bias_workspace);
     const int64_t count = p.batch * p.heads, size = p.position_bias_size + p.num_time_buckets;
-    if (p.position_bias) {
+    if (params.d_position_bias) {
       cpu::sum_rows(static_cast<T*>(params.d_position_bias), rows, count, size,
                     p.position_bias_size);
     }
-    if (p.time_bias) {
+    if (params.d_time_bias) {
       cpu::sum_rows(static_cast<T*>(params.d_time_bias), rows + p.position_bias_size, count, size,
                     p.num_time_buckets);
     }

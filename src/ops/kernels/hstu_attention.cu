@@ -121,18 +121,13 @@ cudaError_t for_head_dim(int64_t head_dim, Body&& body) {
 
 }  // namespace
 
-bool hstu_attention_cuda_takes(const HstuAttentionParams& p, DType dtype) {
-  return (dtype == DType::f16 || dtype == DType::bf16) && p.head_dim > 0 && p.head_dim <= 256 &&
-         p.batch <= 65535;
-}
-
 int64_t hstu_attention_forward_workspace_bytes(const HstuAttentionParams& p) {
   return time_bytes(p) + sm80::work_list_bytes(p.total_queries, p.batch, sm80::kForwardQueries);
 }
 
 cudaError_t hstu_attention_forward_cuda(const HstuAttentionParams& p, DType dtype,
                                         cudaStream_t stream) {
-  if (!hstu_attention_cuda_takes(p, dtype)) return cudaErrorInvalidValue;
+  if (!hstu_attention_cuda_takes(p.batch, p.head_dim, dtype)) return cudaErrorInvalidValue;
   if (p.batch == 0 || p.total_queries == 0) return cudaSuccess;
   Arguments a = arguments_of(p);
   Workspace workspace(p.workspace);
@@ -166,8 +161,8 @@ int64_t dq_sums_bytes(const HstuAttentionParams& p) {
   return query_tiles(p) * p.heads * sm80::kBackwardQueries * width_of(p.head_dim) * 4;
 }
 
-bool has_bias(const HstuAttentionParams& p) {
-  return p.position_bias || p.time_bias;
+bool wants_bias_gradient(const HstuAttentionBackwardParams& params) {
+  return params.d_position_bias || params.d_time_bias;
 }
 int64_t bias_row(const HstuAttentionParams& p) {
   return p.max_seqlen + sm80::kBiasGradientKeys + sm80::kBuckets;
@@ -175,8 +170,9 @@ int64_t bias_row(const HstuAttentionParams& p) {
 int64_t key_tiles(const HstuAttentionParams& p) {
   return p.total_keys / sm80::kBiasGradientKeys + p.batch;
 }
-int64_t bias_sums_bytes(const HstuAttentionParams& p) {
-  return has_bias(p) ? key_tiles(p) * bias_row(p) * 4 : 0;
+int64_t bias_sums_bytes(const HstuAttentionBackwardParams& params) {
+  const HstuAttentionParams& p = params.forward;
+  return wants_bias_gradient(params) ? key_tiles(p) * bias_row(p) * 4 : 0;
 }
 // Of any list of tiles, which take turns in one place: the kernels of a stream do too.
 int64_t list_bytes(const HstuAttentionParams& p) {
@@ -222,11 +218,11 @@ cudaError_t run_queries(const HstuAttentionParams& p, const Arguments& a, DType 
 cudaError_t zero_bias_gradients(const HstuAttentionBackwardParams& params, cudaStream_t stream) {
   const HstuAttentionParams& p = params.forward;
   cudaError_t error = cudaSuccess;
-  if (p.position_bias) {
+  if (params.d_position_bias) {
     error = cudaMemsetAsync(params.d_position_bias, 0,
                             static_cast<size_t>(p.position_bias_size) * sizeof(float), stream);
   }
-  if (error == cudaSuccess && p.time_bias) {
+  if (error == cudaSuccess && params.d_time_bias) {
     error = cudaMemsetAsync(params.d_time_bias, 0,
                             static_cast<size_t>(p.num_time_buckets) * sizeof(float), stream);
   }
@@ -249,8 +245,8 @@ cudaError_t run_bias_gradient(const HstuAttentionBackwardParams& params, const A
                       .d_position = static_cast<float*>(params.d_position_bias),
                       .reach = a.bias.reach,
                       .d_time = static_cast<float*>(params.d_time_bias),
-                      .buckets = p.time_bias ? bounded(p.num_time_buckets) : 0};
-  const int64_t weights = (p.position_bias ? p.position_bias_size : 0) + sums.buckets;
+                      .buckets = params.d_time_bias ? bounded(p.num_time_buckets) : 0};
+  const int64_t weights = (params.d_position_bias ? p.position_bias_size : 0) + sums.buckets;
   const auto blocks = static_cast<unsigned>((weights + kSumColumns - 1) / kSumColumns);
   bias_sums_kernel<<<blocks, kSumColumns * kSumParts, 0, stream>>>(
       list_arguments(p, sm80::kBiasGradientKeys, true, nullptr), sums);
@@ -262,14 +258,14 @@ cudaError_t run_bias_gradient(const HstuAttentionBackwardParams& params, const A
 int64_t hstu_attention_backward_workspace_bytes(const HstuAttentionBackwardParams& params) {
   const HstuAttentionParams& p = params.forward;
   return time_bytes(p) + list_bytes(p) +
-         query_tiles(p) * static_cast<int64_t>(sizeof(sm80::TileMask)) + bias_sums_bytes(p) +
+         query_tiles(p) * static_cast<int64_t>(sizeof(sm80::TileMask)) + bias_sums_bytes(params) +
          (params.deterministic ? 0 : dq_sums_bytes(p)) + 3 * 256;
 }
 
 cudaError_t hstu_attention_backward_cuda(const HstuAttentionBackwardParams& params, DType dtype,
                                          cudaStream_t stream) {
   const HstuAttentionParams& p = params.forward;
-  if (!hstu_attention_cuda_takes(p, dtype)) return cudaErrorInvalidValue;
+  if (!hstu_attention_cuda_takes(p.batch, p.head_dim, dtype)) return cudaErrorInvalidValue;
   if (p.batch == 0 || p.total_keys == 0) return zero_bias_gradients(params, stream);
   Arguments a = arguments_of(p);
   a.dout = view_of(params.dout, p.head_dim);
@@ -291,9 +287,9 @@ cudaError_t hstu_attention_backward_cuda(const HstuAttentionBackwardParams& para
   a.tile_masks = masks;
   error = make_tile_masks(p, a, masks, stream);
   if (error != cudaSuccess) return error;
-  if (has_bias(p)) {
+  if (wants_bias_gradient(params)) {
     a.bias_row = static_cast<int>(bias_row(p));
-    a.bias_sums = workspace.take<float>(bias_sums_bytes(p));
+    a.bias_sums = workspace.take<float>(bias_sums_bytes(params));
     error = run_bias_gradient(params, a, dtype, stream);
     if (error != cudaSuccess) return error;
   }

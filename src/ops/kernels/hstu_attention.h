@@ -23,7 +23,7 @@
 // T: f32 or f64 on the CPU, f16 or bf16 on CUDA. W: T on the CPU, f32 on CUDA.
 //   q, out, dout, dq           T [Tq, H, d]; any row and head stride, in elements; last stride 1
 //   k, v, dk, dv               T [Tk, H, d]; likewise
-//   q_offsets, k_offsets       int64 [B + 1]; from 0, non-decreasing
+//   q_offsets, k_offsets       int64 [B + 1]; from 0, non-decreasing; CUDA: or int32, both of them
 //   num_contexts, num_targets  int64 [B]; null: 0 everywhere; c + t <= n_k
 //   position_bias              W [2N - 1]; may be null; N >= the longest n_k
 //   time_bias                  W [buckets]; may be null; needs timestamps
@@ -83,10 +83,12 @@ struct HstuAttentionBackwardParams {
   HstuAttentionParams forward;
   JaggedHeads dout;  // read only
   JaggedHeads dq, dk, dv;
-  void* d_position_bias = nullptr;  // [2N - 1], null where position_bias is
-  void* d_time_bias = nullptr;      // [buckets], null where time_bias is
-  // [batch * heads, 2N - 1 + buckets] of the tensors' dtype; null without a bias. The gradients of
-  // the biases of one (sequence, head), summed into d_position_bias and d_time_bias in that order.
+  // Null where the bias is, or where its gradient is not wanted.
+  void* d_position_bias = nullptr;  // [2N - 1]
+  void* d_time_bias = nullptr;      // [buckets]
+  // CPU only: [batch * heads, 2N - 1 + buckets] of the tensors' dtype; null where both are. The
+  // gradients of the biases of one (sequence, head), summed into d_position_bias and d_time_bias in
+  // that order.
   void* bias_workspace = nullptr;
 
   // CUDA only: no sums by atomics, the same bits from run to run. Takes 7 products for 5.
@@ -108,7 +110,12 @@ void hstu_attention_backward_cpu(const HstuAttentionBackwardParams& params, DTyp
 // fastest where head_dim is a multiple of 8, and rows and heads are 16-byte aligned. Forward: the
 // same bits from run to run. max_seqlen and the totals bound the grid and workspace; nothing is
 // read back from the device.
-bool hstu_attention_cuda_takes(const HstuAttentionParams& params, DType dtype);
+// Size: int64_t, or a type of sizes that are traced.
+template <class Size>
+bool hstu_attention_cuda_takes(const Size& batch, const Size& head_dim, DType dtype) {
+  return (dtype == DType::f16 || dtype == DType::bf16) && head_dim > 0 && head_dim <= 256 &&
+         batch <= 65535;
+}
 int64_t hstu_attention_forward_workspace_bytes(const HstuAttentionParams& params);
 cudaError_t hstu_attention_forward_cuda(const HstuAttentionParams& params, DType dtype,
                                         cudaStream_t stream);

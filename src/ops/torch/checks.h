@@ -114,16 +114,16 @@ inline void check_affine(const Arg& x, const std::optional<Tensor>& weight,
 
 // Offsets [B + 1] on a device, int64 or int32: from 0, non-decreasing, to total (rows of `of`).
 // Values are not read on a GPU, which would wait for it. Returned as contiguous int64, which is the
-// argument itself if it is so already.
+// argument itself if it is so already. keep_int32: int32 stays so; not on the CPU.
 inline Tensor checked_offsets(const Arg& arg, int64_t total, const char* of,
-                              at::Device device = at::kCPU) {
+                              at::Device device = at::kCPU, bool keep_int32 = false) {
   check_on(arg, device);
   const auto type = arg.tensor.scalar_type();
   TORCH_CHECK_VALUE(type == at::kLong || type == at::kInt, label(arg), " is ", type,
                     "; expected Long or Int (int64, int32)");
   TORCH_CHECK_VALUE(arg.tensor.dim() == 1 && arg.tensor.numel() > 0, label(arg), " is ",
                     arg.tensor.sizes(), "; expected [B + 1], starting with 0");
-  const Tensor offsets = arg.tensor.to(at::kLong).contiguous();
+  const Tensor offsets = arg.tensor.to(keep_int32 ? type : at::kLong).contiguous();
   if (!offsets.is_cpu()) return offsets;
   const int64_t* values = offsets.const_data_ptr<int64_t>();
   const int64_t batch = offsets.numel() - 1;

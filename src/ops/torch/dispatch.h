@@ -12,6 +12,7 @@
 #include <torch/library.h>
 #include <torch/torch.h>
 
+#include <array>
 #include <optional>
 #include <string>
 
@@ -31,6 +32,13 @@ class Definition {
   template <class Kernel, class Shapes>
   Definition& kernels(Kernel* kernel, Shapes* shapes) {
     add(c10::DispatchKey::CPU, kernel);
+    add(c10::DispatchKey::CUDA, kernel);
+    return add(c10::DispatchKey::Meta, shapes);
+  }
+
+  // The same, for CUDA alone.
+  template <class Kernel, class Shapes>
+  Definition& cuda_kernel(Kernel* kernel, Shapes* shapes) {
     add(c10::DispatchKey::CUDA, kernel);
     return add(c10::DispatchKey::Meta, shapes);
   }
@@ -71,6 +79,18 @@ c10::TypedOperatorHandle<Signature> find_operator(const char* name) {
 // A saved tensor as an optional argument: none where it is undefined.
 inline std::optional<Tensor> optional_of(const Tensor& tensor) {
   return tensor.defined() ? std::optional<Tensor>(tensor) : std::nullopt;
+}
+
+// In a backward pass: which gradients it is asked for, of the variables that forward took in this
+// order. Undefined ones have no edge in the graph, so that they do not count among its edges.
+template <size_t n>
+std::array<bool, n> wanted_gradients(const torch::autograd::AutogradContext* context,
+                                     const std::array<Tensor, n>& variables) {
+  std::array<bool, n> wanted{};
+  size_t edge = 0;
+  for (size_t i = 0; i < n; ++i)
+    if (variables[i].defined()) wanted[i] = context->needs_input_grad(edge++);
+  return wanted;
 }
 
 // Shapes: an output like x, contiguous.

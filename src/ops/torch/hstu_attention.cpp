@@ -30,8 +30,8 @@ HstuAttentionParams params_of(const HstuAttentionInputs& in) {
           .q = heads_of(in.q),
           .k = heads_of(in.k),
           .v = heads_of(in.v),
-          .q_offsets = in.q_offsets.const_data_ptr<int64_t>(),
-          .k_offsets = in.k_offsets.const_data_ptr<int64_t>(),
+          .q_offsets = static_cast<const int64_t*>(in.q_offsets.const_data_ptr()),
+          .k_offsets = static_cast<const int64_t*>(in.k_offsets.const_data_ptr()),
           .alpha = in.alpha,
           .scaling_seqlen = in.scaling_seqlen,
           .causal = in.causal != 0,
@@ -48,7 +48,8 @@ HstuAttentionParams params_of(const HstuAttentionInputs& in) {
           .request_times = integers_or_null(in.request_times),
           .total_queries = in.q.size(0),
           .total_keys = in.k.size(0),
-          .max_seqlen = in.max_seqlen};
+          .max_seqlen = in.max_seqlen,
+          .int32_offsets = in.q_offsets.scalar_type() == at::kInt};
 }
 
 // Memory for a launcher, which must outlive the launch alone: the allocator hands it on in the
@@ -83,7 +84,7 @@ void run_backward(HstuAttentionBackwardParams& params, const Tensor& q) {
   }
 #endif
   Tensor workspace;
-  if (p.position_bias || p.time_bias) {
+  if (params.d_position_bias || params.d_time_bias) {
     workspace =
         at::empty({p.batch * p.heads, p.position_bias_size + p.num_time_buckets}, q.options());
     params.bias_workspace = workspace.mutable_data_ptr();
@@ -116,7 +117,7 @@ void check_qkv(const Tensor& q, const Tensor& k, const Tensor& v) {
 }
 
 void check_options(const HstuAttentionOptions& options) {
-  const auto at_least = [](const char* name, int64_t value, int64_t least) {
+  const auto at_least = [](const char* name, const c10::SymInt& value, int64_t least) {
     TORCH_CHECK_VALUE(value >= least, kOp, ": ", name, " is ", value, "; expected ", least,
                       " or more");
   };
@@ -193,6 +194,15 @@ void check_biases(const HstuAttentionInputs& in, int64_t longest) {
                     ": time_bias was given without timestamps; both are needed");
 }
 
+// Whether kernels on a GPU run it.
+bool cuda_takes([[maybe_unused]] const Tensor& q, [[maybe_unused]] int64_t batch) {
+#ifdef SEQFUSE_HAS_CUDA
+  return q.is_cuda() && hstu_attention_cuda_takes(batch, q.size(2), dtype_of(q));
+#else
+  return false;
+#endif
+}
+
 }  // namespace
 
 HstuAttentionInputs checked_attention_inputs(const Tensor& q, const Tensor& k, const Tensor& v,
@@ -201,12 +211,18 @@ HstuAttentionInputs checked_attention_inputs(const Tensor& q, const Tensor& k, c
   check_qkv(q, k, v);
   check_options(options);
   const int64_t batch = q_offsets.numel() - 1;
+  const bool int32_offsets = q_offsets.scalar_type() == at::kInt &&
+                             k_offsets.scalar_type() == at::kInt && cuda_takes(q, batch);
+  const auto offsets = [&](const char* name, const Tensor& values, const char* of,
+                           const Tensor& rows) {
+    return checked_offsets({kOp, name, values}, rows.size(0), of, q.device(), int32_offsets);
+  };
   const HstuAttentionInputs in{
       .q = with_unit_last_stride(q.detach()),
       .k = with_unit_last_stride(k.detach()),
       .v = with_unit_last_stride(v.detach()),
-      .q_offsets = checked_offsets({kOp, "q_offsets", q_offsets}, q.size(0), "q", q.device()),
-      .k_offsets = checked_offsets({kOp, "k_offsets", k_offsets}, k.size(0), "k", q.device()),
+      .q_offsets = offsets("q_offsets", q_offsets, "q", q),
+      .k_offsets = offsets("k_offsets", k_offsets, "k", k),
       .num_contexts =
           checked_integers("num_contexts", options.num_contexts, q, batch, "one for each sequence"),
       .num_targets =
@@ -218,22 +234,18 @@ HstuAttentionInputs checked_attention_inputs(const Tensor& q, const Tensor& k, c
       .request_times = checked_integers("request_times", options.request_times, q, batch,
                                         "one for each sequence"),
       .alpha = options.alpha,
-      .scaling_seqlen = options.scaling_seqlen,
+      .scaling_seqlen = options.scaling_seqlen.expect_int(),
       .causal = options.causal,
       .target_group_size = options.target_group_size,
       .max_attn_len = options.max_attn_len,
       .min_full_attn_seq_len = options.min_full_attn_seq_len,
-      .max_seqlen = options.max_seqlen};
+      .max_seqlen = options.max_seqlen.expect_int()};
   check_biases(in, check_sequences(in));
   return in;
 }
 
 bool has_attention_kernel(const HstuAttentionInputs& in) {
-#ifdef SEQFUSE_HAS_CUDA
-  return in.q.is_cpu() || hstu_attention_cuda_takes(params_of(in), dtype_of(in.q));
-#else
-  return in.q.is_cpu();
-#endif
+  return in.q.is_cpu() || cuda_takes(in.q, in.q_offsets.numel() - 1);
 }
 
 void attention_into(const HstuAttentionInputs& in, const Tensor& out) {
@@ -246,7 +258,7 @@ void attention_into(const HstuAttentionInputs& in, const Tensor& out) {
 std::pair<Tensor, Tensor> attention_gradients_into(const HstuAttentionInputs& in,
                                                    const Tensor& dout, const Tensor& dq,
                                                    const Tensor& dk, const Tensor& dv,
-                                                   const BeforeSilu& before) {
+                                                   WantedBiases wanted, const BeforeSilu& before) {
   const DeviceGuard guard(in.q);
   HstuAttentionBackwardParams params{.forward = params_of(in),
                                      .dout = heads_of(dout),
@@ -258,14 +270,15 @@ std::pair<Tensor, Tensor> attention_gradients_into(const HstuAttentionInputs& in
     params.pre_k = heads_of(before.k);
     params.pre_v = heads_of(before.v);
   }
-  const auto gradient_of = [](const Tensor& bias, void*& data) {
-    if (!bias.defined()) return Tensor();
+  const auto gradient_of = [](const Tensor& bias, bool is_wanted, void*& data) {
+    if (!bias.defined() || !is_wanted) return Tensor();
     Tensor gradient = at::empty_like(bias);
     data = gradient.mutable_data_ptr();
     return gradient;
   };
-  std::pair<Tensor, Tensor> gradients{gradient_of(in.position_bias, params.d_position_bias),
-                                      gradient_of(in.time_bias, params.d_time_bias)};
+  std::pair<Tensor, Tensor> gradients{
+      gradient_of(in.position_bias, wanted[0], params.d_position_bias),
+      gradient_of(in.time_bias, wanted[1], params.d_time_bias)};
   run_backward(params, in.q);
   return gradients;
 }

@@ -3,6 +3,7 @@
 
 #include <torch/torch.h>
 
+#include <array>
 #include <cstdint>
 #include <utility>
 
@@ -12,6 +13,7 @@
 namespace seqfuse::ops {
 
 // int64 and contiguous, but for q, k and v, whose last stride alone is 1. Undefined where absent.
+// Offsets: int32 where both were given so and a kernel on a GPU reads them.
 struct HstuAttentionInputs {
   Tensor q, k, v, q_offsets, k_offsets;
   Tensor num_contexts, num_targets, position_bias, time_bias, timestamps, request_times;
@@ -36,10 +38,14 @@ void attention_into(const HstuAttentionInputs& in, const Tensor& out);
 struct BeforeSilu {
   Tensor q, k, v;
 };
-// The gradients of position_bias and time_bias; undefined where these are.
+// Whether the gradients of position_bias and time_bias are wanted. Without either, what they take
+// is not run.
+using WantedBiases = std::array<bool, 2>;
+// The gradients of position_bias and time_bias; undefined where these are, or not wanted.
 std::pair<Tensor, Tensor> attention_gradients_into(const HstuAttentionInputs& in,
                                                    const Tensor& dout, const Tensor& dq,
                                                    const Tensor& dk, const Tensor& dv,
+                                                   WantedBiases wanted,
                                                    const BeforeSilu& before = {});
 
 // By matrix products over padded sequences, on any device; biases on CUDA only. Memory beyond the
@@ -47,11 +53,13 @@ std::pair<Tensor, Tensor> attention_gradients_into(const HstuAttentionInputs& in
 // batch, since scores are computed again in the backward pass. Exactness: T2.
 Tensor attention_by_matmul(const HstuAttentionInputs& in);
 
-// The gradients of q, k, v, position_bias and time_bias; the last two undefined where these are.
+// The gradients of q, k, v, position_bias and time_bias; the last two undefined where these are, or
+// not wanted.
 struct HstuAttentionGradients {
   Tensor q, k, v, position_bias, time_bias;
 };
 HstuAttentionGradients attention_gradients_by_matmul(const HstuAttentionInputs& in,
-                                                     const Tensor& dout);
+                                                     const Tensor& dout,
+                                                     WantedBiases wanted = {true, true});
 
 }  // namespace seqfuse::ops

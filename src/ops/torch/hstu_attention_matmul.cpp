@@ -217,19 +217,21 @@ Tensor attention_by_matmul(const HstuAttentionInputs& in) {
 }
 
 HstuAttentionGradients attention_gradients_by_matmul(const HstuAttentionInputs& in,
-                                                     const Tensor& dout_in) {
+                                                     const Tensor& dout_in, WantedBiases wanted) {
   const DeviceGuard guard(in.q);
+  const bool of_position = in.position_bias.defined() && wanted[0];
+  const bool of_time = in.time_bias.defined() && wanted[1];
   if (in.max_seqlen == 0)
     return {at::zeros_like(in.q), at::zeros_like(in.k), at::zeros_like(in.v),
-            in.position_bias.defined() ? at::zeros_like(in.position_bias) : Tensor(),
-            in.time_bias.defined() ? at::zeros_like(in.time_bias) : Tensor()};
+            of_position ? at::zeros_like(in.position_bias) : Tensor(),
+            of_time ? at::zeros_like(in.time_bias) : Tensor()};
   const DenseTerms terms(in);
   const Tensor q = padded(in.q, in.q_offsets, in.max_seqlen);
   const Tensor k = padded(in.k, in.k_offsets, in.max_seqlen);
   const Tensor v = padded(in.v, in.k_offsets, in.max_seqlen);
   const Tensor dout = padded(dout_in, in.q_offsets, in.max_seqlen).div(in.scaling_seqlen);
   Tensor dq = at::empty_like(q), dk = at::empty_like(k), dv = at::empty_like(v), dbias;
-  if (terms.whole_bias().defined()) dbias = at::empty_like(terms.whole_bias());
+  if (of_position || of_time) dbias = at::empty_like(terms.whole_bias());
   for_each_chunk(in, [&](int64_t begin, int64_t end) {
     const auto part = [&](const Tensor& all) { return all.slice(0, begin, end); };
     const Tensor mask = terms.mask(begin, end);
@@ -249,7 +251,9 @@ HstuAttentionGradients attention_gradients_by_matmul(const HstuAttentionInputs& 
                                    .position_bias = {},
                                    .time_bias = {}};
   if (dbias.defined()) {
-    std::tie(gradients.position_bias, gradients.time_bias) = terms.bias_gradients(dbias);
+    const auto [d_position, d_time] = terms.bias_gradients(dbias);
+    if (of_position) gradients.position_bias = d_position;
+    if (of_time) gradients.time_bias = d_time;
   }
   return gradients;
 }

@@ -2,6 +2,7 @@
 
 #include <torch/torch.h>
 
+#include "ops/torch/affine_gradients.h"
 #include "ops/torch/checks.h"
 #include "ops/torch/cuda.h"
 #include "ops/torch/dispatch.h"
@@ -23,20 +24,6 @@ void check_arguments(const Tensor& x, const OptionalTensor& weight, const Option
                     "; expected at least one column");
   check_float(x_arg);
   check_affine(x_arg, weight, bias);
-}
-
-// Memory for the parts of dweight and dbias, which params point to.
-Tensor make_workspace([[maybe_unused]] LayerNormBackwardParams& params,
-                      [[maybe_unused]] const Tensor& x) {
-#ifdef SEQFUSE_HAS_CUDA
-  if (x.is_cuda() && params.dweight) {
-    const int64_t partials = layer_norm_backward_partials(params.rows, params.dim);
-    const Tensor workspace = at::empty({partials, 2, params.dim}, x.options().dtype(at::kFloat));
-    params.workspace = workspace.mutable_data_ptr<float>();
-    return workspace;
-  }
-#endif
-  return {};
 }
 
 // The result, mean and reciprocal deviation of each row.
@@ -72,46 +59,40 @@ std::tuple<Tensor, Tensor, Tensor> forward_shapes(const Tensor& x, const Optiona
   return {empty_like_shape(x), statistic(), statistic()};
 }
 
-// dweight and dbias are undefined where there is no weight and no bias.
+// wanted: the gradients of weight and bias, undefined where not.
 std::tuple<Tensor, Tensor, Tensor> run_backward(const Tensor& dy_in, const Tensor& x_in,
                                                 const OptionalTensor& weight_in, const Tensor& mean,
-                                                const Tensor& rstd, bool has_bias) {
+                                                const Tensor& rstd, std::array<bool, 2> wanted) {
   const DeviceGuard guard(x_in);
   const Tensor x = with_unit_last_stride(x_in), dy = with_unit_last_stride(dy_in);
   const Tensor weight = contiguous_or_undefined(weight_in);
   const int64_t rows = x.size(0), dim = x.size(1);
-  Tensor dx = at::empty({rows, dim}, x.options()), dweight, dbias;
-  if (weight.defined() || has_bias) {
-    dweight = at::empty({dim}, x.options());
-    dbias = at::empty({dim}, x.options());
-  }
-  LayerNormBackwardParams params{
-      .x = x.const_data_ptr(),
-      .weight = data_or_null(weight),
-      .mean = mean.const_data_ptr(),
-      .rstd = rstd.const_data_ptr(),
-      .dy = dy.const_data_ptr(),
-      .dx = dx.mutable_data_ptr(),
-      .dweight = dweight.defined() ? dweight.mutable_data_ptr() : nullptr,
-      .dbias = dbias.defined() ? dbias.mutable_data_ptr() : nullptr,
-      .workspace = nullptr,
-      .rows = rows,
-      .dim = dim,
-      .x_stride = x.stride(0),
-      .dy_stride = dy.stride(0),
-      .dx_stride = dim};
-  const Tensor workspace = make_workspace(params, x);
+  Tensor dx = at::empty({rows, dim}, x.options());
+  LayerNormBackwardParams params{.x = x.const_data_ptr(),
+                                 .weight = data_or_null(weight),
+                                 .mean = mean.const_data_ptr(),
+                                 .rstd = rstd.const_data_ptr(),
+                                 .dy = dy.const_data_ptr(),
+                                 .dx = dx.mutable_data_ptr(),
+                                 .dweight = nullptr,
+                                 .dbias = nullptr,
+                                 .workspace = nullptr,
+                                 .rows = rows,
+                                 .dim = dim,
+                                 .x_stride = x.stride(0),
+                                 .dy_stride = dy.stride(0),
+                                 .dx_stride = dim};
+  AffineGradients affine(x, wanted);
+  affine.attach_to(params);
   SEQFUSE_RUN(x, layer_norm_backward, params, dtype_of(x));
-  return {dx, weight.defined() ? dweight : Tensor(), has_bias ? dbias : Tensor()};
+  return {dx, affine.weight(), affine.bias()};
 }
 
 std::tuple<Tensor, Tensor, Tensor> backward_shapes(const Tensor&, const Tensor& x,
-                                                   const OptionalTensor& weight, const Tensor&,
-                                                   const Tensor&, bool has_bias) {
-  const auto columns = [&](bool present) {
-    return present ? at::empty_symint({x.sym_size(1)}, x.options()) : Tensor();
-  };
-  return {empty_like_shape(x), columns(weight && weight->defined()), columns(has_bias)};
+                                                   const OptionalTensor&, const Tensor&,
+                                                   const Tensor&, std::array<bool, 2> wanted) {
+  return {empty_like_shape(x), affine_gradient_shape(x, wanted[0]),
+          affine_gradient_shape(x, wanted[1])};
 }
 
 Tensor without_gradient(const Tensor& x, const OptionalTensor& weight, const OptionalTensor& bias,
@@ -127,17 +108,16 @@ class LayerNorm : public torch::autograd::Function<LayerNorm> {
     static const auto op = find_operator<decltype(forward_shapes)>(kForward);
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     const auto [y, mean, rstd] = op.call(x, weight, bias, eps);
-    context->save_for_backward({x, weight.value_or(Tensor()), mean, rstd});
-    context->saved_data["has_bias"] = bias && bias->defined();
+    context->save_for_backward({x, weight.value_or(Tensor()), bias.value_or(Tensor()), mean, rstd});
     return y;
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     static const auto op = find_operator<decltype(backward_shapes)>(kBackward);
     const auto saved = context->get_saved_variables();
-    const auto [dx, dweight, dbias] =
-        op.call(gradients[0], saved[0], optional_of(saved[1]), saved[2], saved[3],
-                context->saved_data["has_bias"].toBool());
+    const auto wanted = wanted_gradients<3>(context, {saved[0], saved[1], saved[2]});
+    const auto [dx, dweight, dbias] = op.call(gradients[0], saved[0], optional_of(saved[1]),
+                                              saved[3], saved[4], {wanted[1], wanted[2]});
     return {dx, dweight, dbias, Tensor()};
   }
 };
@@ -166,7 +146,7 @@ TORCH_LIBRARY_FRAGMENT(seqfuse, library) {
       .no_gradient();
   Definition(library,
              "layer_norm_backward(Tensor dy, Tensor x, Tensor? weight, Tensor mean, Tensor rstd, "
-             "bool has_bias) -> (Tensor, Tensor, Tensor)")
+             "bool[2] wanted) -> (Tensor, Tensor, Tensor)")
       .kernels(&run_backward, &backward_shapes)
       .no_gradient();
 }

@@ -2,6 +2,7 @@
 
 #include <torch/torch.h>
 
+#include "ops/torch/affine_gradients.h"
 #include "ops/torch/checks.h"
 #include "ops/torch/cuda.h"
 #include "ops/torch/dispatch.h"
@@ -27,20 +28,6 @@ void check_arguments(const Tensor& o, const Tensor& u, const OptionalTensor& wei
   check_like(u_arg, o_arg);
   check_affine(o_arg, weight, bias);
   check_dropout_probability("layer_norm_gate", dropout);
-}
-
-// Memory for the parts of dweight and dbias, which params point to.
-Tensor make_workspace([[maybe_unused]] LayerNormGateBackwardParams& params,
-                      [[maybe_unused]] const Tensor& o) {
-#ifdef SEQFUSE_HAS_CUDA
-  if (o.is_cuda() && params.dweight) {
-    const int64_t partials = layer_norm_gate_backward_partials(params.rows, params.dim);
-    const Tensor workspace = at::empty({partials, 2, params.dim}, o.options().dtype(at::kFloat));
-    params.workspace = workspace.mutable_data_ptr<float>();
-    return workspace;
-  }
-#endif
-  return {};
 }
 
 // The result, mean and reciprocal deviation of each row of o.
@@ -85,10 +72,11 @@ std::tuple<Tensor, Tensor, Tensor> forward_shapes(const Tensor& o, const Tensor&
 
 using Gradients = std::tuple<Tensor, Tensor, Tensor, Tensor>;
 
-// dweight and dbias are undefined where there is no weight and no bias.
+// wanted: the gradients of weight and bias, undefined where not.
 Gradients run_backward(const Tensor& dy_in, const Tensor& o_in, const Tensor& u_in,
                        const OptionalTensor& weight_in, const OptionalTensor& bias_in,
-                       const Tensor& mean, const Tensor& rstd, double dropout, int64_t seed) {
+                       const Tensor& mean, const Tensor& rstd, double dropout, int64_t seed,
+                       std::array<bool, 2> wanted) {
   const DeviceGuard guard(o_in);
   const Tensor o = with_unit_last_stride(o_in), u = with_unit_last_stride(u_in);
   const Tensor dy = with_unit_last_stride(dy_in);
@@ -96,45 +84,38 @@ Gradients run_backward(const Tensor& dy_in, const Tensor& o_in, const Tensor& u_
   const Tensor bias = contiguous_or_undefined(bias_in);
   const int64_t rows = o.size(0), dim = o.size(1);
   Tensor d_o = at::empty({rows, dim}, o.options()), du = at::empty({rows, dim}, o.options());
-  Tensor dweight, dbias;
-  if (weight.defined() || bias.defined()) {
-    dweight = at::empty({dim}, o.options());
-    dbias = at::empty({dim}, o.options());
-  }
-  LayerNormGateBackwardParams params{
-      .o = o.const_data_ptr(),
-      .u = u.const_data_ptr(),
-      .weight = data_or_null(weight),
-      .bias = data_or_null(bias),
-      .mean = mean.const_data_ptr(),
-      .rstd = rstd.const_data_ptr(),
-      .dy = dy.const_data_ptr(),
-      .d_o = d_o.mutable_data_ptr(),
-      .du = du.mutable_data_ptr(),
-      .dweight = dweight.defined() ? dweight.mutable_data_ptr() : nullptr,
-      .dbias = dbias.defined() ? dbias.mutable_data_ptr() : nullptr,
-      .workspace = nullptr,
-      .rows = rows,
-      .dim = dim,
-      .o_stride = o.stride(0),
-      .u_stride = u.stride(0),
-      .dy_stride = dy.stride(0),
-      .d_o_stride = dim,
-      .du_stride = dim,
-      .dropout = dropout,
-      .seed = static_cast<uint64_t>(seed)};
-  const Tensor workspace = make_workspace(params, o);
+  LayerNormGateBackwardParams params{.o = o.const_data_ptr(),
+                                     .u = u.const_data_ptr(),
+                                     .weight = data_or_null(weight),
+                                     .bias = data_or_null(bias),
+                                     .mean = mean.const_data_ptr(),
+                                     .rstd = rstd.const_data_ptr(),
+                                     .dy = dy.const_data_ptr(),
+                                     .d_o = d_o.mutable_data_ptr(),
+                                     .du = du.mutable_data_ptr(),
+                                     .dweight = nullptr,
+                                     .dbias = nullptr,
+                                     .workspace = nullptr,
+                                     .rows = rows,
+                                     .dim = dim,
+                                     .o_stride = o.stride(0),
+                                     .u_stride = u.stride(0),
+                                     .dy_stride = dy.stride(0),
+                                     .d_o_stride = dim,
+                                     .du_stride = dim,
+                                     .dropout = dropout,
+                                     .seed = static_cast<uint64_t>(seed)};
+  AffineGradients affine(o, wanted);
+  affine.attach_to(params);
   SEQFUSE_RUN(o, layer_norm_gate_backward, params, dtype_of(o));
-  return {d_o, du, weight.defined() ? dweight : Tensor(), bias.defined() ? dbias : Tensor()};
+  return {d_o, du, affine.weight(), affine.bias()};
 }
 
-Gradients backward_shapes(const Tensor&, const Tensor& o, const Tensor&,
-                          const OptionalTensor& weight, const OptionalTensor& bias, const Tensor&,
-                          const Tensor&, double, c10::SymInt) {
-  const auto columns = [&](const OptionalTensor& values) {
-    return values && values->defined() ? empty_like_shape(*values) : Tensor();
-  };
-  return {empty_like_shape(o), empty_like_shape(o), columns(weight), columns(bias)};
+Gradients backward_shapes(const Tensor&, const Tensor& o, const Tensor&, const OptionalTensor&,
+                          const OptionalTensor&, const Tensor&, const Tensor&, double, c10::SymInt,
+                          std::array<bool, 2> wanted) {
+  return {empty_like_shape(o), empty_like_shape(o), affine_gradient_shape(o, wanted[0]),
+          affine_gradient_shape(o, wanted[1])};
 }
 
 Tensor without_gradient(const Tensor& o, const Tensor& u, const OptionalTensor& weight,
@@ -161,10 +142,11 @@ class LayerNormGate : public torch::autograd::Function<LayerNormGate> {
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     static const auto op = find_operator<decltype(backward_shapes)>(kBackward);
     const auto saved = context->get_saved_variables();
+    const auto wanted = wanted_gradients<4>(context, {saved[0], saved[1], saved[2], saved[3]});
     const auto [d_o, du, dweight, dbias] =
         op.call(gradients[0], saved[0], saved[1], optional_of(saved[2]), optional_of(saved[3]),
                 saved[4], saved[5], context->saved_data["dropout"].toDouble(),
-                context->saved_data["seed"].toSymInt());
+                context->saved_data["seed"].toSymInt(), {wanted[2], wanted[3]});
     return {d_o, du, dweight, dbias, Tensor(), Tensor(), Tensor()};
   }
 };
@@ -177,7 +159,7 @@ Tensor with_gradient(const Tensor& o, const Tensor& u, const OptionalTensor& wei
 }  // namespace
 
 Tensor layer_norm_gate(const Tensor& o, const Tensor& u, const OptionalTensor& weight,
-                       const OptionalTensor& bias, double eps, double dropout, int64_t seed) {
+                       const OptionalTensor& bias, double eps, double dropout, c10::SymInt seed) {
   static const auto op = find_operator<decltype(with_gradient)>("seqfuse::layer_norm_gate");
   return op.call(o, u, weight, bias, eps, dropout, seed);
 }
@@ -196,7 +178,7 @@ TORCH_LIBRARY_FRAGMENT(seqfuse, library) {
   Definition(
       library,
       "layer_norm_gate_backward(Tensor dy, Tensor o, Tensor u, Tensor? weight, Tensor? bias, "
-      "Tensor mean, Tensor rstd, float dropout, SymInt seed) -> "
+      "Tensor mean, Tensor rstd, float dropout, SymInt seed, bool[2] wanted) -> "
       "(Tensor, Tensor, Tensor, Tensor)")
       .kernels(&run_backward, &backward_shapes)
       .no_gradient();

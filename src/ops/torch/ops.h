@@ -1,5 +1,5 @@
-// The operators as differentiable functions of tensors; also registered as torch.ops.seqfuse.*,
-// but for hstu_layer.
+// The operators as differentiable functions of tensors; also registered as torch.ops.seqfuse.*.
+// Sizes and seeds that may be symbolic where shapes are traced are c10::SymInt: pass integers.
 //
 // Common rules. T: rows of a jagged tensor, B: sequences; offsets is int64 (or int32) [B + 1] on
 // the tensors' device, from 0, non-decreasing, to T. dtypes float32 and float64 on the CPU,
@@ -28,7 +28,7 @@ Tensor layer_norm(const Tensor& x, const OptionalTensor& weight, const OptionalT
 // dropout(u * layer_norm(o)): o, u [T, D]; u may be a strided view (last stride 1). p = 0: no
 // dropout. The mask is Philox(seed) by element index, so it is the same for any number of threads.
 Tensor layer_norm_gate(const Tensor& o, const Tensor& u, const OptionalTensor& weight,
-                       const OptionalTensor& bias, double eps, double dropout, int64_t seed);
+                       const OptionalTensor& bias, double eps, double dropout, c10::SymInt seed);
 
 // Each row of x [T, D] divided by max(|row|, eps).
 Tensor l2_normalize(const Tensor& x, double eps);
@@ -38,13 +38,13 @@ Tensor dropout(const Tensor& x, double p, int64_t seed);
 
 // ---- attention (hstu_attention.cpp)
 struct HstuAttentionOptions {
-  double alpha = 1.0;          // scale of q k^T
-  int64_t scaling_seqlen = 1;  // S: the sum is divided by it
+  double alpha = 1.0;              // scale of q k^T
+  c10::SymInt scaling_seqlen = 1;  // S: the sum is divided by it
   bool causal = true;
   int64_t target_group_size = 1;      // g
   int64_t max_attn_len = 0;           // w: window, 0 = off
   int64_t min_full_attn_seq_len = 0;  // F: last F history tokens and all targets ignore the window
-  int64_t max_seqlen = 0;             // at least the longest sequence of keys; needed on a GPU
+  c10::SymInt max_seqlen = 0;         // at least the longest sequence of keys; needed on a GPU
   OptionalTensor num_contexts;        // int64 [B] or none (0)
   OptionalTensor num_targets;         // int64 [B] or none (0)
   // Relative bias added to alpha * q k^T:
@@ -63,8 +63,8 @@ struct HstuAttentionOptions {
 Tensor hstu_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& q_offsets,
                       const Tensor& k_offsets, const HstuAttentionOptions& options);
 
-// ---- a whole layer (hstu_layer.cpp)
-// float32 or the dtype of x.
+// ---- a whole layer (hstu_layer.cpp, hstu_layer_fused.cpp)
+// Of any floating dtype: converted to that of x.
 struct HstuLayerWeights {
   OptionalTensor input_norm_weight, input_norm_bias;    // [D]
   Tensor uvqk;                                          // [D, 4 H d]; columns: u, v, q, k
@@ -77,7 +77,7 @@ struct HstuLayerOptions {
   int64_t heads = 1;
   double eps = 1e-5;
   double dropout = 0;
-  int64_t seed = 0;  // of the dropout mask
+  c10::SymInt seed = 0;  // of the dropout mask
   // Fused only: computed again in backward instead of kept, 2 D and 8 H d bytes a token.
   bool recompute_input_layernorm = false, recompute_input_silu = false;
   HstuAttentionOptions attention;

@@ -1,0 +1,61 @@
+// The gradients of a norm's weight and bias, as the backward passes of the norms write them.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <array>
+
+#include "ops/kernels/layer_norm.h"
+#include "ops/kernels/layer_norm_gate.h"
+#include "ops/torch/cuda.h"
+
+namespace seqfuse::ops {
+
+class AffineGradients {
+ public:
+  // x: [T, D], what the norm took. wanted: of the weight, of the bias. The passes compute both or
+  // neither.
+  AffineGradients(const Tensor& x, std::array<bool, 2> wanted) : x_(x), wanted_(wanted) {
+    if (!wanted[0] && !wanted[1]) return;
+    weight_ = at::empty({x.size(1)}, x.options());
+    bias_ = at::empty_like(weight_);
+  }
+
+  // Has the pass of params write them, with memory for their parts. Must outlive the launch.
+  template <class Params>
+  void attach_to(Params& params) {
+    if (!weight_.defined()) return;
+    params.dweight = weight_.mutable_data_ptr();
+    params.dbias = bias_.mutable_data_ptr();
+#ifdef SEQFUSE_HAS_CUDA
+    if (!x_.is_cuda()) return;
+    workspace_ = at::empty({partials(params), 2, params.dim}, x_.options().dtype(at::kFloat));
+    params.workspace = workspace_.mutable_data_ptr<float>();
+#endif
+  }
+
+  // Undefined where not wanted.
+  Tensor weight() const { return wanted_[0] ? weight_ : Tensor(); }
+  Tensor bias() const { return wanted_[1] ? bias_ : Tensor(); }
+
+ private:
+#ifdef SEQFUSE_HAS_CUDA
+  static int64_t partials(const LayerNormBackwardParams& params) {
+    return layer_norm_backward_partials(params.rows, params.dim);
+  }
+  static int64_t partials(const LayerNormGateBackwardParams& params) {
+    return layer_norm_gate_backward_partials(params.rows, params.dim);
+  }
+#endif
+
+  Tensor x_;
+  std::array<bool, 2> wanted_;
+  Tensor weight_, bias_, workspace_;
+};
+
+// Shapes: what weight() or bias() is.
+inline Tensor affine_gradient_shape(const Tensor& x, bool wanted) {
+  return wanted ? at::empty_symint({x.sym_size(1)}, x.options()) : Tensor();
+}
+
+}  // namespace seqfuse::ops

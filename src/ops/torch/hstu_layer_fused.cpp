@@ -1,0 +1,248 @@
+// The passes of a fused HSTU layer, for 16 bits on a GPU.
+//
+// What they save over the other operators: the gradients of u, v, q and k are written side by side,
+// as the product with W_uvqk reads them, and multiplied by the derivative of SiLU where they arise;
+// residuals and biases are added by the products and by the layer norm; gradients of the matrices
+// are float32, on a second stream.
+#include <torch/torch.h>
+
+#include "ops/kernels/layer_norm.h"
+#include "ops/kernels/layer_norm_gate.h"
+#include "ops/torch/affine_gradients.h"
+#include "ops/torch/cuda.h"
+#include "ops/torch/hstu_attention_inputs.h"
+#include "ops/torch/hstu_layer_arguments.h"
+#include "ops/torch/matmul.h"
+#include "ops/torch/ops.h"
+#include "ops/torch/side_stream.h"
+
+#ifdef SEQFUSE_HAS_CUDA
+namespace seqfuse::ops {
+namespace {
+
+// The result, mean and reciprocal deviation of each row.
+using Normed = std::tuple<Tensor, Tensor, Tensor>;
+
+Normed input_norm(const LayerArguments& a) {
+  static const auto op =
+      find_operator<Normed(const Tensor&, const OptionalTensor&, const OptionalTensor&, double)>(
+          "seqfuse::layer_norm_forward");
+  return op.call(a.x, a.weights.input_norm_weight, a.weights.input_norm_bias, a.options.eps);
+}
+
+Normed gate(const LayerArguments& a, const Tensor& attended, const Tensor& u) {
+  static const auto op = find_operator<Normed(const Tensor&, const Tensor&, const OptionalTensor&,
+                                              const OptionalTensor&, double, double, c10::SymInt)>(
+      "seqfuse::layer_norm_gate_forward");
+  return op.call(attended, u, a.weights.output_norm_weight, a.weights.output_norm_bias,
+                 a.options.eps, a.options.dropout, a.options.seed);
+}
+
+template <class... Values>
+FusedResult run_forward(Values... values) {
+  const LayerArguments a = layer_arguments(values...);
+  const DeviceGuard guard(a.x);
+  const HstuLayerWeights& w = a.weights;
+  const auto [normed, input_mean, input_rstd] = input_norm(a);
+  const Tensor before = at::empty({a.x.size(0), w.uvqk.size(1)}, a.x.options());
+  matmul_into(before, normed, w.uvqk, {.bias = w.uvqk_bias.value_or(Tensor())});
+  const Tensor uvqk = at::silu(before);
+  const LayerParts parts(uvqk, a.options.heads);
+  const Tensor attended =
+      hstu_attention(parts.q, parts.k, parts.v, a.offsets, a.offsets, a.options.attention)
+          .flatten(1);
+  const auto [gated, output_mean, output_rstd] = gate(a, attended, parts.u);
+  const Tensor out = at::empty_like(a.x);
+  matmul_into(out, gated, w.output, {.c = a.x, .bias = w.output_bias.value_or(Tensor())});
+  return {out,         input_mean,
+          input_rstd,  a.options.recompute_input_layernorm ? Tensor() : normed,
+          before,      a.options.recompute_input_silu ? Tensor() : uvqk,
+          attended,    output_mean,
+          output_rstd, gated};
+}
+
+template <class... Values>
+FusedResult forward_shapes(Values... values) {
+  const LayerArguments a = layer_arguments(values...);
+  const c10::SymInt inner = a.weights.output.sym_size(0);
+  const auto matrix = [&](const c10::SymInt& columns) {
+    return at::empty_symint({a.x.sym_size(0), columns}, a.x.options());
+  };
+  const auto statistic = [&] { return at::empty_symint({a.x.sym_size(0)}, sum_options(a.x)); };
+  return {
+      empty_like_shape(a.x), statistic(),
+      statistic(),           a.options.recompute_input_layernorm ? Tensor() : empty_like_shape(a.x),
+      matrix(inner * 4),     a.options.recompute_input_silu ? Tensor() : matrix(inner * 4),
+      matrix(inner),         statistic(),
+      statistic(),           matrix(inner)};
+}
+
+// a^T b in float32, and the sums of the columns of b; undefined where not wanted.
+struct ProductGradient {
+  ProductGradient(const Tensor& a, const Tensor& b, bool of_weight, bool of_bias,
+                  SideStream& side) {
+    if (!of_weight) {
+      if (of_bias) bias = at::sum(b, 0, false, at::kFloat);
+      return;
+    }
+    const auto floats = a.options().dtype(at::kFloat);
+    weight = at::empty({a.size(1), b.size(1)}, floats);
+    if (of_bias) bias = at::empty({b.size(1)}, floats);
+    side.run([&] { matmul_into(weight, a.t(), b, {.column_sums = bias}); });
+  }
+  Tensor weight, bias;
+};
+
+template <class... Values>
+FusedGradients run_backward(const Tensor& dout_in, WantedGradients wanted, const Tensor& input_mean,
+                            const Tensor& input_rstd, const OptionalTensor& kept_normed,
+                            const Tensor& before, const OptionalTensor& kept_uvqk,
+                            const Tensor& attended, const Tensor& output_mean,
+                            const Tensor& output_rstd, const Tensor& gated, Values... values) {
+  const LayerArguments a = layer_arguments(values...);
+  const Tensor& x = a.x;
+  const HstuLayerWeights& w = a.weights;
+  const HstuLayerOptions& options = a.options;
+  const DeviceGuard guard(x);
+  const auto stream = c10::cuda::getCurrentCUDAStream();
+  const DType dtype = dtype_of(x);
+  const Tensor dout = dout_in.contiguous();
+  SideStream side(x.get_device());
+
+  const ProductGradient d_output(gated, dout, wanted[kOutputWeight], wanted[kOutputBias], side);
+  // What the gate reads as its own gradient, and overwrites with that of attention's result.
+  const Tensor dgated = at::empty_like(gated);
+  matmul_into(dgated, dout, w.output.t());
+
+  // The gradients of what SiLU was applied to.
+  const Tensor dbefore = at::empty_like(before);
+  const Tensor uvqk = kept_uvqk ? *kept_uvqk : at::silu(before);
+  const LayerParts d(dbefore, options.heads), z(before, options.heads), parts(uvqk, options.heads);
+  AffineGradients output_norm(attended, {wanted[kOutputNormWeight], wanted[kOutputNormBias]});
+  LayerNormGateBackwardParams gate_params{
+      .o = attended.const_data_ptr(),
+      .u = parts.u.const_data_ptr(),
+      .weight = w.output_norm_weight ? w.output_norm_weight->const_data_ptr() : nullptr,
+      .bias = w.output_norm_bias ? w.output_norm_bias->const_data_ptr() : nullptr,
+      .mean = output_mean.const_data_ptr(),
+      .rstd = output_rstd.const_data_ptr(),
+      .dy = dgated.const_data_ptr(),
+      .d_o = dgated.mutable_data_ptr(),
+      .du = d.u.mutable_data_ptr(),
+      .dweight = nullptr,
+      .dbias = nullptr,
+      .workspace = nullptr,
+      .rows = attended.size(0),
+      .dim = attended.size(1),
+      .o_stride = attended.stride(0),
+      .u_stride = parts.u.stride(0),
+      .dy_stride = dgated.stride(0),
+      .d_o_stride = dgated.stride(0),
+      .du_stride = d.u.stride(0),
+      .dropout = options.dropout,
+      .seed = static_cast<uint64_t>(options.seed.expect_int()),
+      .pre_u = z.u.const_data_ptr(),
+      .pre_u_stride = z.u.stride(0)};
+  output_norm.attach_to(gate_params);
+  C10_CUDA_CHECK(layer_norm_gate_backward_cuda(gate_params, dtype, stream));
+
+  const auto [d_position_bias, d_time_bias] = attention_gradients_into(
+      checked_attention_inputs(parts.q, parts.k, parts.v, a.offsets, a.offsets, options.attention),
+      dgated.view(parts.q.sizes()), d.q, d.k, d.v, {wanted[kPositionBias], wanted[kTimeBias]},
+      {.q = z.q, .k = z.k, .v = z.v});
+
+  Tensor normed = kept_normed.value_or(Tensor());
+  if (!normed.defined() && wanted[kUvqkWeight]) normed = std::get<0>(input_norm(a));
+  const ProductGradient d_uvqk(normed, dbefore, wanted[kUvqkWeight], wanted[kUvqkBias], side);
+
+  Tensor dx;
+  AffineGradients norm(x, {wanted[kInputNormWeight], wanted[kInputNormBias]});
+  if (wanted[kX] || wanted[kInputNormWeight] || wanted[kInputNormBias]) {
+    dx = at::empty_like(x);
+    matmul_into(dx, dbefore, w.uvqk.t());
+    LayerNormBackwardParams norm_params{
+        .x = x.const_data_ptr(),
+        .weight = w.input_norm_weight ? w.input_norm_weight->const_data_ptr() : nullptr,
+        .mean = input_mean.const_data_ptr(),
+        .rstd = input_rstd.const_data_ptr(),
+        .dy = dx.const_data_ptr(),
+        .dx = dx.mutable_data_ptr(),
+        .dweight = nullptr,
+        .dbias = nullptr,
+        .workspace = nullptr,
+        .rows = x.size(0),
+        .dim = x.size(1),
+        .x_stride = x.stride(0),
+        .dy_stride = dx.stride(0),
+        .dx_stride = dx.stride(0),
+        .residual = dout.const_data_ptr(),
+        .residual_stride = dout.stride(0)};
+    norm.attach_to(norm_params);
+    C10_CUDA_CHECK(layer_norm_backward_cuda(norm_params, dtype, stream));
+  }
+  side.join();
+  return {wanted[kX] ? dx : Tensor(),
+          norm.weight(),
+          norm.bias(),
+          d_uvqk.weight,
+          d_uvqk.bias,
+          output_norm.weight(),
+          output_norm.bias(),
+          d_output.weight,
+          d_output.bias,
+          d_position_bias,
+          d_time_bias};
+}
+
+template <class... Values>
+FusedGradients backward_shapes(const Tensor&, WantedGradients wanted, const Tensor&, const Tensor&,
+                               const OptionalTensor&, const Tensor&, const OptionalTensor&,
+                               const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+                               Values... values) {
+  const LayerArguments a = layer_arguments(values...);
+  const HstuLayerWeights& w = a.weights;
+  const auto in_dtype = [&](LayerGradient which, const OptionalTensor& like) {
+    return wanted[which] ? empty_like_shape(*like) : Tensor();
+  };
+  const auto floats = [&](LayerGradient which, const OptionalTensor& like) {
+    return wanted[which] ? at::empty_symint(like->sym_sizes(), like->options().dtype(at::kFloat))
+                         : Tensor();
+  };
+  return {in_dtype(kX, a.x),
+          in_dtype(kInputNormWeight, w.input_norm_weight),
+          in_dtype(kInputNormBias, w.input_norm_bias),
+          floats(kUvqkWeight, w.uvqk),
+          floats(kUvqkBias, w.uvqk_bias),
+          in_dtype(kOutputNormWeight, w.output_norm_weight),
+          in_dtype(kOutputNormBias, w.output_norm_bias),
+          floats(kOutputWeight, w.output),
+          floats(kOutputBias, w.output_bias),
+          floats(kPositionBias, a.options.attention.position_bias),
+          floats(kTimeBias, a.options.attention.time_bias)};
+}
+
+}  // namespace
+
+TORCH_LIBRARY_FRAGMENT(seqfuse, library) {
+  FusedForward* const forward = &run_forward;
+  FusedForward* const shapes = &forward_shapes;
+  Definition(library, "hstu_layer_forward(" + layer_schema() +
+                          ") -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, "
+                          "Tensor, Tensor)")
+      .cuda_kernel(forward, shapes)
+      .no_gradient();
+  FusedBackward* const backward = &run_backward;
+  FusedBackward* const gradient_shapes = &backward_shapes;
+  Definition(library,
+             "hstu_layer_backward(Tensor dout, bool[11] wanted, Tensor input_mean, "
+             "Tensor input_rstd, Tensor? normed, Tensor before, Tensor? uvqk, Tensor attended, "
+             "Tensor output_mean, Tensor output_rstd, Tensor gated, " +
+                 layer_schema() +
+                 ") -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, "
+                 "Tensor, Tensor)")
+      .cuda_kernel(backward, gradient_shapes)
+      .no_gradient();
+}
+
+}  // namespace seqfuse::ops
+#endif
