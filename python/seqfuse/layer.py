@@ -139,7 +139,56 @@ class HSTULayer(nn.Module):
         matter with bias_time_buckets. max_seqlen: at least the longest sequence; needed on CUDA. dropout_seed: in
         training the mask follows from it alone and is made in the gate; None: it is drawn from torch's generator, in
         an operation of its own.
+
+        float16 and bfloat16 on CUDA, head_dim up to 256: one operator with its own backward pass, whose gradients of
+        float32 weights are float32. Made of several operators instead: without residual, where dropout is drawn from
+        torch's generator, and float32 under torch.autocast.
         """
+        if self.time_bias is None:
+            timestamps = request_times = None
+        attention = {
+            "alpha": self.alpha,
+            "scaling_seqlen": self.scaling_seqlen,
+            "causal": self.causal,
+            "target_group_size": self.target_group_size,
+            "max_attn_len": self.max_attn_len,
+            "min_full_attn_seq_len": self.min_full_attn_seq_len,
+            "num_contexts": num_contexts,
+            "num_targets": num_targets,
+            "timestamps": timestamps,
+            "request_times": request_times,
+            "max_seqlen": max_seqlen,
+        }
+        dropout = self.dropout if self.training else 0.0
+        drawn = dropout > 0 and dropout_seed is None
+        mixed = x.dtype == torch.float32 and torch.is_autocast_enabled(x.device.type)
+        if not self.residual or drawn or mixed:
+            return self._of_operators(x, offsets, attention, dropout, dropout_seed)
+        return torch.ops.seqfuse.hstu_layer(
+            x,
+            self.input_norm_weight,
+            self.input_norm_bias,
+            self.uvqk_weight,
+            self.uvqk_bias,
+            self.output_norm_weight,
+            self.output_norm_bias,
+            self.output_weight,
+            self.output_bias,
+            offsets,
+            self.num_heads,
+            self.norm_epsilon,
+            dropout,
+            dropout_seed or 0,
+            recompute_input_layernorm=False,
+            recompute_input_silu=False,
+            position_bias=self.position_bias,
+            time_bias=self.time_bias,
+            **attention,
+        )
+
+    def _of_operators(
+        self, x: Tensor, offsets: Tensor, attention: dict, dropout: float, dropout_seed: int | None
+    ) -> Tensor:
         inner = self.num_heads * self.head_dim
         normed = layer_norm(x, _like(self.input_norm_weight, x), _like(self.input_norm_bias, x), self.norm_epsilon)
         uvqk = normed @ self.uvqk_weight.to(x.dtype)
@@ -152,32 +201,22 @@ class HSTULayer(nn.Module):
             k.view(heads),
             v.view(heads),
             offsets,
-            alpha=self.alpha,
-            scaling_seqlen=self.scaling_seqlen,
-            causal=self.causal,
-            target_group_size=self.target_group_size,
-            max_attn_len=self.max_attn_len,
-            min_full_attn_seq_len=self.min_full_attn_seq_len,
-            num_contexts=num_contexts,
-            num_targets=num_targets,
             position_bias=_bias_like(self.position_bias, q),
             time_bias=_bias_like(self.time_bias, q),
-            timestamps=None if self.time_bias is None else timestamps,
-            request_times=None if self.time_bias is None else request_times,
-            max_seqlen=max_seqlen,
+            **attention,
         ).view(-1, inner)
-        seeded = self.training and dropout_seed is not None
+        drawn = dropout_seed is None
         gated = layer_norm_gate(
             attended,
             u,
             _like(self.output_norm_weight, u),
             _like(self.output_norm_bias, u),
             self.norm_epsilon,
-            self.dropout if seeded else 0.0,
-            dropout_seed if seeded else 0,
+            0.0 if drawn else dropout,
+            0 if drawn else dropout_seed,
         )
-        if not seeded:
-            gated = functional.dropout(gated, self.dropout, self.training)
+        if drawn:
+            gated = functional.dropout(gated, dropout)
         out = gated @ self.output_weight.to(gated.dtype)
         if self.output_bias is not None:
             out = out + self.output_bias.to(out.dtype)

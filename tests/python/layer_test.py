@@ -11,6 +11,7 @@ import torch
 
 import reference
 import seqfuse
+from cases import make_cases
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden" / "hstu_layer.json"
 
@@ -82,12 +83,36 @@ def test_bfloat16_on_cuda_takes_float32_weights():
         torch.testing.assert_close(layer(x, offsets, max_seqlen=9), exact, rtol=0.05, atol=0.05)
 
 
-def test_without_residual():
-    layer = seqfuse.HSTULayer(6, 2, 3, scaling_seqlen=9, residual=False)
-    x, offsets = torch.randn(7, 6), torch.tensor([0, 7])
-    alone = layer(x, offsets)
-    layer.residual = True
-    torch.testing.assert_close(layer(x, offsets), x + alone)
+@pytest.mark.parametrize("research", [False, True])
+@pytest.mark.parametrize("seed", [None, 3])
+def test_without_residual(research, seed):
+    """Without it the layer is made of operators in Python, with it it is one operator."""
+    if research:
+        layer = seqfuse.HSTULayer.research(6, 2, 3, max_seqlen=9, dropout=0.3 if seed else 0.0)
+    else:
+        layer = seqfuse.HSTULayer(6, 2, 3, scaling_seqlen=9, dropout=0.3 if seed else 0.0)
+    x, offsets = torch.randn(7, 6), torch.tensor([0, 2, 7], dtype=torch.int32)
+
+    def run(residual):
+        layer.zero_grad()
+        layer.residual = residual
+        out = layer(x, offsets, timestamps=torch.arange(7) * 100, dropout_seed=seed)
+        if not residual:
+            out = x + out
+        out.sin().sum().backward()
+        return out, [weight.grad for weight in layer.parameters()]
+
+    torch.testing.assert_close(run(True), run(False))
+
+
+def test_the_operator_does_not_follow_autocast():
+    arguments = [
+        value.float() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+        for value in dict(make_cases("cpu"))["hstu_layer"]
+    ]
+    expected = torch.ops.seqfuse.hstu_layer(*arguments)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(torch.ops.seqfuse.hstu_layer(*arguments), expected)
 
 
 def test_a_missing_library_is_explained():

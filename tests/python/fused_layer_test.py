@@ -1,0 +1,203 @@
+"""The fused HSTU layer: its shapes on any machine, everything else on a GPU in 16 bits."""
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+import seqfuse
+
+LENGTHS = [0, 1, 70, 130, 7, 0]
+TOTAL, LONGEST = sum(LENGTHS), max(LENGTHS)
+TYPES = [torch.float16, torch.bfloat16]
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU on this machine")
+
+
+def make_layer(research, device="cuda", width=64, heads=2, head_dim=32, **options):
+    if research:
+        return seqfuse.HSTULayer.research(width, heads, head_dim, max_seqlen=LONGEST, device=device, **options)
+    return seqfuse.HSTULayer(width, heads, head_dim, scaling_seqlen=LONGEST, device=device, **options)
+
+
+def make_batch(width, device="cuda"):
+    """x and its gradient in float32, and the layer's other arguments."""
+    offsets = seqfuse.lengths_to_offsets(torch.tensor(LENGTHS, device=device))
+    counts = torch.tensor([min(3, n // 2) for n in LENGTHS], device=device)
+    times = torch.randint(10**6, (TOTAL,), device=device).cumsum(0)
+    x, dout = torch.randn(2, TOTAL, width, device=device)
+    options = {"num_contexts": counts, "num_targets": counts, "timestamps": times, "max_seqlen": LONGEST}
+    return x, dout, (offsets,), options
+
+
+def on(device, values):
+    return torch.utils._pytree.tree_map(lambda v: v.to(device) if isinstance(v, torch.Tensor) else v, values)
+
+
+def results(layer, x, dout, offsets, options):
+    """The result, and gradients of x and of the weights by name."""
+    x = x.detach().clone().requires_grad_()
+    layer.zero_grad()
+    out = layer(x, *offsets, **options)
+    out.backward(dout.to(out.dtype))
+    gradients = {name: weight.grad for name, weight in layer.named_parameters() if weight.requires_grad}
+    return {"out": out.detach(), "x": x.grad, **gradients}
+
+
+def exact_results(layer, x, dout, offsets, options):
+    """In float64 on the CPU, where the layer is made of several operators."""
+    exact = make_layer(layer.time_bias is not None, "cpu", dtype=torch.double, dropout=layer.dropout)
+    exact.load_state_dict(layer.state_dict())
+    return results(exact, x.cpu().double(), dout.cpu().double(), *on("cpu", (offsets, options)))
+
+
+def composed_results(layer, x, dout, offsets, options):
+    """The same layer of several operators, in the dtype of x."""
+    layer.residual = False
+    alone = results(layer, x, dout, offsets, options)
+    layer.residual = True
+    return {**alone, "out": alone["out"] + x, "x": alone["x"] + dout.to(x.dtype)}
+
+
+def expect_oracle_rule(actual, plain, exact, dtype):
+    """At most twice (forward) or five times (gradients) the error of plain, or one rounding."""
+    assert actual.keys() == exact.keys()
+    for name, value in actual.items():
+        reference = exact[name]
+        error, allowed = ((v.cpu().double() - reference).abs().max() for v in (value, plain[name]))
+        factor = 2 if name == "out" else 5
+        assert error <= factor * allowed + torch.finfo(dtype).eps * reference.abs().max(), name
+
+
+@needs_gpu
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("research", [False, True])
+@pytest.mark.parametrize("dropout_seed", [None, 5])
+def test_keeps_the_oracle_rule(research, dropout_seed, dtype):
+    layer = make_layer(research, dropout=0.0 if dropout_seed is None else 0.3)
+    x, dout, offsets, options = make_batch(64)
+    x = x.to(dtype)
+    options["dropout_seed"] = dropout_seed
+    arguments = (x, dout, offsets, options)
+    actual = results(layer, *arguments)
+    expect_oracle_rule(actual, composed_results(layer, *arguments), exact_results(layer, *arguments), dtype)
+    assert all(actual[name].dtype == torch.float32 for name in ("uvqk_weight", "output_weight"))
+
+
+@needs_gpu
+@pytest.mark.parametrize("dtype", TYPES)
+def test_it_is_what_runs(dtype):
+    x, _, offsets, options = make_batch(64)
+    out = make_layer(False)(x.to(dtype), *offsets, **options)
+    assert out.grad_fn.name().endswith("HstuLayer>")
+    composed = make_layer(False)(x, *offsets, **options)
+    assert not composed.grad_fn.name().endswith("HstuLayer>")
+
+
+@needs_gpu
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("research", [False, True])
+def test_compiles_and_changes_lengths(research, dtype):
+    layer = make_layer(research, dropout=0.2)
+    compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)
+    for seed, lengths in enumerate(([3, 0, 5], [2, 2, 2, 7], [1], [100, 30])):
+        x = torch.randn(sum(lengths), 64, device="cuda", dtype=dtype)
+        offsets = (seqfuse.lengths_to_offsets(torch.tensor(lengths, device="cuda")),)
+        times = torch.randint(10**6, (sum(lengths),), device="cuda")
+        options = {"timestamps": times, "max_seqlen": max(lengths), "dropout_seed": seed}
+        arguments = (x, torch.randn_like(x), offsets, options)
+        with torch.no_grad():
+            torch.testing.assert_close(compiled(x, *offsets, **options), layer(x, *offsets, **options))
+        # dq is summed by atomics, in any order.
+        for (name, ours), (_, plain) in zip(results(compiled, *arguments).items(), results(layer, *arguments).items()):
+            tolerance = 8 * torch.finfo(dtype).eps
+            torch.testing.assert_close(ours, plain, rtol=tolerance, atol=tolerance * plain.abs().max().item(), msg=name)
+
+
+@needs_gpu
+@pytest.mark.slow
+def test_compiles_by_inductor():
+    layer = make_layer(False)
+    x, dout, offsets, options = make_batch(64)
+    compiled = torch.compile(layer, fullgraph=True)
+    arguments = (x.bfloat16(), dout, offsets, options)
+    for name, ours in results(compiled, *arguments).items():
+        plain = results(layer, *arguments)[name]
+        torch.testing.assert_close(ours, plain, rtol=0.05, atol=0.05 * plain.abs().max().item(), msg=name)
+
+
+def operator_arguments(research, device, dtype, *, recompute=False):
+    """Of torch.ops.seqfuse.hstu_layer; offsets without values."""
+    layer = make_layer(research, device)
+    offsets = torch.empty(len(LENGTHS) + 1, device=device, dtype=torch.long)
+    x = torch.randn(TOTAL, 64, device=device, dtype=dtype, requires_grad=True)
+    times = torch.zeros(TOTAL, device=device, dtype=torch.long) if research else None
+    return (
+        *(x, layer.input_norm_weight, layer.input_norm_bias, layer.uvqk_weight, layer.uvqk_bias),
+        *(layer.output_norm_weight, layer.output_norm_bias, layer.output_weight, layer.output_bias, offsets),
+        *(2, 1e-5, 0.2, 7, recompute, recompute, layer.alpha, LONGEST, True, 1, 0, 0),
+        *(None, None, layer.position_bias, layer.time_bias, times, None, LONGEST),
+    )
+
+
+@pytest.mark.skipif(not hasattr(torch.ops.seqfuse, "hstu_layer_forward"), reason="this build has no CUDA kernels")
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("research", [False, True])
+@pytest.mark.parametrize("recompute", [False, True])
+def test_shapes(research, recompute, dtype):
+    forward, backward = (getattr(torch.ops.seqfuse, f"hstu_layer_{name}") for name in ("forward", "backward"))
+    with FakeTensorMode():
+        arguments = operator_arguments(research, "cuda", dtype, recompute=recompute)
+        out = torch.ops.seqfuse.hstu_layer(*arguments)
+        assert out.grad_fn.name().endswith("HstuLayer>")
+        differentiable = [*arguments[:9], arguments[24], arguments[25]]
+        in_dtype = [w if w is None else w.to(dtype) for w in arguments[:9]]
+        with torch.no_grad():
+            result, *kept = forward(*in_dtype, *arguments[9:])
+        for missing in range(12):
+            wanted = [w is not None and place != missing for place, w in enumerate(differentiable)]
+            gradients = backward(result, wanted, *kept, *in_dtype, *arguments[9:])
+            assert [g is not None for g in gradients] == wanted
+            assert all(g is None or g.shape == w.shape for g, w in zip(gradients, differentiable))
+    for tensor in (out, result):
+        assert (tensor.shape, tensor.dtype, tensor.device.type) == ((TOTAL, 64), dtype, "cuda")
+    assert [kept[2] is None, kept[4] is None] == [recompute, recompute]
+
+
+@needs_gpu
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("research", [False, True])
+@pytest.mark.parametrize("recompute", [False, True])
+def test_opcheck(research, recompute, dtype):
+    arguments = list(operator_arguments(research, "cuda", dtype, recompute=recompute))
+    arguments[9].copy_(seqfuse.lengths_to_offsets(torch.tensor(LENGTHS)))
+    # The gradients by eager mode and by AOT are compared: without atomics.
+    torch.use_deterministic_algorithms(True)
+    try:
+        torch.library.opcheck(torch.ops.seqfuse.hstu_layer.default, arguments)
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+@needs_gpu
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("research", [False, True])
+def test_frozen_weights_have_no_gradient(research, dtype):
+    layer = make_layer(research)
+    x, dout, offsets, options = make_batch(64)
+    arguments = (x.to(dtype), dout, offsets, options)
+    torch.use_deterministic_algorithms(True)
+    try:
+        everything = results(layer, *arguments)
+        for name, weight in layer.named_parameters():
+            weight.requires_grad_(False)
+            for other, gradient in results(layer, *arguments).items():
+                # Without the gradient of its weight, that of a bias is summed in another order.
+                tolerance = 1e-4 if other == name.replace("weight", "bias") else 0
+                torch.testing.assert_close(gradient, everything[other], rtol=tolerance, atol=tolerance)
+            assert weight.grad is None
+            weight.requires_grad_(True)
+        for weight in layer.parameters():
+            weight.requires_grad_(False)
+        torch.testing.assert_close(results(layer, *arguments)["x"], everything["x"], rtol=0, atol=0)
+    finally:
+        torch.use_deterministic_algorithms(False)
