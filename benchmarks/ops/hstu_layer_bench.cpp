@@ -4,6 +4,7 @@
 // forward) and products (backward: twice forward), as published figures do.
 #include "benchmarks/ops/cuda_bench.h"
 #include "ops/torch/hstu_attention_inputs.h"
+#include "ops/torch/hstu_layer_arguments.h"
 #include "ops/torch/ops.h"
 
 #ifdef SEQFUSE_HAS_CUDA
@@ -43,6 +44,13 @@ class AttentionByProducts : public torch::autograd::Function<AttentionByProducts
   }
 };
 
+// As hstu_attention.
+Tensor attention_by_products(const Tensor& q, const Tensor& k, const Tensor& v,
+                             const Tensor& offsets, const Tensor&,
+                             const ops::HstuAttentionOptions& options) {
+  return AttentionByProducts::apply(q, k, v, offsets, options);
+}
+
 struct Layer {
   explicit Layer(int64_t length)
       : offsets(at::arange(0, kBatch + 1, at::TensorOptions(at::kCUDA).dtype(at::kLong)) * length),
@@ -69,18 +77,7 @@ struct Layer {
   Tensor fused() const { return ops::hstu_layer(x, weights, offsets, options); }
 
   Tensor of_operators() const {
-    const auto like = [&](const Tensor& t) { return t.to(at::kBFloat16); };
-    const Tensor n = ops::layer_norm(x, like(*weights.input_norm_weight),
-                                     like(*weights.input_norm_bias), options.eps);
-    const auto parts =
-        at::silu(at::addmm(like(*weights.uvqk_bias), n, like(weights.uvqk))).split(kInner, 1);
-    const auto heads = [&](size_t i) { return parts[i].view({-1, kHeads, kHeadDim}); };
-    const Tensor o =
-        AttentionByProducts::apply(heads(2), heads(3), heads(1), offsets, options.attention);
-    const Tensor gated =
-        ops::layer_norm_gate(o.flatten(1), parts[0], like(*weights.output_norm_weight),
-                             like(*weights.output_norm_bias), options.eps, options.dropout, 1);
-    return at::addmm(x, gated, like(weights.output));
+    return ops::layer_of_operators({x, weights, offsets, options}, &attention_by_products);
   }
 
   double flops() const {
