@@ -31,6 +31,7 @@ constexpr Rule kOurs[] = {
     {"add_parts_kernel", norms},
     {"forward_kernel", attention_forward},
     {"backward_kernel", attention_backward},
+    {"backward_wide_kernel", attention_backward},
     {"backward_queries_kernel", attention_backward},
     {"finish_dq_kernel", attention_backward},
     {"bias_gradient_kernel", attention_backward},

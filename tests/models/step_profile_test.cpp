@@ -26,6 +26,9 @@ TEST(KernelClasses, OfOurKernels) {
       {attention_backward,
        {"void seqfuse::ops::sm80::backward_kernel<__half, seqfuse::ops::sm80::BackwardShape<128, "
         "false, 2> >(seqfuse::ops::sm80::Arguments)",
+        "void seqfuse::ops::sm80::backward_wide_kernel<seqfuse::ops::sm80::BackwardWideShape<"
+        "__nv_bfloat16, 256, false, seqfuse::ops::sm80::Places{2, 1, 2}> >("
+        "seqfuse::ops::sm80::Arguments)",
         "void seqfuse::ops::sm80::backward_queries_kernel<__nv_bfloat16, "
         "seqfuse::ops::sm80::QueriesShape<256> >(seqfuse::ops::sm80::Arguments)",
         "void seqfuse::ops::sm80::bias_gradient_kernel<__half, "

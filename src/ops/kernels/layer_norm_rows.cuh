@@ -1,7 +1,7 @@
 // The kernels of layer_norm and of layer_norm_gate, which is the same with Gate: y is multiplied by
 // u and by dropout factors.
 //
-// A row is read once: a group of 32, 128 or 512 threads keeps it in registers, 16 elements a
+// A row is read once: a group of 32, 64, 128 or 512 threads keeps it in registers, 16 elements a
 // thread, in 16-byte loads where pointers and strides allow them. Rows of more than 8192 elements
 // are read again from the second-level cache instead (layer_norm_stream.cuh).
 //
@@ -178,11 +178,15 @@ __global__ void __launch_bounds__(kThreads<Group>, 512 / kThreads<Group>)
     const float mean = static_cast<const float*>(params.mean)[row];
     const float rstd = static_cast<const float*>(params.rstd)[row];
 
-    Pack<T, Width> values[kPacks], gradients[kPacks];
+    Pack<T, Width> values[kPacks], gradients[kPacks], added[Gate ? 1 : kPacks];
 #pragma unroll
     for (int p = 0; p < kPacks; ++p) {
-      values[p] = load<Width>(x, (p * Group + lane) * Width, dim);
-      gradients[p] = load<Width>(dy, (p * Group + lane) * Width, dim);
+      const int j = (p * Group + lane) * Width;
+      values[p] = load<Width>(x, j, dim);
+      gradients[p] = load<Width>(dy, j, dim);
+      if constexpr (!Gate)
+        added[p] =
+            load_or<Width>(row_or_null<T>(params.residual, row, params.residual_stride), j, dim, 0);
     }
     // The gradient of the layer norm; 0 beyond the end of the row.
     float dl[kItems];
@@ -239,16 +243,12 @@ __global__ void __launch_bounds__(kThreads<Group>, 512 / kThreads<Group>)
       const int j = (p * Group + lane) * Width;
       if (j >= dim) break;
       const auto w = load_or<Width>(weight, j, dim, 1);
-      Pack<T, Width> added;
-      if constexpr (!Gate)
-        added =
-            load_or<Width>(row_or_null<T>(params.residual, row, params.residual_stride), j, dim, 0);
 #pragma unroll
       for (int k = 0; k < Width; ++k) {
         const float n = (to_float(values[p].v[k]) - mean) * rstd;
         const float g = dl[p * Width + k] * to_float(w.v[k]);
         float d = rstd * (g - mean_g - n * mean_gn);
-        if constexpr (!Gate) d += to_float(added.v[k]);
+        if constexpr (!Gate) d += to_float(added[p].v[k]);
         values[p].v[k] = from_float<T>(d);
       }
       store<Width>(dx, j, dim, values[p]);
@@ -267,6 +267,8 @@ template <class Launch>
 void with_group(int64_t dim, Launch&& launch) {
   if (dim <= 32 * kItems) {
     launch.template operator()<32>();
+  } else if (dim <= 64 * kItems) {
+    launch.template operator()<64>();
   } else if (dim <= 128 * kItems) {
     launch.template operator()<128>();
   } else {

@@ -159,6 +159,7 @@ __global__ void __launch_bounds__(kColumns* kLanes)
   const int64_t column = int64_t{blockIdx.x} * kColumns + threadIdx.x;
   float sum = 0;
   if (column < 2 * dim) {
+#pragma unroll 8  // loads under way together
     for (int64_t p = threadIdx.y; p < count; p += kLanes) sum += parts[p * 2 * dim + column];
   }
   sums[threadIdx.y][threadIdx.x] = sum;

@@ -45,8 +45,8 @@ FusedResult run_forward(Values... values) {
   const HstuLayerWeights& w = a.weights;
   const auto [normed, input_mean, input_rstd] = input_norm(a);
   const Tensor before = at::empty({a.x.size(0), w.uvqk.size(1)}, a.x.options());
-  matmul_into(before, normed, w.uvqk, {.bias = w.uvqk_bias.value_or(Tensor())});
-  const Tensor uvqk = at::silu(before);
+  const Tensor uvqk = at::empty_like(before);
+  matmul_silu_into(uvqk, before, normed, w.uvqk, w.uvqk_bias.value_or(Tensor()));
   const LayerParts parts(uvqk, a.options.heads);
   const Tensor attended =
       hstu_attention(parts.q, parts.k, parts.v, a.offsets, a.offsets, a.options.attention)
@@ -77,18 +77,20 @@ FusedResult forward_shapes(Values... values) {
       statistic(),           matrix(inner)};
 }
 
-// a^T b in float32, and the sums of the columns of b; undefined where not wanted.
+// a^T b in float32, and the sums of the columns of b; undefined where not wanted. cuBLASLt sums
+// columns by a kernel of its own too, and with that takes a product without tensor cores where rows
+// are not multiples of 16 bytes.
 struct ProductGradient {
   ProductGradient(const Tensor& a, const Tensor& b, bool of_weight, bool of_bias,
                   SideStream& side) {
-    if (!of_weight) {
-      if (of_bias) bias = at::sum(b, 0, false, at::kFloat);
-      return;
-    }
-    const auto floats = a.options().dtype(at::kFloat);
-    weight = at::empty({a.size(1), b.size(1)}, floats);
+    if (!of_weight && !of_bias) return;
+    const auto floats = b.options().dtype(at::kFloat);
+    if (of_weight) weight = at::empty({a.size(1), b.size(1)}, floats);
     if (of_bias) bias = at::empty({b.size(1)}, floats);
-    side.run([&] { matmul_into(weight, a.t(), b, {.column_sums = bias}); });
+    side.run([&] {
+      if (of_weight) matmul_into(weight, a.t(), b);
+      if (of_bias) at::sum_out(bias, b, 0, /*keepdim=*/false, at::kFloat);
+    });
   }
   Tensor weight, bias;
 };

@@ -1,42 +1,50 @@
 // Defines launch_backward; included by the files that instantiate it.
 #pragma once
 
+#include "ops/kernels/sm80/backward.cuh"
 #include "ops/kernels/sm80/backward_queries.cuh"
+#include "ops/kernels/sm80/backward_wide.cuh"
 #include "ops/kernels/sm80/bias_gradient.cuh"
 #include "ops/kernels/sm80/persistent.cuh"
 
 namespace seqfuse::ops::sm80 {
 
-template <class T, class Shape>
-cudaError_t launch_backward_shape(const Arguments& args, int64_t pieces, cudaStream_t stream) {
-  cudaError_t error = launch_persistent(backward_kernel<T, Shape>, args, Shape::kThreads,
-                                        Shape::kBlocks, Shape::kSharedBytes, pieces, stream);
+template <class Shape, class Kernel>
+cudaError_t launch_backward_shape(Kernel kernel, const Arguments& args, int64_t pieces,
+                                  cudaStream_t stream) {
+  cudaError_t error = launch_persistent(kernel, args, Shape::kThreads, Shape::kBlocks,
+                                        Shape::kSharedBytes, pieces, stream);
   if (error != cudaSuccess || !args.dq_sums) return error;
   const dim3 grid(static_cast<unsigned>((args.max_seqlen + Shape::kM - 1) / Shape::kM),
                   static_cast<unsigned>(args.heads), static_cast<unsigned>(args.batch));
-  finish_dq_kernel<T, Shape><<<grid, Shape::kThreads, 0, stream>>>(args);
+  finish_dq_kernel<Shape><<<grid, Shape::kThreads, 0, stream>>>(args);
   return cudaGetLastError();
 }
 
-// Two stages of queries where they fit.
 template <class T, int kHeadDim, bool kBias>
-cudaError_t launch_backward_stages(const Arguments& args, int64_t pieces, cudaStream_t stream) {
-  using Two = BackwardShape<kHeadDim, kBias, 2>;
-  if constexpr (Two::kSharedBytes > kSmallestShared) {
+cudaError_t launch_backward_bias(const Arguments& args, int64_t pieces, cudaStream_t stream) {
+  if constexpr (kHeadDim <= 64) {
+    using Shape = BackwardShape<T, kHeadDim, kBias>;
+    static_assert(Shape::kSharedBytes <= kSmallestShared);
+    return launch_backward_shape<Shape>(backward_kernel<Shape>, args, pieces, stream);
+  } else {
+    using Large = BackwardWideShape<T, kHeadDim, kBias, Places{2, kHeadDim == 128 ? 2 : 1, 2}>;
+    using Small = BackwardWideShape<T, kHeadDim, kBias, Places{kHeadDim == 128 ? 2 : 1, 1, 1}>;
+    static_assert(Small::kSharedBytes <= kSmallestShared);
     int available = 0;
     const cudaError_t error = shared_bytes_of_block(available);
     if (error != cudaSuccess) return error;
-    if (available < Two::kSharedBytes)
-      return launch_backward_shape<T, BackwardShape<kHeadDim, kBias, 1>>(args, pieces, stream);
+    if (available < Large::kSharedBytes)
+      return launch_backward_shape<Small>(backward_wide_kernel<Small>, args, pieces, stream);
+    return launch_backward_shape<Large>(backward_wide_kernel<Large>, args, pieces, stream);
   }
-  return launch_backward_shape<T, Two>(args, pieces, stream);
 }
 
 template <class T, int kHeadDim>
 cudaError_t launch_backward_type(const Arguments& args, int64_t pieces, cudaStream_t stream) {
   if (args.bias.position || args.bias.tables)
-    return launch_backward_stages<T, kHeadDim, true>(args, pieces, stream);
-  return launch_backward_stages<T, kHeadDim, false>(args, pieces, stream);
+    return launch_backward_bias<T, kHeadDim, true>(args, pieces, stream);
+  return launch_backward_bias<T, kHeadDim, false>(args, pieces, stream);
 }
 
 template <int kHeadDim>

@@ -2,7 +2,7 @@
 // tiles of keys that it sees, as the forward kernel does, with dQ += dS K in place of O += P V.
 #pragma once
 
-#include "ops/kernels/sm80/backward.cuh"
+#include "ops/kernels/sm80/backward_parts.cuh"
 #include "ops/kernels/sm80/forward.cuh"
 
 namespace seqfuse::ops::sm80 {
@@ -103,22 +103,8 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
       const uint32_t k_tile = k_tiles + (t & 1) * Shape::kKeyTile;
       const uint32_t v_tile = v_tiles + (t & 1) * Shape::kKeyTile;
       Accumulators<32, kKeys> s, dp;
-      const auto scores = [&](Accumulators<32, kKeys>& to, uint32_t queries_tile,
-                              uint32_t keys_tile) {
-        const uint32_t a_at = Wide::rows_first(queries_tile + row0 * Wide::kRowBytes, lane);
-        const uint32_t b_at = Wide::columns_first(keys_tile + part * kKeys * Wide::kRowBytes, lane);
-        to.clear();
-#pragma unroll
-        for (int d = 0; d < kD / 16; ++d) {
-          uint32_t a[2][4];
-          load_matrices(a[0], Wide::block(a_at, 0, d));
-          load_matrices(a[1], Wide::block(a_at, 1, d));
-          multiply_step<T>(
-              to, a, [&](int c, uint32_t(&b)[4]) { load_matrices(b, Wide::block(b_at, c, d)); });
-        }
-      };
-      scores(s, q_tile, k_tile);
-      scores(dp, do_tile, v_tile);
+      multiply_rows<T, kD>(s, q_tile, k_tile, row0, part * kKeys, lane);
+      multiply_rows<T, kD>(dp, do_tile, v_tile, row0, part * kKeys, lane);
       const int j0 = tiles[t] * kN;
       if constexpr (kBias)
         add_bias<false>(s, shared.bias, args, 0, t & 1, t & 1, row0, part * kKeys, lane);

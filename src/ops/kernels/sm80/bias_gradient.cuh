@@ -6,7 +6,7 @@
 // of their own in the workspace, and a second kernel adds the rows in order: nothing is atomic.
 #pragma once
 
-#include "ops/kernels/sm80/backward.cuh"
+#include "ops/kernels/sm80/backward_parts.cuh"
 
 namespace seqfuse::ops::sm80 {
 
@@ -48,7 +48,6 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     bias_gradient_kernel(const __grid_constant__ Arguments args) {
   constexpr int kD = Shape::kD, kM = Shape::kM, kN = Shape::kN, kThreads = Shape::kThreads;
   constexpr int kPitch = Shape::kPitch;
-  using Wide = Tile<kD>;
   extern __shared__ __align__(1024) char memory[];
   auto& shared = *reinterpret_cast<typename Shape::Shared*>(memory + Shape::kTiles);
   const uint32_t tiles_at = shared_address(memory);
@@ -146,22 +145,8 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
         }
         const uint32_t at = tiles_at + stage * 4 * Shape::kTile;
         Accumulators<32, 32> s, dp;
-        const auto scores = [&](Accumulators<32, 32>& to, uint32_t keys_tile,
-                                uint32_t queries_tile) {
-          const uint32_t a_at = Wide::rows_first(keys_tile + row0 * Wide::kRowBytes, lane);
-          const uint32_t b_at = Wide::columns_first(queries_tile + query0 * Wide::kRowBytes, lane);
-          to.clear();
-#pragma unroll
-          for (int d = 0; d < kD / 16; ++d) {
-            uint32_t a[2][4];
-            load_matrices(a[0], Wide::block(a_at, 0, d));
-            load_matrices(a[1], Wide::block(a_at, 1, d));
-            multiply_step<T>(
-                to, a, [&](int c, uint32_t(&x)[4]) { load_matrices(x, Wide::block(b_at, c, d)); });
-          }
-        };
-        scores(s, at, at + 2 * Shape::kTile);
-        scores(dp, at + Shape::kTile, at + 3 * Shape::kTile);
+        multiply_rows<T, kD>(s, at, at + 2 * Shape::kTile, row0, query0, lane);
+        multiply_rows<T, kD>(dp, at + Shape::kTile, at + 3 * Shape::kTile, row0, query0, lane);
 #pragma unroll
         for (int r = 0; r < 2; ++r)
 #pragma unroll

@@ -4,23 +4,21 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
-#include <cstdlib>
 
+#include "ops/kernels/forced_sm80.h"
 #include "ops/kernels/sm80/arguments.cuh"
 
 namespace seqfuse::ops::sm80 {
 
 constexpr int kSmallestShared = 163 * 1024;  // what a block may have on SM 8.0
 
-// SEQFUSE_FORCE_SM80=1 in the environment: what newer devices have more than SM 8.0 is not used, to
-// try on them what an A100 runs.
+// With SEQFUSE_FORCE_SM80 no more than SM 8.0 has.
 inline cudaError_t shared_bytes_of_block(int& bytes) {
   int device = 0;
   cudaError_t error = cudaGetDevice(&device);
   if (error != cudaSuccess) return error;
   error = cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-  static const char* const force = std::getenv("SEQFUSE_FORCE_SM80");
-  if (force && force[0] == '1') bytes = std::min(bytes, kSmallestShared);
+  if (sm80_is_forced()) bytes = std::min(bytes, kSmallestShared);
   return error;
 }
 

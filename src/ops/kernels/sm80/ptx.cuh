@@ -38,6 +38,50 @@ __device__ __forceinline__ void wait_copies() {
   asm volatile("cp.async.wait_group %0;\n" ::"n"(kPending) : "memory");
 }
 
+// A barrier in shared memory that counts arrivals; waiting for it does not hold up those who
+// arrive.
+__device__ __forceinline__ void init_arrivals(uint32_t barrier, int count) {
+  asm volatile("mbarrier.init.shared.b64 [%0], %1;\n" ::"r"(barrier), "r"(count) : "memory");
+}
+
+// Two arrivals: when this thread's asynchronous copies so far are done, and now, for what it wrote
+// itself.
+__device__ __forceinline__ void arrive_with_copies(uint32_t barrier) {
+  asm volatile(
+      "{\n.reg .b64 state;\n"
+      "cp.async.mbarrier.arrive.noinc.shared.b64 [%0];\n"
+      "mbarrier.arrive.shared.b64 state, [%0];\n}\n" ::"r"(barrier)
+      : "memory");
+}
+
+// Until all have arrived for the phase of that parity.
+__device__ __forceinline__ void wait_arrivals(uint32_t barrier, int parity) {
+  uint32_t done = 0;
+  while (!done) {
+    asm volatile(
+        "{\n.reg .pred p;\n"
+        "mbarrier.test_wait.parity.shared.b64 p, [%1], %2;\n"
+        "selp.u32 %0, 1, 0, p;\n}\n"
+        : "=r"(done)
+        : "r"(barrier), "r"(parity)
+        : "memory");
+  }
+}
+
+// A named barrier of some warps of a block: those that pass it, and those that need not wait.
+__device__ __forceinline__ void sync_threads(int barrier, int threads) {
+  asm volatile("bar.sync %0, %1;\n" ::"r"(barrier), "r"(threads) : "memory");
+}
+__device__ __forceinline__ void arrive_threads(int barrier, int threads) {
+  asm volatile("bar.arrive %0, %1;\n" ::"r"(barrier), "r"(threads) : "memory");
+}
+
+__device__ __forceinline__ void store_shared_16(uint32_t address, const uint4& v) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};\n" ::"r"(address), "r"(v.x), "r"(v.y),
+               "r"(v.z), "r"(v.w)
+               : "memory");
+}
+
 // Four matrices of 8 x 8 half words; lane l gives the address of row l % 8 of matrix l / 8.
 __device__ __forceinline__ void load_matrices(uint32_t (&r)[4], uint32_t address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\n"
@@ -100,6 +144,19 @@ __device__ __forceinline__ float tanh_approximate(float x) {
   asm("tanh.approx.f32 %0, %1;\n" : "=f"(y) : "f"(x));
   return y;
 }
+
+// What load_matrices reads, written by one instruction, which SM 9.0 has.
+#if __CUDA_ARCH__ >= 900
+constexpr bool kStoresMatrices = true;
+__device__ __forceinline__ void store_matrices(uint32_t address, const uint32_t (&r)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};\n" ::"r"(address),
+               "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
+               : "memory");
+}
+#else
+constexpr bool kStoresMatrices = false;
+__device__ void store_matrices(uint32_t address, const uint32_t (&r)[4]);
+#endif
 
 // Adds to four consecutive floats, 16-byte aligned. SM 9.0 has one instruction for all.
 __device__ __forceinline__ void add_to_global(float* to, const float (&v)[4]) {

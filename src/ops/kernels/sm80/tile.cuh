@@ -130,6 +130,14 @@ struct Accumulators {
 #pragma unroll
         for (int e = 0; e < 4; ++e) v[r][c][e] = 0;
   }
+  __device__ __forceinline__ void scale(float by) {
+#pragma unroll
+    for (int r = 0; r < kR; ++r)
+#pragma unroll
+      for (int c = 0; c < kC; ++c)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) v[r][c][e] *= by;
+  }
 };
 
 // acc [16 kR, 8 kC] += A B for 16 of the inner dimension, where A's fragments are at hand and
@@ -150,20 +158,56 @@ __device__ __forceinline__ void multiply_step(Accumulators<kRows, kColumns>& acc
   }
 }
 
+// acc = the product of rows of one tile from row_a and rows of another from row_b: [kRows,
+// kColumns], of one warp.
+template <class T, int kD, int kRows, int kColumns>
+__device__ __forceinline__ void multiply_rows(Accumulators<kRows, kColumns>& acc, uint32_t tile_a,
+                                              uint32_t tile_b, int row_a, int row_b, int lane) {
+  const uint32_t a_at = Tile<kD>::rows_first(tile_a + row_a * Tile<kD>::kRowBytes, lane);
+  const uint32_t b_at = Tile<kD>::columns_first(tile_b + row_b * Tile<kD>::kRowBytes, lane);
+  acc.clear();
+#pragma unroll
+  for (int d = 0; d < kD / 16; ++d) {
+    uint32_t a[kRows / 16][4];
+#pragma unroll
+    for (int r = 0; r < kRows / 16; ++r) load_matrices(a[r], Tile<kD>::block(a_at, r, d));
+    multiply_step<T>(
+        acc, a, [&](int c, uint32_t(&b)[4]) { load_matrices(b, Tile<kD>::block(b_at, c, d)); });
+  }
+}
+
 // Writes a warp's accumulators, scaled, to rows [row, row + kRows) of a tile from a column on.
 template <class T, int kD, int kRows, int kColumns>
 __device__ __forceinline__ void store_accumulators(uint32_t tile, int row, int column,
                                                    const Accumulators<kRows, kColumns>& acc,
                                                    float scale, int lane) {
+  if constexpr (kStoresMatrices && kColumns % 16 == 0) {
+    using To = Tile<kD>;
+    const uint32_t to = To::rows_first(tile + row * To::kRowBytes, lane);
 #pragma unroll
-  for (int r = 0; r < kRows / 16; ++r) {
+    for (int r = 0; r < kRows / 16; ++r) {
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int at = row + 16 * r + 8 * half + (lane >> 2);
+      for (int c = 0; c < kColumns / 16; ++c) {
+        uint32_t values[4];
 #pragma unroll
-      for (int c = 0; c < kColumns / 8; ++c) {
-        store_shared(tile + Tile<kD>::offset(at, column / 8 + c) + (lane & 3) * 4,
-                     pack<T>(acc.v[r][c][2 * half] * scale, acc.v[r][c][2 * half + 1] * scale));
+        for (int e = 0; e < 4; ++e) {
+          const float* two = &acc.v[r][2 * c + e / 2][e % 2 * 2];
+          values[e] = pack<T>(two[0] * scale, two[1] * scale);
+        }
+        store_matrices(To::block(to, r, column / 16 + c), values);
+      }
+    }
+  } else {
+#pragma unroll
+    for (int r = 0; r < kRows / 16; ++r) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int at = row + 16 * r + 8 * half + (lane >> 2);
+#pragma unroll
+        for (int c = 0; c < kColumns / 8; ++c) {
+          store_shared(tile + Tile<kD>::offset(at, column / 8 + c) + (lane & 3) * 4,
+                       pack<T>(acc.v[r][c][2 * half] * scale, acc.v[r][c][2 * half + 1] * scale));
+        }
       }
     }
   }

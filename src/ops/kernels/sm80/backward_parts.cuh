@@ -1,0 +1,176 @@
+// What the kernels of the backward pass that go by tiles of keys have in common.
+#pragma once
+
+#include "ops/kernels/sm80/bias.cuh"
+#include "ops/kernels/sm80/launch.h"
+#include "ops/kernels/sm80/mask.cuh"
+
+namespace seqfuse::ops::sm80 {
+
+// The tiles of queries that see some keys of a tile of kN. Each warp tests 32 at a time; all else
+// is in shared memory, since there are no registers to spare.
+template <int kN>
+class QueryTiles {
+ public:
+  struct Visit {
+    int tile;  // -1: no more
+    bool covered;
+  };
+
+  __device__ __forceinline__ Visit next(const TileMask* masks, const WorkItem& item) {
+    while (visible_ == 0) {
+      base_ += 32;
+      const int count = (item.queries + kBackwardQueries - 1) / kBackwardQueries;
+      if (base_ >= count) return {-1, true};
+      const int tile = base_ + static_cast<int>(threadIdx.x % 32);
+      bool visible = false, covered = false;
+      if (tile < count) {
+        const TileMask mask =
+            masks[tile_base(item.q_begin, item.sequence, kBackwardQueries) + tile];
+        const int begin = item.tile * kN, end = min(begin + kN, item.keys);
+        visible = mask.touches(begin, end);
+        covered = mask.covers(begin, end, item.keys);
+      }
+      visible_ = __ballot_sync(0xffffffffu, visible);
+      covered_ = __ballot_sync(0xffffffffu, covered);
+    }
+    const int bit = __ffs(visible_) - 1;
+    visible_ &= visible_ - 1;
+    return {base_ + bit, (covered_ >> bit & 1) != 0};
+  }
+
+ private:
+  int base_ = -32;
+  unsigned visible_ = 0, covered_ = 0;
+};
+
+// Accumulators of keys from j, queries from row: to a value where the mask hides them.
+template <int kRows, int kColumns>
+__device__ __forceinline__ void hide_transposed(Accumulators<kRows, kColumns>& x, float value,
+                                                const RowMask* rows, int row, int j, int lane) {
+#pragma unroll
+  for (int c = 0; c < kColumns / 8; ++c) {
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      const RowMask m = rows[row + 8 * c + 2 * (lane & 3) + e];
+#pragma unroll
+      for (int r = 0; r < kRows / 8; ++r)
+        if (!m.sees(j + 8 * r + (lane >> 2))) x.v[r / 2][c][r % 2 * 2 + e] = value;
+    }
+  }
+}
+
+// Half a score that is hidden: its SiLU and silu' are 0 to the bit, since its tanh is -1.
+constexpr float kHiddenHalf = -1e30f;
+
+// silu(2 h), and h becomes silu'(2 h).
+__device__ __forceinline__ float silu_and_gradient(float& h) {
+  const float t = tanh_approximate(h), silu = fmaf(h, t, h);
+  h = fmaf(silu, fmaf(t, -0.5f, 0.5f), fmaf(t, 0.5f, 0.5f));
+  return silu;
+}
+
+// s becomes silu(2 s scale), dp becomes dp silu'(2 s scale).
+template <int kRows, int kColumns>
+__device__ __forceinline__ void silu_and_gradient(Accumulators<kRows, kColumns>& s,
+                                                  Accumulators<kRows, kColumns>& dp, float scale) {
+#pragma unroll
+  for (int r = 0; r < kRows / 16; ++r) {
+#pragma unroll
+    for (int c = 0; c < kColumns / 8; ++c) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        float h = s.v[r][c][e] * scale;
+        s.v[r][c][e] = silu_and_gradient(h);
+        dp.v[r][c][e] *= h;
+      }
+    }
+  }
+}
+
+// Fragments of A from the accumulators of 16 columns.
+template <class T, int kRows, int kColumns>
+__device__ __forceinline__ void to_fragments(uint32_t (&a)[kRows / 16][4],
+                                             const Accumulators<kRows, kColumns>& x, int k) {
+#pragma unroll
+  for (int r = 0; r < kRows / 16; ++r) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      const float* v = &x.v[r][2 * k + e / 2][e % 2 * 2];
+      a[r][e] = pack<T>(v[0], v[1]);
+    }
+  }
+}
+
+// dq's sums of a tile of queries += dS' K of a tile of keys: by all warps, in blocks of 32 rows, in
+// an order of elements that makes the atomics of a warp whole cache lines.
+template <class Shape>
+__device__ __forceinline__ void add_dq(const Arguments& args, const WorkItem& item, int head,
+                                       int tile, uint32_t ds_tile, uint32_t k_tile, int warp,
+                                       int lane) {
+  using T = typename Shape::T;
+  using Scores = Tile<Shape::kM>;
+  using Wide = Tile<Shape::kD>;
+  constexpr int kD = Shape::kD, kM = Shape::kM, kDqColumns = 2 * kD / Shape::kWarps;
+  const int group = warp % 2, columns = warp / 2;
+  const uint32_t ds_columns = Scores::columns_first(ds_tile, lane);
+  const uint32_t k_rows = Wide::rows_first(k_tile, lane);
+  Accumulators<32, kDqColumns> dq;
+  dq.clear();
+#pragma unroll
+  for (int k = 0; k < Shape::kN / 16; ++k) {
+    uint32_t a[2][4];
+    load_matrices_transposed(a[0], Scores::block(ds_columns, k, 2 * group));
+    load_matrices_transposed(a[1], Scores::block(ds_columns, k, 2 * group + 1));
+    multiply_step<T>(dq, a, [&](int c, uint32_t(&b)[4]) {
+      load_matrices_transposed(b, Wide::block(k_rows, k, columns * (kDqColumns / 16) + c));
+    });
+  }
+  float* to =
+      args.dq_sums +
+      ((tile_base(item.q_begin, item.sequence, kM) + tile) * args.heads + head) * (kM * kD) +
+      warp * (32 * kDqColumns) + lane * 4;
+#pragma unroll
+  for (int r = 0; r < 2; ++r)
+#pragma unroll
+    for (int c = 0; c < kDqColumns / 8; ++c)
+      add_to_global(to + (r * (kDqColumns / 8) + c) * 128, dq.v[r][c]);
+}
+
+// dq from its sums. A block for each (tile, head, sequence); threads as in the kernel before.
+template <class Shape>
+__global__ void __launch_bounds__(Shape::kThreads)
+    finish_dq_kernel(const __grid_constant__ Arguments args) {
+  using T = typename Shape::T;
+  constexpr int kD = Shape::kD, kM = Shape::kM, kDqColumns = 2 * kD / Shape::kWarps;
+  __shared__ __align__(1024) char memory[kM * kD * 2];
+  const int b = blockIdx.z, head = blockIdx.y, m0 = blockIdx.x * kM;
+  const int64_t begin = offset_at(args.q_offsets, args.int32_offsets, b);
+  const int queries =
+      static_cast<int>(offset_at(args.q_offsets, args.int32_offsets, b + 1) - begin);
+  if (m0 >= queries) return;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const float* from = args.dq_sums +
+                      ((tile_base(begin, b, kM) + blockIdx.x) * args.heads + head) * (kM * kD) +
+                      warp * (32 * kDqColumns) + lane * 4;
+  Accumulators<32, kDqColumns> dq;
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+#pragma unroll
+    for (int c = 0; c < kDqColumns / 8; ++c) {
+      const float4 v = *reinterpret_cast<const float4*>(from + (r * (kDqColumns / 8) + c) * 128);
+      dq.v[r][c][0] = v.x;
+      dq.v[r][c][1] = v.y;
+      dq.v[r][c][2] = v.z;
+      dq.v[r][c][3] = v.w;
+    }
+  }
+  const uint32_t tile = shared_address(memory);
+  const int row0 = warp % 2 * 32, column0 = warp / 2 * kDqColumns;
+  store_accumulators<T, kD>(tile, row0, column0, dq, args.alpha * args.inverse_scale, lane);
+  __syncwarp();
+  store_gradient_rows<T, kD, 32, kDqColumns>(args.dq, args.pre_q, begin + m0, head, args.head_dim,
+                                             queries - m0, tile, row0, column0, lane);
+}
+
+}  // namespace seqfuse::ops::sm80

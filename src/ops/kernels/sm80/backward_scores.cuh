@@ -1,0 +1,102 @@
+// P = silu(S) and dS = dP silu'(S) of a tile of keys and a tile of queries, for backward_wide.cuh:
+// eight warps make them in registers and leave them in shared memory. There are two ways to divide
+// the two products.
+#pragma once
+
+#include "ops/kernels/sm80/backward_parts.cuh"
+
+namespace seqfuse::ops::sm80 {
+
+// Where the tiles are, and what else the scores depend on.
+struct ScoreTiles {
+  uint32_t k, v, q, dout, p, ds;
+  uint32_t silu_gradients;           // memory for ScoresInHalves
+  uint32_t arrived_q, arrived_dout;  // barriers of copies
+  int parity;                        // that the barriers are waited for with
+};
+
+// A warp makes both products of 32 keys and some queries.
+template <class T, int kD, int kN, int kM>
+struct ScoresTogether {
+  static constexpr int kKeyGroups = kN / 32, kQueries = kM / (8 / kKeyGroups);
+  static constexpr int kSharedBytes = 0;
+
+  // finish(s, row, query): scaling, bias and mask of S [32, kQueries]. enter(): once by every warp,
+  // before P and dS are written.
+  template <class Finish, class Enter>
+  static __device__ __forceinline__ void make(const ScoreTiles& at, Finish&& finish, Enter&& enter,
+                                              int warp, int lane) {
+    const int row0 = warp % kKeyGroups * 32, query0 = warp / kKeyGroups * kQueries;
+    Accumulators<32, kQueries> s, dp;
+    wait_arrivals(at.arrived_q, at.parity);
+    multiply_rows<T, kD>(s, at.k, at.q, row0, query0, lane);
+    finish(s, row0, query0);
+    wait_arrivals(at.arrived_dout, at.parity);
+    multiply_rows<T, kD>(dp, at.v, at.dout, row0, query0, lane);
+    silu_and_gradient(s, dp, 1.0f);
+    enter();
+    store_accumulators<T, kM>(at.p, row0, query0, s, 1.0f, lane);
+    store_accumulators<T, kM>(at.ds, row0, query0, dp, 1.0f, lane);
+  }
+};
+
+// Warps 0 to 3 make S and P, warps 4 to 7 dP and dS, in larger blocks, which read less of shared
+// memory. silu'(S) goes from warp w to warp w + 4, rounded to 11 bits, of which dS keeps 8 or 11.
+template <class T, int kD, int kN, int kM>
+struct ScoresInHalves {
+  static constexpr int kRows = kN / 2, kPairBytes = kRows * 32 * 2, kSharedBytes = 4 * kPairBytes;
+  static_assert(kM == 64);
+
+  template <class Finish, class Enter>
+  static __device__ __forceinline__ void make(const ScoreTiles& at, Finish&& finish, Enter&& enter,
+                                              int warp, int lane) {
+    const int row0 = warp % 2 * kRows, query0 = warp % 4 / 2 * 32;
+    const bool second = warp >= 4;
+    const uint32_t gradients = at.silu_gradients + warp % 4 * kPairBytes + lane * 16;
+    const int pair = 1 + warp % 4;  // a barrier of two warps; 0 is that of the block
+    Accumulators<kRows, 32> x;
+    wait_arrivals(second ? at.arrived_dout : at.arrived_q, at.parity);
+    multiply_rows<T, kD>(x, second ? at.v : at.k, second ? at.dout : at.q, row0, query0, lane);
+    if (second) {
+      enter();
+      sync_threads(pair, 64);
+#pragma unroll
+      for (int r = 0; r < kRows / 16; ++r) {
+#pragma unroll
+        for (int c = 0; c < 4; c += 2) {
+          const uint4 packed = load_shared_16(gradients + (2 * r + c / 2) * 512);
+          const uint32_t g[4] = {packed.x, packed.y, packed.z, packed.w};
+#pragma unroll
+          for (int e = 0; e < 8; e += 2) {
+            const float2 two = __half22float2(reinterpret_cast<const __half2&>(g[e / 2]));
+            x.v[r][c + e / 4][e % 4] *= two.x;
+            x.v[r][c + e / 4][e % 4 + 1] *= two.y;
+          }
+        }
+      }
+    } else {
+      finish(x, row0, query0);
+      enter();
+#pragma unroll
+      for (int r = 0; r < kRows / 16; ++r) {
+#pragma unroll
+        for (int c = 0; c < 4; c += 2) {
+          uint32_t g[4];
+#pragma unroll
+          for (int e = 0; e < 8; e += 2) {
+            float* const values = &x.v[r][c + e / 4][e % 4];
+            float g0 = values[0], g1 = values[1];
+            values[0] = silu_and_gradient(g0);
+            values[1] = silu_and_gradient(g1);
+            g[e / 2] = pack<__half>(g0, g1);
+          }
+          store_shared_16(gradients + (2 * r + c / 2) * 512, {g[0], g[1], g[2], g[3]});
+        }
+      }
+      arrive_threads(pair, 64);
+    }
+    store_accumulators<T, kM>(second ? at.ds : at.p, row0, query0, x, 1.0f, lane);
+  }
+};
+
+}  // namespace seqfuse::ops::sm80

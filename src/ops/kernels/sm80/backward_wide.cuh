@@ -1,0 +1,201 @@
+// Backward for head_dim 128 and 256: as backward.cuh, with eight warps that share a tile of keys.
+//
+// All warps leave P and dS in shared memory (backward_scores.cuh); then half of them make dV and
+// half dK, in blocks of 64 x 64, and all of them dQ. It is shared memory that these kernels wait
+// for, and larger blocks read less of it.
+//
+// There is one barrier for each tile of queries: P and dS of two tiles have places of their own, so
+// that warps may be in the first products of a tile while others are in the last of the one before.
+// Copies are waited for by counting arrivals. Where shared memory is short there are fewer places
+// and more barriers.
+#pragma once
+
+#include "ops/kernels/sm80/backward_scores.cuh"
+
+namespace seqfuse::ops::sm80 {
+
+// Places for tiles of Q, of dO, and of P and dS: 1 or 2 each.
+struct Places {
+  int q, dout, scores;
+};
+
+template <class T_, int kD_, bool kBias_, Places kPlaces_>
+struct BackwardWideShape {
+  using T = T_;
+  static constexpr int kD = kD_, kM = kBackwardQueries, kN = backward_keys(kD);
+  static constexpr bool kBias = kBias_;
+  static constexpr Places kPlaces = kPlaces_;
+  using MakeScores =
+      std::conditional_t<kD == 128, ScoresTogether<T, kD, kN, kM>, ScoresInHalves<T, kD, kN, kM>>;
+  static constexpr int kWarps = 8, kThreads = 32 * kWarps, kBlocks = 1;
+  static constexpr int kKeyTile = kN * kD * 2, kQueryTile = kM * kD * 2, kScores = kN * kM * 2;
+
+  struct Shared {
+    RowMask rows[kM];
+    uint64_t arrived_q, arrived_dout;
+    Worker::Shared work;
+    MaybeBias<kM, kN, kBias> bias;
+  };
+  static constexpr int kTiles = 2 * kKeyTile + (kPlaces.q + kPlaces.dout) * kQueryTile +
+                                2 * kPlaces.scores * kScores + MakeScores::kSharedBytes;
+  static constexpr int kSharedBytes = kTiles + sizeof(Shared);
+};
+
+template <class Shape>
+__global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
+    backward_wide_kernel(const __grid_constant__ Arguments args) {
+  using T = typename Shape::T;
+  constexpr int kD = Shape::kD, kM = Shape::kM, kN = Shape::kN;
+  constexpr int kThreads = Shape::kThreads;
+  constexpr bool kBias = Shape::kBias;
+  constexpr Places kPlaces = Shape::kPlaces;
+  constexpr bool kLateDout = kPlaces.dout == 1, kLateQ = kPlaces.q == 1;
+  constexpr bool kOnePlaceOfScores = kPlaces.scores == 1;
+  using Wide = Tile<kD>;
+  using Scores = Tile<kM>;
+  extern __shared__ __align__(1024) char memory[];
+  auto& shared = *reinterpret_cast<typename Shape::Shared*>(memory + Shape::kTiles);
+  const uint32_t k_tile = shared_address(memory), v_tile = k_tile + Shape::kKeyTile;
+  const uint32_t q_tiles = v_tile + Shape::kKeyTile;
+  const uint32_t do_tiles = q_tiles + kPlaces.q * Shape::kQueryTile;
+  const uint32_t p_tiles = do_tiles + kPlaces.dout * Shape::kQueryTile;  // dS behind each P
+  const uint32_t silu_gradients = p_tiles + 2 * kPlaces.scores * Shape::kScores;
+  const uint32_t arrived_q = shared_address(&shared.arrived_q);
+  const uint32_t arrived_dout = shared_address(&shared.arrived_dout);
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const bool makes_dk = warp >= 4;  // or dV
+  const int grad_row0 = warp % (kN / 64) * 64, grad_column0 = warp % 4 / (kN / 64) * 64;
+  const float scale = kBias ? 0.5f : 0.5f * args.alpha;
+
+  if (threadIdx.x == 0) {
+    init_arrivals(arrived_q, 2 * kThreads);
+    init_arrivals(arrived_dout, 2 * kThreads);
+  }
+  int parity = 0;
+  Worker worker(args.list, args.heads, &shared.work);  // a barrier for the lines above, too
+  if constexpr (kBias) shared.bias.template load_tables<kThreads>(args.bias);
+  worker.ask();
+  while (!worker.done()) {
+    const WorkItem& item = worker.item();
+    const int head = worker.head(), n0 = item.tile * kN;
+    const int keys = min(kN, item.keys - n0);
+    TileLoader<kN, kD, kThreads>(args.k, item.k_begin + n0, head)
+        .load(k_tile, args.k, 0, keys, args.head_dim);
+    TileLoader<kN, kD, kThreads>(args.v, item.k_begin + n0, head)
+        .load(v_tile, args.v, 0, keys, args.head_dim);
+    if constexpr (kBias) shared.bias.template load_times<kThreads>(args.bias, item, n0, 0);
+    worker.fetch();
+    worker.ask();
+
+    const int shift = item.keys - item.queries;  // the first query's place among the keys
+    QueryTiles<kN> tiles;
+    using Visit = typename QueryTiles<kN>::Visit;
+    int stage = 0;
+    const auto fill_q = [&](const Visit& to, int at) {
+      const int m0 = to.tile * kM;
+      if (!to.covered && threadIdx.x < kM) {
+        const int row = min(m0 + static_cast<int>(threadIdx.x), item.queries - 1);
+        shared.rows[threadIdx.x] = row_mask(args.mask, item, shift + row);
+      }
+      TileLoader<kM, kD, kThreads>(args.q, item.q_begin + m0, head)
+          .load(q_tiles + (kLateQ ? 0 : at) * Shape::kQueryTile, args.q, 0, item.queries - m0,
+                args.head_dim);
+      if constexpr (kBias) {
+        shared.bias.template load_times_after<kThreads>(args.bias, item, shift + m0, at);
+        shared.bias.template load_position<kThreads>(args.bias, shift + m0, n0, at);
+      }
+      arrive_with_copies(arrived_q);
+    };
+    const auto fill_dout = [&](const Visit& to, int at) {
+      const int m0 = to.tile * kM;
+      TileLoader<kM, kD, kThreads>(args.dout, item.q_begin + m0, head)
+          .load(do_tiles + (kLateDout ? 0 : at) * Shape::kQueryTile, args.dout, 0,
+                item.queries - m0, args.head_dim);
+      arrive_with_copies(arrived_dout);
+    };
+
+    Accumulators<64, 64> grad;
+    grad.clear();
+    Visit visit = tiles.next(args.tile_masks, item);
+    if (visit.tile >= 0) {
+      fill_q(visit, 0);
+      fill_dout(visit, 0);
+    }
+    while (visit.tile >= 0) {
+      const uint32_t q_tile = q_tiles + (kLateQ ? 0 : stage) * Shape::kQueryTile;
+      const uint32_t do_tile = do_tiles + (kLateDout ? 0 : stage) * Shape::kQueryTile;
+      const uint32_t p_tile = p_tiles + (kOnePlaceOfScores ? 0 : stage) * 2 * Shape::kScores;
+      const uint32_t ds_tile = p_tile + Shape::kScores;
+      Shape::MakeScores::make(
+          {k_tile, v_tile, q_tile, do_tile, p_tile, ds_tile, silu_gradients, arrived_q,
+           arrived_dout, parity},
+          [&](auto& s, int row0, int query0) {
+            if constexpr (kBias)
+              add_bias<true>(s, shared.bias, args, stage, 0, stage, row0, query0, lane);
+            s.scale(scale);
+            if (!visit.covered)
+              hide_transposed(s, kHiddenHalf, shared.rows, query0, n0 + row0, lane);
+          },
+          [] {
+            if constexpr (kOnePlaceOfScores) __syncthreads();
+          },
+          warp, lane);
+      const Visit next = tiles.next(args.tile_masks, item);
+      parity ^= 1;
+      __syncthreads();
+      // To ask for copies costs instructions: head_dim 128 is faster when warps, which come from a
+      // barrier together, first have products to do. But without dQ none are left behind those.
+      const bool later = kD == 128 && args.dq_sums;
+      const auto fill_second_places = [&] {
+        if (!kLateQ) fill_q(next, stage ^ 1);
+        if (!kLateDout) fill_dout(next, stage ^ 1);
+      };
+      if (next.tile >= 0 && !later) fill_second_places();
+
+      {
+        const uint32_t a_at =
+            Scores::rows_first((makes_dk ? ds_tile : p_tile) + grad_row0 * Scores::kRowBytes, lane);
+        const uint32_t b_at = Wide::rows_first(makes_dk ? q_tile : do_tile, lane);
+        const uint32_t b_columns =
+            Wide::block(b_at, 0, 0) + grad_column0 * 2;  // 64 columns are 128 bytes
+#pragma unroll
+        for (int k = 0; k < kM / 16; ++k) {
+          uint32_t a[4][4];
+#pragma unroll
+          for (int r = 0; r < 4; ++r) load_matrices(a[r], Scores::block(a_at, r, k));
+          multiply_step<T>(grad, a, [&](int c, uint32_t(&b)[4]) {
+            load_matrices_transposed(b, Wide::block(b_columns, k, c));
+          });
+        }
+      }
+      if (next.tile >= 0 && later) fill_second_places();
+      if constexpr (kLateQ || kLateDout) {
+        if (next.tile >= 0) {
+          __syncthreads();
+          if constexpr (kLateDout) fill_dout(next, stage ^ 1);
+          if constexpr (kLateQ) fill_q(next, stage ^ 1);
+        }
+      }
+      if (args.dq_sums) add_dq<Shape>(args, item, head, visit.tile, ds_tile, k_tile, warp, lane);
+      visit = next;
+      stage ^= 1;
+    }
+
+    // Through the places of K and V, so that rows are written whole.
+    commit_copies();
+    wait_copies<0>();
+    __syncthreads();
+    const uint32_t grad_tile = makes_dk ? k_tile : v_tile;
+    store_accumulators<T, kD>(grad_tile, grad_row0, grad_column0, grad,
+                              makes_dk ? args.alpha * args.inverse_scale : args.inverse_scale,
+                              lane);
+    __syncwarp();
+    store_gradient_rows<T, kD, 64, 64>(
+        makes_dk ? args.dk : args.dv, makes_dk ? args.pre_k : args.pre_v, item.k_begin + n0, head,
+        args.head_dim, keys, grad_tile, grad_row0, grad_column0, lane);
+    __syncthreads();
+    worker.advance();
+  }
+}
+
+}  // namespace seqfuse::ops::sm80
