@@ -105,10 +105,10 @@ cublasComputeType_t compute_type(const Tensor& a) {
   return at::globalContext().allowTF32CuBLAS() ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
 }
 
-void set_epilogue(Description& description, cublasLtEpilogue_t epilogue, const Tensor& vector) {
-  description.set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue);
-  description.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, const_cast<void*>(vector.const_data_ptr()));
-  description.set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, cuda_type(vector.scalar_type()));
+void add_bias(Description& description, const Tensor& bias) {
+  description.set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+  description.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, const_cast<void*>(bias.const_data_ptr()));
+  description.set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, cuda_type(bias.scalar_type()));
 }
 
 }  // namespace
@@ -122,14 +122,12 @@ void matmul_into(const Tensor& d, const Tensor& a, const Tensor& b, const Matmul
   check_sizes("d", d, {a.size(0), b.size(1)});
   check_sizes("c", terms.c, d.sizes());
   check_sizes("bias", terms.bias, {b.size(1)});
-  check_sizes("column_sums", terms.column_sums, {b.size(1)});
   const DeviceGuard guard(d);
   if (d.numel() == 0) return;
   if (a.size(1) == 0) {  // nothing to sum
     d.zero_();
     if (terms.c.defined()) d.add_(terms.c);
     if (terms.bias.defined()) d.add_(terms.bias);
-    if (terms.column_sums.defined()) terms.column_sums.zero_();
     return;
   }
   const Tensor& c = terms.c.defined() ? terms.c : d;
@@ -138,9 +136,7 @@ void matmul_into(const Tensor& d, const Tensor& a, const Tensor& b, const Matmul
   Description description(compute_type(a));
   description.set(CUBLASLT_MATMUL_DESC_TRANSA, first.operation());
   description.set(CUBLASLT_MATMUL_DESC_TRANSB, second.operation());
-  if (terms.bias.defined()) set_epilogue(description, CUBLASLT_EPILOGUE_BIAS, terms.bias);
-  if (terms.column_sums.defined())
-    set_epilogue(description, CUBLASLT_EPILOGUE_BGRADA, terms.column_sums);
+  if (terms.bias.defined()) add_bias(description, terms.bias);
 
   Preference preference;
   const size_t workspace = at::cuda::getCUDABlasLtWorkspaceSize();

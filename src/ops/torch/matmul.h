@@ -15,9 +15,6 @@ namespace seqfuse::ops {
 struct MatmulTerms {
   Tensor c;     // like d; not the same memory
   Tensor bias;  // [N], the dtype of d
-  // [N], float32: receives the sums of the columns of b, the gradient of a bias whose result had
-  // the gradient b. Only with a transposed a: d = a^T b.
-  Tensor column_sums;
 };
 
 // By cuBLASLt. a, b: float16 or bfloat16 (or float32); d: their dtype or float32. Sums in float32.
