@@ -85,9 +85,10 @@ ListArguments list_arguments(const HstuAttentionParams& p, int64_t tile_rows, bo
           .list = list};
 }
 
-cudaError_t make_list(const HstuAttentionParams& p, int64_t tile_rows, bool of_keys,
-                      sm80::WorkList* list, cudaStream_t stream) {
-  list_kernel<<<1, kOrderThreads, 0, stream>>>(list_arguments(p, tile_rows, of_keys, list));
+cudaError_t make_lists(const Lists& lists, cudaStream_t stream) {
+  const dim3 grid(static_cast<unsigned>((lists.lists[0].batch + kOrderSlice - 1) / kOrderSlice),
+                  static_cast<unsigned>(lists.count));
+  list_kernel<<<grid, kOrderThreads, 0, stream>>>(lists);
   return cudaGetLastError();
 }
 
@@ -135,7 +136,7 @@ cudaError_t hstu_attention_forward_cuda(const HstuAttentionParams& p, DType dtyp
   if (error != cudaSuccess) return error;
   a.list = workspace.take<sm80::WorkList>(
       sm80::work_list_bytes(p.total_queries, p.batch, sm80::kForwardQueries));
-  error = make_list(p, sm80::kForwardQueries, false, a.list, stream);
+  error = make_lists({{list_arguments(p, sm80::kForwardQueries, false, a.list)}, 1}, stream);
   if (error != cudaSuccess) return error;
   const int64_t pieces = (p.total_queries / sm80::kForwardQueries + p.batch) * p.heads;
   return for_head_dim(p.head_dim, [&](auto width) {
@@ -174,7 +175,7 @@ int64_t bias_sums_bytes(const HstuAttentionBackwardParams& params) {
   const HstuAttentionParams& p = params.forward;
   return wants_bias_gradient(params) ? key_tiles(p) * bias_row(p) * 4 : 0;
 }
-// Of any list of tiles, which take turns in one place: the kernels of a stream do too.
+// Of any list of tiles.
 int64_t list_bytes(const HstuAttentionParams& p) {
   return sm80::work_list_bytes(std::max(p.total_keys, p.total_queries), p.batch,
                                std::min<int64_t>(sm80::kBackwardQueries, sm80::kBiasGradientKeys));
@@ -194,8 +195,6 @@ cudaError_t make_tile_masks(const HstuAttentionParams& p, const Arguments& a, sm
 cudaError_t run_keys(const HstuAttentionParams& p, const Arguments& a, DType dtype,
                      cudaStream_t stream) {
   const int64_t tile_keys = sm80::backward_keys(width_of(p.head_dim));
-  const cudaError_t error = make_list(p, tile_keys, true, a.list, stream);
-  if (error != cudaSuccess) return error;
   const int64_t pieces = (p.total_keys / tile_keys + p.batch) * p.heads;
   return for_head_dim(p.head_dim, [&](auto width) {
     return sm80::launch_backward<width()>(a, dtype, pieces, stream);
@@ -207,8 +206,6 @@ cudaError_t run_queries(const HstuAttentionParams& p, const Arguments& a, DType 
                         cudaStream_t stream) {
   if (p.total_queries == 0) return cudaSuccess;
   const int64_t tile_queries = sm80::backward_dq_queries(width_of(p.head_dim));
-  const cudaError_t error = make_list(p, tile_queries, false, a.list, stream);
-  if (error != cudaSuccess) return error;
   const int64_t pieces = (p.total_queries / tile_queries + p.batch) * p.heads;
   return for_head_dim(p.head_dim, [&](auto width) {
     return sm80::launch_backward_queries<width()>(a, dtype, pieces, stream);
@@ -232,9 +229,7 @@ cudaError_t zero_bias_gradients(const HstuAttentionBackwardParams& params, cudaS
 cudaError_t run_bias_gradient(const HstuAttentionBackwardParams& params, const Arguments& a,
                               DType dtype, cudaStream_t stream) {
   const HstuAttentionParams& p = params.forward;
-  cudaError_t error = make_list(p, sm80::kBiasGradientKeys, true, a.list, stream);
-  if (error != cudaSuccess) return error;
-  error = for_head_dim(p.head_dim, [&](auto width) {
+  const cudaError_t error = for_head_dim(p.head_dim, [&](auto width) {
     return sm80::launch_bias_gradient<width()>(a, dtype, key_tiles(p), stream);
   });
   if (error != cudaSuccess) return error;
@@ -257,7 +252,7 @@ cudaError_t run_bias_gradient(const HstuAttentionBackwardParams& params, const A
 
 int64_t hstu_attention_backward_workspace_bytes(const HstuAttentionBackwardParams& params) {
   const HstuAttentionParams& p = params.forward;
-  return time_bytes(p) + list_bytes(p) +
+  return time_bytes(p) + kMostLists * list_bytes(p) +
          query_tiles(p) * static_cast<int64_t>(sizeof(sm80::TileMask)) + bias_sums_bytes(params) +
          (params.deterministic ? 0 : dq_sums_bytes(p)) + 3 * 256;
 }
@@ -282,24 +277,40 @@ cudaError_t hstu_attention_backward_cuda(const HstuAttentionBackwardParams& para
   Workspace workspace(p.workspace);
   cudaError_t error = make_times(p, workspace, a, stream);
   if (error != cudaSuccess) return error;
-  a.list = workspace.take<sm80::WorkList>(list_bytes(p));
+  Lists lists{};
+  const auto add_list = [&](int64_t tile_rows, bool of_keys) {
+    auto* list = workspace.take<sm80::WorkList>(list_bytes(p));
+    lists.lists[lists.count++] = list_arguments(p, tile_rows, of_keys, list);
+    return list;
+  };
+  const int width = width_of(p.head_dim);
+  auto* const keys_list = add_list(sm80::backward_keys(width), true);
+  auto* const bias_list =
+      wants_bias_gradient(params) ? add_list(sm80::kBiasGradientKeys, true) : nullptr;
+  auto* const queries_list =
+      params.deterministic ? add_list(sm80::backward_dq_queries(width), false) : nullptr;
+  error = make_lists(lists, stream);
+  if (error != cudaSuccess) return error;
   auto* masks = workspace.take<sm80::TileMask>(query_tiles(p) * sizeof(sm80::TileMask));
   a.tile_masks = masks;
   error = make_tile_masks(p, a, masks, stream);
   if (error != cudaSuccess) return error;
   if (wants_bias_gradient(params)) {
+    a.list = bias_list;
     a.bias_row = static_cast<int>(bias_row(p));
     a.bias_sums = workspace.take<float>(bias_sums_bytes(params));
     error = run_bias_gradient(params, a, dtype, stream);
     if (error != cudaSuccess) return error;
   }
   if (params.deterministic) {
+    a.list = queries_list;
     error = run_queries(p, a, dtype, stream);
   } else {
     a.dq_sums = workspace.take<float>(dq_sums_bytes(p));
     error = cudaMemsetAsync(a.dq_sums, 0, static_cast<size_t>(dq_sums_bytes(p)), stream);
   }
   if (error != cudaSuccess) return error;
+  a.list = keys_list;
   return run_keys(p, a, dtype, stream);
 }
 

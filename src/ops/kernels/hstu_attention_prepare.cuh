@@ -43,88 +43,109 @@ __device__ __forceinline__ sm80::WorkItem item_of(const ListArguments& a, int b)
 constexpr int kOrderThreads = 1024;
 constexpr int kOrderSlice = 1024;  // sequences that are put in order at a time
 
-// Writes the records of all tiles, by one block.
+constexpr int kMostLists = 3;  // of a backward pass: of keys, of keys for biases, of queries
+
+// The lists that a pass needs, made by one launch.
+struct Lists {
+  ListArguments lists[kMostLists];
+  int count;
+};
+
+__device__ __forceinline__ int tiles_of(const ListArguments& a, const sm80::WorkItem& item) {
+  return ((a.of_keys ? item.keys : item.queries) + a.tile_rows - 1) / a.tile_rows;
+}
+
+// The first place of [from, to) where a condition holds that holds from some place on; else to.
+template <class Condition>
+__device__ __forceinline__ int first_place(int from, int to, Condition&& holds) {
+  while (from < to) {
+    const int middle = (from + to) / 2;
+    if (holds(middle)) {
+      to = middle;
+    } else {
+      from = middle + 1;
+    }
+  }
+  return from;
+}
+
+// Writes the records of all tiles of a slice of sequences, blockIdx.x, of a list, blockIdx.y.
 //
 // Sequences are in order of length. They are cut into groups, such that what the tiles of one group
 // read fits in the second-level cache, and within a group the tiles that see most come first: a
 // grid that works on small tiles in the end has all its blocks end together. Without groups, tiles
 // that run at the same time would read different heads; without the order within them, the last
 // sequence's largest tiles would begin when most blocks have nothing left to do.
-__global__ void __launch_bounds__(kOrderThreads) list_kernel(ListArguments a) {
+__global__ void __launch_bounds__(kOrderThreads) list_kernel(const __grid_constant__ Lists all) {
   __shared__ uint64_t size[kOrderSlice];  // tiles, then length of the other side
-  __shared__ int sequence[kOrderSlice];   // by rank, as the next two
-  __shared__ int tiles[kOrderSlice], start[kOrderSlice + 1];
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  __shared__ int sequence[kOrderSlice];   // by rank, as the next three
+  __shared__ int tiles[kOrderSlice], start[kOrderSlice + 1], group[kOrderSlice];
+  __shared__ int earlier;  // tiles of the slices before
+  constexpr unsigned kAll = 0xffffffffu;
   constexpr int kWarps = kOrderThreads / 32;
-  int done = 0;  // tiles of the slices before
-  for (int first = 0; first < a.batch; first += kOrderSlice) {
-    const int count = min(kOrderSlice, a.batch - first);
-    for (int s = threadIdx.x; s < count; s += kOrderThreads) {
-      const sm80::WorkItem item = item_of(a, first + s);
-      if (item.keys > a.max_seqlen) __trap();  // memory was laid out for max_seqlen
-      const int rows = a.of_keys ? item.keys : item.queries;
-      const auto n = static_cast<uint64_t>((rows + a.tile_rows - 1) / a.tile_rows);
-      size[s] = n << 32 | static_cast<uint32_t>(a.of_keys ? item.queries : item.keys);
-    }
-    __syncthreads();
-    for (int s = warp; s < count; s += kWarps) {
-      const uint64_t own = size[s];
-      int rank = 0, before = 0;
-      for (int other = lane; other < count; other += 32) {
-        const uint64_t theirs = size[other];
-        if (theirs > own || (theirs == own && other < s)) {
-          ++rank;
-          before += static_cast<int>(theirs >> 32);
-        }
-      }
-      rank = __reduce_add_sync(0xffffffffu, rank);
-      before = __reduce_add_sync(0xffffffffu, before);
-      if (lane == 0) {
-        sequence[rank] = first + s;
-        tiles[rank] = static_cast<int>(own >> 32);
-        start[rank] = before;
-        if (rank == count - 1) start[count] = before + tiles[rank];
-      }
-    }
-    __syncthreads();
-    const int64_t total = max(start[count], 1);
-    // The first rank that comes later, of a condition that holds from some rank on.
-    const auto first_rank = [&](int from, auto&& holds) {
-      int low = from, high = count;
-      while (low < high) {
-        const int middle = (low + high) / 2;
-        if (holds(middle)) {
-          high = middle;
-        } else {
-          low = middle + 1;
-        }
-      }
-      return low;
-    };
-    for (int rank = warp; rank < count; rank += kWarps) {
-      sm80::WorkItem item = item_of(a, sequence[rank]);
-      const int64_t group = start[rank] * a.groups / total;
-      const int begin = first_rank(0, [&](int r) { return start[r] * a.groups / total >= group; });
-      for (int t = lane; t < tiles[rank]; t += 32) {
-        int place = start[rank] + t;
-        item.tile = t;
-        if (a.causal) {
-          // t: how many tiles of this sequence see less. Before it are the tiles of the group that
-          // see more, and those that see as much, of the sequences before.
-          const int more =
-              min(first_rank(begin, [&](int r) { return tiles[r] <= t + 1; }),
-                  first_rank(begin, [&](int r) { return start[r] * a.groups / total > group; }));
-          place = start[more] - (more - begin) * (t + 1) + rank - begin;
-          if (a.of_keys) item.tile = tiles[rank] - 1 - t;
-        }
-        a.list->items()[done + place] = item;
-      }
-    }
-    done += start[count];
-    __syncthreads();
+  const ListArguments& a = all.lists[blockIdx.y];
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int first = static_cast<int>(blockIdx.x) * kOrderSlice;
+  const int count = min(kOrderSlice, a.batch - first);
+
+  if (threadIdx.x == 0) earlier = 0;
+  for (int s = threadIdx.x; s < count; s += kOrderThreads) {
+    const sm80::WorkItem item = item_of(a, first + s);
+    if (item.keys > a.max_seqlen) __trap();  // memory was laid out for max_seqlen
+    size[s] = static_cast<uint64_t>(tiles_of(a, item)) << 32 |
+              static_cast<uint32_t>(a.of_keys ? item.queries : item.keys);
   }
-  if (threadIdx.x == 0) {
-    a.list->count = done;
+  __syncthreads();
+  int before = 0;
+  for (int b = threadIdx.x; b < first; b += kOrderThreads) before += tiles_of(a, item_of(a, b));
+  before = __reduce_add_sync(kAll, before);
+  if (lane == 0) atomicAdd(&earlier, before);
+
+  for (int s = warp; s < count; s += kWarps) {
+    const uint64_t own = size[s];
+    int rank = 0, place = 0;
+    for (int other = lane; other < count; other += 32) {
+      const uint64_t theirs = size[other];
+      if (theirs > own || (theirs == own && other < s)) {
+        ++rank;
+        place += static_cast<int>(theirs >> 32);
+      }
+    }
+    rank = __reduce_add_sync(kAll, rank);
+    place = __reduce_add_sync(kAll, place);
+    if (lane == 0) {
+      sequence[rank] = first + s;
+      tiles[rank] = static_cast<int>(own >> 32);
+      start[rank] = place;
+      if (rank == count - 1) start[count] = place + tiles[rank];
+    }
+  }
+  __syncthreads();
+  const int total = start[count];
+  for (int rank = threadIdx.x; rank < count; rank += kOrderThreads)
+    group[rank] = static_cast<int>(start[rank] * a.groups / max(total, 1));
+  __syncthreads();
+
+  for (int i = threadIdx.x; i < total; i += kOrderThreads) {
+    const int rank = first_place(0, count, [&](int r) { return start[r + 1] > i; });
+    const int t = i - start[rank];
+    sm80::WorkItem item = item_of(a, sequence[rank]);
+    item.tile = t;
+    int place = i;
+    if (a.causal) {
+      // t: how many tiles of this sequence see less. Before it are the tiles of the group that see
+      // more, and those that see as much, of the sequences before.
+      const int own = group[rank];
+      const int begin = first_place(0, rank, [&](int r) { return group[r] == own; });
+      const int end = first_place(rank, count, [&](int r) { return group[r] > own; });
+      const int more = first_place(begin, end, [&](int r) { return tiles[r] <= t + 1; });
+      place = start[more] - (more - begin) * (t + 1) + rank - begin;
+      if (a.of_keys) item.tile = tiles[rank] - 1 - t;
+    }
+    a.list->items()[earlier + place] = item;
+  }
+  if (threadIdx.x == 0 && blockIdx.x == gridDim.x - 1) {
+    a.list->count = earlier + total;
     a.list->taken = 0;
   }
 }
@@ -174,8 +195,8 @@ __global__ void __launch_bounds__(sm80::kTimeCells)
   const int c = threadIdx.x;
   // The first whole number of the cell; small cells may have none, and are never asked for.
   const auto first = static_cast<uint64_t>(ceil(__hiloint2double((c << 18) + 0x3ff00000, 0)));
-  int bucket = 0;
-  while (bucket < sm80::kBuckets - 1 && edges.edge[bucket + 1] <= first) ++bucket;
+  const int bucket =
+      first_place(0, sm80::kBuckets - 1, [&](int b) { return edges.edge[b + 1] > first; });
   const double edge = __ull2double_rn(edges.edge[bucket + 1]);
   tables->cells[c] = {static_cast<uint32_t>(__double2hiint(edge)), bucket};
   tables->edge_low[c] = static_cast<uint32_t>(__double2loint(edge));
