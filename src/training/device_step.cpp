@@ -28,11 +28,16 @@ void DeviceStep::backward(const at::Tensor& loss_sum) {
   step_loss_.add_(loss_sum);
 }
 
-void DeviceStep::update(int64_t step, double learning_rate, double scale) {
+void DeviceStep::measure() {
   const torch::NoGradGuard no_grad;
   group_.all_reduce(step_loss_, "all-reduce of losses")();
+  norm_ = optimizer_.gradient_norm_on_device();
+}
+
+void DeviceStep::update(int64_t step, double learning_rate, double scale) {
+  const torch::NoGradGuard no_grad;
   at::Tensor factor = scale / loss_scale_;
-  norm_ = optimizer_.gradient_norm_on_device() * factor;
+  norm_ = norm_ * factor;
   const at::Tensor finite = norm_.isfinite();
   if (max_norm_ > 0) factor = factor * (max_norm_ / norm_).clamp_max(1);
   const at::Tensor skip = finite.logical_not().to(torch::kFloat);

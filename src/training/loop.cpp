@@ -212,6 +212,7 @@ void Trainer::update(Step& step) {
   // The gradient of the mean over all positions of the step, whatever batches they came in.
   double scale = 1 / static_cast<double>(step.positions);
   if (device_) {
+    device_->measure();
     updating_ = true;
     device_->update(state_.step + 1, step.learning_rate, scale);
     updating_ = false;

@@ -141,12 +141,14 @@ void Optimizer::step_rows(Entry& entry, const Tensor& gradient, double learning_
     entry.sum_sq.index_copy_(0, ids, sum_sq);
     return;
   }
-  const Tensor correction1 = 1 - at::pow(args_.adam_beta1, device_steps_);
-  const Tensor correction2 = 1 - at::pow(args_.adam_beta2, device_steps_);
+  // 1 - beta2, and 1 - beta2^t, of a float32 would be good to 4 digits.
+  const Tensor steps = device_steps_.to(torch::kDouble);
+  const Tensor correction1 = 1 - at::pow(args_.adam_beta1, steps);
+  const Tensor correction2 = 1 - at::pow(args_.adam_beta2, steps);
   const Tensor old_avg = entry.exp_avg.index_select(0, ids),
                old_sq = entry.exp_avg_sq.index_select(0, ids);
-  const Tensor avg = at::lerp(rows, old_avg, args_.adam_beta1);
-  const Tensor sq = at::lerp(rows.square(), old_sq, args_.adam_beta2);
+  const Tensor avg = at::lerp(old_avg, rows, 1 - args_.adam_beta1);
+  const Tensor sq = at::lerp(old_sq, rows.square(), 1 - args_.adam_beta2);
   const Tensor denominator = (sq / correction2).sqrt_().add_(args_.adam_eps);
   put_back(entry.weight, weight, weight - avg / denominator * (learning_rate / correction1));
   put_back(entry.exp_avg, old_avg, avg);

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 
+#include "tests/cli/checkpoint_tensors.h"
 #include "tests/cli/distributed_run.h"
 
 namespace seqfuse {
@@ -66,6 +67,29 @@ TEST_F(ShardedTables, ACheckpointOfAnyNumberOfProcessesGoesOnInAnyOther) {
       EXPECT_THAT(outcome.out, HasSubstr("resuming from"));
       expect_same_metrics(resumed, whole);
     }
+  }
+}
+
+// Averages of rows are where the rows are: evaluated and saved there, and shared out anew when the
+// number of processes changes.
+TEST_F(ShardedTables, AveragedWeightsAreThoseOfOneProcessAlsoAfterAResume) {
+  const std::string more = " --gin OptimizerArgs.average_decay=0.8";
+  const std::string one = run("one"), two = run("two"), resumed = run("resumed");
+  ASSERT_EQ(in_processes(1, command("retrieval", one, 1) + more).code, 0);
+  const Outcome whole = in_processes(2, command("retrieval", two, 2) + more);
+  ASSERT_EQ(whole.code, 0) << whole.out;
+  const Outcome first = in_processes(
+      2, command("retrieval", resumed, 2) + more + " --gin TrainerArgs.max_train_iters=6");
+  ASSERT_EQ(first.code, 0) << first.out;
+  const Outcome second = in_processes(1, command("retrieval", resumed, 1) + more + " --resume");
+  ASSERT_EQ(second.code, 0) << second.out;
+
+  const CheckpointTensors expected = checkpoint_tensors(one, 12);
+  // What is saved as weights are averages: those that training goes on with are others.
+  EXPECT_GT(largest_difference(expected.at("item"), expected.at("tables.item.unaveraged")), 1e-3);
+  for (const std::string& run : {two, resumed}) {
+    expect_same_metrics(run, one);
+    expect_same_tensors(checkpoint_tensors(run, 12), expected);
   }
 }
 

@@ -38,6 +38,23 @@ class OutOfMemoryCuda : public TrainingLoop {
     model->module().to(at::Device(at::kCUDA, 0));
     return model;
   }
+
+  // What runs out of memory in step 7 says so, and the run goes on as if nothing had been.
+  void expect_saved_and_resumed(const config::Config& config, TaskModel& model,
+                                const testing::Matcher<std::string>& says) {
+    try {
+      train(config, "run", model);
+      FAIL() << "went on";
+    } catch (const Error& error) {
+      EXPECT_THAT(std::string(error.what()), AllOf(HasSubstr("out of memory in step 7"), says,
+                                                   HasSubstr("the state after step 6 is saved")));
+    }
+    const auto undisturbed = model_on_gpu(config), resumed = model_on_gpu(config);
+    train(config, "whole", *undisturbed);
+    train(config, "run", *resumed);
+    EXPECT_EQ(metrics("run"), metrics("whole"));
+    expect_same_weights(*resumed, *undisturbed);
+  }
 };
 
 TEST_F(OutOfMemoryCuda, SavesTheStateBeforeTheStepAndIsResumed) {
@@ -49,21 +66,21 @@ TEST_F(OutOfMemoryCuda, SavesTheStateBeforeTheStepAndIsResumed) {
         torch::empty({int64_t{1} << 42}, loss.sum.options().dtype(torch::kByte));
     loss.sum = loss.sum + everything[0];
   });
-  try {
-    train(config, "run", model);
-    FAIL() << "went on";
-  } catch (const Error& error) {
-    EXPECT_THAT(error.what(), AllOf(HasSubstr("out of memory in step 7"),
-                                    HasSubstr("Tried to allocate 4096.00 GiB"),
-                                    HasSubstr("has a total capacity of"), HasSubstr("is free"),
-                                    HasSubstr("the state after step 6 is saved"),
-                                    HasSubstr("NetworkArgs.dtype_str = 'bfloat16'")));
-  }
-  const auto undisturbed = model_on_gpu(config), resumed = model_on_gpu(config);
-  train(config, "whole", *undisturbed);
-  train(config, "run", *resumed);
-  EXPECT_EQ(metrics("run"), metrics("whole"));
-  expect_same_weights(*resumed, *undisturbed);
+  expect_saved_and_resumed(
+      config, model,
+      AllOf(HasSubstr("Tried to allocate 4096.00 GiB"), HasSubstr("has a total capacity of"),
+            HasSubstr("is free"), HasSubstr("NetworkArgs.dtype_str = 'bfloat16'")));
+}
+
+// The norm is taken before any weight is changed.
+TEST_F(OutOfMemoryCuda, InTheGradientNormSavesTheStateBeforeTheStepAndIsResumed) {
+  config::Config config = training_config();
+  config.network.dtype_str = "float32";
+  auto inner = model_on_gpu(config);
+  models::Model& module = inner->module();
+  Disturbed model(std::move(inner), 7,
+                  [&](TaskModel::Loss& loss) { spoil_last_gradient(module, loss); });
+  expect_saved_and_resumed(config, model, HasSubstr("Tried to allocate"));
 }
 
 #ifdef SEQFUSE_HAS_CUDA

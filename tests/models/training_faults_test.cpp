@@ -153,6 +153,54 @@ TEST_F(TrainingFaults, OutOfMemoryOnAFullDiskNamesTheLastCheckpoint) {
   expect_resumed_run_is_whole(config);
 }
 
+TEST_F(TrainingFaults, OutOfMemoryInTheUpdateSavesNothingAndGoesBackToTheLastCheckpoint) {
+  config::Config config = training_config();
+  config.optimizer.average_decay = 0.7;
+  auto inner = make_model(config);
+  models::Model& module = inner->module();
+  torch::Tensor first, last;
+  Disturbed model(std::move(inner), 7, [&](TaskModel::Loss& loss) {
+    first = module.parameters().front().detach().clone();
+    last = module.parameters().back().detach().clone();
+    spoil_last_gradient(module, loss);
+  });
+  EXPECT_THAT(error_of(config, model),
+              AllOf(HasSubstr("out of memory in step 7 (batch of "), HasSubstr("tried to allocate"),
+                    HasSubstr("the weights may be half changed and are not saved"),
+                    HasSubstr("the last checkpoint is " + run() + "/checkpoints/step_4"),
+                    HasSubstr("--resume --gin TrainerArgs.train_batch_size=4"),
+                    Not(HasSubstr("is saved in"))));
+  EXPECT_FALSE(module.parameters().front().equal(first)) << "it failed before the update";
+  EXPECT_TRUE(module.parameters().back().equal(last)) << "it failed after the update";
+  EXPECT_EQ(saved_step(), 4);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(run() + "/checkpoints"), {}), 1);
+  expect_resumed_run_is_whole(config);
+}
+
+TEST_F(TrainingFaults, OutOfMemoryInTheFirstUpdateLeavesNoCheckpoint) {
+  const config::Config config = training_config();
+  auto inner = make_model(config);
+  models::Model& module = inner->module();
+  Disturbed model(std::move(inner), 1,
+                  [&](TaskModel::Loss& loss) { spoil_last_gradient(module, loss); });
+  EXPECT_THAT(error_of(config, model), AllOf(HasSubstr("out of memory in step 1 "),
+                                             HasSubstr("there is no checkpoint yet")));
+  EXPECT_FALSE(newest_checkpoint(run()));
+}
+
+TEST_F(TrainingFaults, OutOfMemoryInTheGradientNormSavesTheStateBeforeTheStep) {
+  config::Config config = training_config();
+  config.optimizer.max_grad_norm = 1;
+  auto inner = make_model(config);
+  models::Model& module = inner->module();
+  Disturbed model(std::move(inner), 7,
+                  [&](TaskModel::Loss& loss) { spoil_last_gradient(module, loss); });
+  EXPECT_THAT(error_of(config, model), AllOf(HasSubstr("out of memory in step 7 (batch of "),
+                                             HasSubstr("the state after step 6 is saved in")));
+  EXPECT_EQ(saved_step(), 6);
+  expect_resumed_run_is_whole(config);
+}
+
 // Its files turn out to be damaged when the n-th batch is made.
 class DamagedDataset : public data::MemoryDataset {
  public:

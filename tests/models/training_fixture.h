@@ -50,6 +50,27 @@ inline config::Config training_config(const std::string& architecture = "hstu_re
   return config;
 }
 
+// A gradient of a weight whose rows, 2^45 times row 0, there is no memory to sum up.
+inline torch::Tensor gradient_that_does_not_fit(const torch::Tensor& weight) {
+  constexpr int64_t kRows = int64_t{1} << 45;
+  std::vector<int64_t> shape = weight.sizes().vec();
+  shape[0] = kRows;
+  // Of one number each.
+  const auto ids = torch::zeros({1, 1}, weight.options().dtype(torch::kLong)).expand({1, kRows});
+  const auto values = torch::zeros({}, weight.options()).expand(shape);
+  return torch::_sparse_coo_tensor_unsafe(ids, values, weight.sizes(),
+                                          weight.options().layout(torch::kSparse));
+}
+
+// The first weight gets a gradient from the loss, the last one a gradient that does not fit, and
+// the rest none: updating runs out of memory after the first weight.
+inline void spoil_last_gradient(models::Model& module, TaskModel::Loss& loss) {
+  const std::vector<torch::Tensor> weights = module.parameters();
+  loss.sum = weights.front().sum();
+  const torch::Tensor& last = weights.back();
+  last.mutable_grad() = gradient_that_does_not_fit(last);
+}
+
 // A model that does something to its n-th loss, or before its n-th evaluation (from 1).
 class Disturbed : public TaskModel {
  public:

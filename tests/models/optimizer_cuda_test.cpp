@@ -1,0 +1,201 @@
+// The optimisers on a GPU beside those on the CPU, in float32 as both train.
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "training/device_step.h"
+#include "training/optimizer.h"
+
+namespace seqfuse::training {
+namespace {
+
+constexpr int kSteps = 6;
+constexpr double kLearningRate = 0.02, kScale = 1.0 / 64, kMaxNorm = 2;
+
+// Weights in [-0.25, 0.25). The matrix takes several chunks of a multi-tensor kernel.
+struct Weights : torch::nn::Module {
+  explicit Weights(at::Device device) {
+    torch::manual_seed(1);
+    const auto draw = [](at::IntArrayRef shape) { return (torch::rand(shape) - 0.5) / 2; };
+    register_parameter("matrix", draw({1100, 128}));
+    register_parameter("bias", draw({128}));
+    struct Tables : torch::nn::Module {};
+    auto tables = std::make_shared<Tables>();
+    tables->register_parameter("action", draw({500, 16}));
+    tables->register_parameter("item", draw({3000, 16}));
+    register_module("tables", tables);
+    to(device);
+  }
+};
+
+// Those of a step, on the CPU: of items sparse, with ids twice and others that no step has. Their
+// norm times kScale is about 6, and 0.6 in every other step, so that some are clipped to kMaxNorm.
+std::vector<torch::Tensor> draw_gradients(int step) {
+  const double size = step % 2 == 0 ? 1 : 0.1;
+  torch::manual_seed(100 + step);
+  const auto draw = [&](at::IntArrayRef shape) { return torch::randn(shape) * size; };
+  const torch::Tensor ids =
+      torch::cat({torch::arange(0, 400), torch::arange(0, 200) + 300 * step}).unsqueeze(0);
+  return {draw({1100, 128}), draw({128}), draw({500, 16}),
+          torch::sparse_coo_tensor(ids, draw({600, 16}), {3000, 16})};
+}
+
+void set_gradients(torch::nn::Module& module, const std::vector<torch::Tensor>& gradients,
+                   double factor = 1) {
+  std::vector<torch::Tensor> weights = module.parameters();
+  ASSERT_EQ(weights.size(), gradients.size());
+  for (size_t i = 0; i < weights.size(); ++i) {
+    weights[i].mutable_grad() = (gradients[i] * factor).to(weights[i].device());
+  }
+}
+
+config::OptimizerArgs arguments(const std::string& dense, const std::string& table) {
+  config::OptimizerArgs args;
+  args.optimizer_str = dense;
+  args.embedding_optimizer_str = table;
+  args.weight_decay = 0.1;
+  args.max_grad_norm = kMaxNorm;
+  args.average_decay = 0.8;
+  return args;
+}
+
+double largest(const torch::Tensor& tensor) {
+  return tensor.abs().max().item<double>();
+}
+
+// Weights stay below 1. One step rounds a weight at most three times by at most 2^-25, on either
+// side: 6 * 3 * 2 * 2^-25 = 1.1e-6 after six. An update itself is at most 0.1, and its relative
+// error, from the order of sums over a row or over all gradients, about 1e-6: 6e-7 more. (A step
+// counted wrongly, or decay in the wrong place, makes 5e-4.)
+constexpr double kWeightTolerance = 2e-6;
+// Of the optimiser's state, relative to its largest number: the norm of the gradients is in it, at
+// worst squared, and six steps of rounding.
+constexpr double kStateTolerance = 4e-6;
+
+void expect_same(torch::nn::Module& on_gpu, Optimizer& gpu, torch::nn::Module& on_cpu,
+                 Optimizer& cpu) {
+  EXPECT_EQ(gpu.steps(), cpu.steps());
+  const auto weights = on_gpu.named_parameters();
+  for (const auto& expected : on_cpu.named_parameters()) {
+    EXPECT_LT(largest(expected.value()), 1) << expected.key();
+    EXPECT_LT(largest(weights[expected.key()].cpu() - expected.value()), kWeightTolerance)
+        << expected.key();
+  }
+  // Averages are in it too, as NAME.unaveraged.
+  const TensorMap state = gpu.state(), expected_state = cpu.state();
+  ASSERT_EQ(state.size(), expected_state.size());
+  for (const auto& [name, expected] : expected_state) {
+    EXPECT_LE(largest(state.at(name).cpu() - expected), kStateTolerance * largest(expected))
+        << name;
+  }
+}
+
+class OptimizerCuda : public testing::Test {
+ protected:
+  void SetUp() override {
+#ifdef SEQFUSE_HAS_CUDA
+    if (!torch::cuda::is_available()) GTEST_SKIP() << "no GPU on this machine";
+#else
+    GTEST_SKIP() << "this build has no CUDA kernels";
+#endif
+  }
+
+  const at::Device gpu_ = at::Device(at::kCUDA, 0);
+  distributed::ProcessGroup& group_ = distributed::ProcessGroup::single();
+};
+
+// As the training loop does it on the CPU.
+double update_on_cpu(Optimizer& optimizer) {
+  const double norm = optimizer.gradient_norm(kScale);
+  optimizer.step(kLearningRate, kScale * std::min(1.0, kMaxNorm / norm));
+  return norm;
+}
+
+TEST_F(OptimizerCuda, EveryKindMakesTheStepsOfTheCpu) {
+  // Each kind once for dense weights, once for tables.
+  const std::vector<std::pair<std::string, std::string>> kinds = {{"adamw", "adamw"},
+                                                                  {"adam", "row_wise_adagrad"},
+                                                                  {"sgd", "adam"},
+                                                                  {"row_wise_adagrad", "sgd"}};
+  for (const auto& [dense, table] : kinds) {
+    SCOPED_TRACE(testing::Message() << dense << " and " << table);
+    const config::OptimizerArgs args = arguments(dense, table);
+    Weights on_cpu(at::kCPU), on_gpu(gpu_);
+    Optimizer cpu(on_cpu, args), gpu(on_gpu, args);
+    DeviceStep device_step(gpu, args, group_, gpu_, /*scale_loss=*/false);
+    int clipped = 0;
+    for (int step = 0; step < kSteps; ++step) {
+      const std::vector<torch::Tensor> gradients = draw_gradients(step);
+      set_gradients(on_cpu, gradients);
+      set_gradients(on_gpu, gradients);
+      const double norm = update_on_cpu(cpu);
+      clipped += norm > kMaxNorm ? 1 : 0;
+      device_step.measure();
+      device_step.update(step + 1, kLearningRate, kScale);
+      EXPECT_NEAR(device_step.read().gradient_norm, norm, 1e-5 * norm);
+    }
+    EXPECT_EQ(clipped, kSteps / 2);
+    expect_same(on_gpu, gpu, on_cpu, cpu);
+  }
+}
+
+// float16: the scale of the loss is in the gradients. Steps in which one is infinite, of a dense
+// weight or of a row, halve the scale and are left out, of averages and bias corrections too.
+TEST_F(OptimizerCuda, StepsThatOverflowAreLeftOut) {
+  for (const std::string kind : {"adamw", "row_wise_adagrad"}) {
+    SCOPED_TRACE(kind);
+    const config::OptimizerArgs args = arguments(kind, kind);
+    Weights on_cpu(at::kCPU), on_gpu(gpu_);
+    Optimizer cpu(on_cpu, args), gpu(on_gpu, args);
+    DeviceStep device_step(gpu, args, group_, gpu_, /*scale_loss=*/true);
+    TrainingState state;
+    device_step.save(state);
+    const double first_scale = state.loss_scale;
+    for (int step = 0; step < kSteps; ++step) {
+      std::vector<torch::Tensor> gradients = draw_gradients(step);
+      const bool overflows = step == 0 || step == 3;
+      if (overflows) {
+        (step == 0 ? gradients[0] : gradients[3]._values())[7][3] =
+            std::numeric_limits<float>::infinity();
+      } else {
+        set_gradients(on_cpu, gradients);
+        update_on_cpu(cpu);
+      }
+      device_step.save(state);
+      set_gradients(on_gpu, gradients, state.loss_scale);
+      device_step.measure();
+      device_step.update(step + 1, kLearningRate, kScale);
+    }
+    device_step.save(state);
+    EXPECT_EQ(state.loss_scale, first_scale / 4);
+    EXPECT_EQ(gpu.steps(), kSteps - 2);
+    EXPECT_EQ(device_step.read().bad_step, -1);
+    expect_same(on_gpu, gpu, on_cpu, cpu);
+  }
+}
+
+TEST_F(OptimizerCuda, WithoutALossScaleAnInfiniteGradientIsToldAndChangesNothing) {
+  const config::OptimizerArgs args = arguments("adamw", "adam");
+  Weights before(at::kCPU), on_gpu(gpu_);
+  Optimizer untouched(before, args), gpu(on_gpu, args);
+  DeviceStep device_step(gpu, args, group_, gpu_, /*scale_loss=*/false);
+  std::vector<torch::Tensor> gradients = draw_gradients(0);
+  gradients[1][5] = std::numeric_limits<float>::infinity();
+  set_gradients(on_gpu, gradients);
+  device_step.measure();
+  device_step.update(/*step=*/17, kLearningRate, kScale);
+  const DeviceStep::Reading reading = device_step.read();
+  EXPECT_EQ(reading.bad_step, 17);
+  EXPECT_FALSE(reading.bad_loss);
+  expect_same(on_gpu, gpu, before, untouched);
+  EXPECT_TRUE(on_gpu.parameters()[0].cpu().equal(before.parameters()[0]));
+}
+
+}  // namespace
+}  // namespace seqfuse::training
