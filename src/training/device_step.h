@@ -9,6 +9,7 @@
 
 #include "config/args.h"
 #include "distributed/process_group.h"
+#include "ops/torch/step_scalars.h"
 #include "training/optimizer.h"
 #include "training/training_state.h"
 
@@ -50,10 +51,8 @@ class DeviceStep {
   distributed::ProcessGroup& group_;
   double max_norm_;
   bool scale_loss_;
-  at::Tensor loss_sum_, norm_;              // float64, float32 scalars
-  at::Tensor bad_step_, bad_loss_;          // int64 scalars
-  at::Tensor step_loss_;                    // float32 scalar: the losses of this step
-  at::Tensor loss_scale_, growth_tracker_;  // float32, int32 scalars
+  ops::StepScalars scalars_;
+  at::Tensor growth_tracker_;  // int32 scalar: steps since the loss scale changed
 };
 
 }  // namespace seqfuse::training

@@ -40,6 +40,7 @@ constexpr Rule kOurs[] = {
     {"tile_mask_kernel", attention_backward},
     {"time_tables_kernel", attention_backward},
     {"times_kernel", attention_backward},
+    {"StepScalars", optimizer},
 };
 
 // Of PyTorch, its libraries and the driver.

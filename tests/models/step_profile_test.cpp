@@ -38,7 +38,7 @@ TEST(KernelClasses, OfOurKernels) {
         "void seqfuse::ops::(anonymous namespace)::backward_kernel<float>("
         "seqfuse::ops::RelativeBiasParams)",
         "seqfuse::ops::bias_sums_kernel(seqfuse::ops::ListArguments, seqfuse::ops::BiasSums)",
-        "seqfuse::ops::list_kernel(seqfuse::ops::ListArguments)",
+        "seqfuse::ops::list_kernel(seqfuse::ops::Lists)",
         "seqfuse::ops::tile_mask_kernel(seqfuse::ops::ListArguments, "
         "seqfuse::ops::sm80::MaskOptions, seqfuse::ops::sm80::TileMask*)",
         "seqfuse::ops::time_tables_kernel(seqfuse::ops::TimeEdges, float const*, int, "
@@ -91,6 +91,9 @@ TEST(KernelClasses, OfOurKernels) {
         "namespace)::stream_kernel<__half>(seqfuse::ops::SampledSoftmaxParams)",
         "seqfuse::ops::(anonymous namespace)::softmax_kernel(seqfuse::ops::FullSoftmaxParams)",
         "seqfuse::ops::(anonymous namespace)::sample_kernel(seqfuse::ops::SampleUniformParams)"}},
+      {optimizer,
+       {"seqfuse::ops::(anonymous "
+        "namespace)::step_scalars_kernel(seqfuse::ops::StepScalarsParams)"}},
       {other,
        {"void seqfuse::ops::(anonymous namespace)::dropout_kernel<__half, 1>(__half const*, "
         "__half*, "

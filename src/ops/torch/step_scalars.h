@@ -1,0 +1,29 @@
+// The scalars of a training step as tensors (kernels/step_scalars.h), for the engine: no operator
+// of the dispatcher.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstdint>
+
+namespace seqfuse::ops {
+
+// Of one element each, on one device.
+struct StepScalars {
+  // loss_scale: 1 but for loss scaling.
+  StepScalars(at::Device device, double loss_scale);
+
+  at::Tensor loss_sum;            // float64: of the losses since somebody set it to 0
+  at::Tensor step_loss;           // float32: of the step's batches so far
+  at::Tensor norm;                // float32
+  at::Tensor bad_step, bad_loss;  // int64: -1 and 0 so far
+  at::Tensor loss_scale;          // float32
+  at::Tensor factor, skip;        // float32
+};
+
+// At the end of a step's backward pass, with norm that of its gradients. max_norm 0: no limit.
+// scales_loss: a norm that is not finite is no error.
+void finish_step(const StepScalars& scalars, int64_t step, double scale, double max_norm,
+                 bool scales_loss);
+
+}  // namespace seqfuse::ops
