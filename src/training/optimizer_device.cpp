@@ -52,7 +52,7 @@ void Optimizer::step_on_device(double learning_rate, const Tensor& scale, const 
   device_steps_.add_(1 - skip);
   const Tensor divisor = scale.reciprocal();  // what the kernels divide gradients by
   const Tensor keep = skip.eq(0);
-  // A group for each kind, of tables and of the rest: they differ in their weight decay.
+  // A group for each kind, of what has no weight decay and of what has some.
   std::array<std::array<Group, 2>, 3> groups;
   for (Entry& entry : entries_) {
     const Tensor gradient = entry.weight.grad();
@@ -67,7 +67,7 @@ void Optimizer::step_on_device(double learning_rate, const Tensor& scale, const 
       row_wise_adagrad(entry.weight.view({-1, length}), entry.sum_sq, scaled.view({-1, length}),
                        learning_rate, args_.adam_eps);
     } else {
-      Group& group = groups[static_cast<size_t>(entry.kind)][entry.table ? 1 : 0];
+      Group& group = groups[static_cast<size_t>(entry.kind)][decay_of(entry) > 0 ? 1 : 0];
       group.weights.push_back(entry.weight);
       group.gradients.push_back(gradient);
       group.steps.push_back(device_steps_);
@@ -78,10 +78,10 @@ void Optimizer::step_on_device(double learning_rate, const Tensor& scale, const 
     }
   }
   for (const auto kind : {Entry::Kind::adamw, Entry::Kind::adam, Entry::Kind::sgd}) {
-    for (const bool table : {false, true}) {
-      Group& group = groups[static_cast<size_t>(kind)][table ? 1 : 0];
+    for (const bool decays : {false, true}) {
+      Group& group = groups[static_cast<size_t>(kind)][decays ? 1 : 0];
       if (group.weights.empty()) continue;
-      const double decay = table ? 0 : args_.weight_decay;
+      const double decay = decays ? args_.weight_decay : 0;
       if (kind == Entry::Kind::sgd) {
         at::_fused_sgd_(group.weights, group.gradients, {}, decay, /*momentum=*/0, learning_rate,
                         /*dampening=*/0,
