@@ -6,6 +6,7 @@
 #include "tests/ops/op_test.h"
 
 #ifdef SEQFUSE_HAS_CUDA
+#include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAStream.h>
@@ -87,9 +88,21 @@ inline void expect_equal(const std::vector<Tensor>& actual, const std::vector<Te
 
 // at::globalContext().deterministicAlgorithms() while it lives.
 struct Deterministic {
-  Deterministic() { at::globalContext().setDeterministicAlgorithms(true, false); }
+  explicit Deterministic(bool yes = true) {
+    at::globalContext().setDeterministicAlgorithms(yes, false);
+  }
   ~Deterministic() { at::globalContext().setDeterministicAlgorithms(false, false); }
 };
+
+// Bytes of GPU memory that are free once PyTorch has given back what it keeps for later.
+inline int64_t free_gpu_memory() {
+  size_t free = 0, total = 0;
+#ifdef SEQFUSE_HAS_CUDA
+  c10::cuda::CUDACachingAllocator::emptyCache();
+  C10_CUDA_CHECK(cudaMemGetInfo(&free, &total));
+#endif
+  return static_cast<int64_t>(free);
+}
 
 // While it lives, whatever in PyTorch waits for the GPU is an error.
 struct NoSynchronisation {

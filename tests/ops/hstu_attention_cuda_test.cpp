@@ -2,31 +2,13 @@
 #include <vector>
 
 #include "tests/ops/cuda_test.h"
-#include "tests/ops/hstu_attention_problem.h"
+#include "tests/ops/hstu_attention_on_gpu.h"
 
 namespace seqfuse {
 namespace {
 
 using at::Tensor;
 using namespace seqfuse::test;
-
-// The arguments on the GPU.
-Problem copied(const Problem& problem) {
-  Problem there = problem;
-  for (Tensor* tensor : {&there.q, &there.k, &there.v, &there.dout, &there.k_offsets}) {
-    *tensor = tensor->cuda();
-  }
-  const bool same = at::equal(problem.q_offsets, problem.k_offsets);
-  there.q_offsets = same ? there.k_offsets : problem.q_offsets.cuda();
-  HstuAttentionOptions& options = there.options;
-  for (ops::OptionalTensor* tensor :
-       {&options.num_contexts, &options.num_targets, &options.position_bias, &options.time_bias,
-        &options.timestamps, &options.request_times}) {
-    if (*tensor) *tensor = (*tensor)->cuda();
-  }
-  options.max_seqlen = problem.k_offsets.diff().max().item<int64_t>() + 2;
-  return there;
-}
 
 // Results come back as they are there.
 std::vector<Tensor> on_gpu(const Problem& problem, at::ScalarType type) {

@@ -58,9 +58,9 @@ inline void expect_oracle_rule(const Tensor& ours, const Tensor& plain, const Te
                                double factor, const std::string& what, double largest_terms = 0) {
   ASSERT_EQ(ours.sizes(), reference.sizes()) << what;
   ASSERT_EQ(ours.scalar_type(), plain.scalar_type()) << what;
-  const Tensor expected = reference.cpu().to(at::kDouble);
-  const double error = max_abs(ours.detach().cpu().to(at::kDouble) - expected);
-  const double allowed = max_abs(plain.detach().cpu().to(at::kDouble) - expected);
+  const Tensor expected = reference.detach().to(at::kDouble);  // compared on its device
+  const double error = max_abs(ours.detach().to(expected.options()) - expected);
+  const double allowed = max_abs(plain.detach().to(expected.options()) - expected);
   const double rounding = ours.scalar_type() == at::kDouble  ? 0x1p-52
                           : ours.scalar_type() == at::kFloat ? 0x1p-23
                           : ours.scalar_type() == at::kHalf  ? 0x1p-10
@@ -120,11 +120,15 @@ inline void expect_same_for_any_threads(const std::function<std::vector<Tensor>(
 
 // The output of a kernel, a [rows, dim] matrix with gaps between its rows, inside memory that the
 // kernel must not touch. Filled with NaN; check() tells whether exactly the matrix was written.
+// before, after: elements of the gaps, which decide how the rows are aligned.
 class GuardedMatrix {
  public:
-  GuardedMatrix(int64_t rows, int64_t dim, at::TensorOptions options)
-      : memory_(at::full({rows + 2, dim + 5}, std::numeric_limits<double>::quiet_NaN(), options)),
-        matrix_(memory_.slice(0, 1, 1 + rows).slice(1, 2, 2 + dim)) {}
+  GuardedMatrix(int64_t rows, int64_t dim, at::TensorOptions options, int64_t before = 2,
+                int64_t after = 3)
+      : memory_(at::full({rows + 2, before + dim + after}, std::numeric_limits<double>::quiet_NaN(),
+                         options)),
+        before_(before),
+        matrix_(memory_.slice(0, 1, 1 + rows).slice(1, before, before + dim)) {}
 
   const Tensor& matrix() const { return matrix_; }
   void* data() const { return matrix_.mutable_data_ptr(); }
@@ -134,14 +138,16 @@ class GuardedMatrix {
     EXPECT_FALSE(matrix_.isnan().any().item<bool>()) << what << ": elements were not written";
     Tensor around = memory_.clone();
     around.slice(0, 1, 1 + matrix_.size(0))
-        .slice(1, 2, 2 + matrix_.size(1))
+        .slice(1, before_, before_ + matrix_.size(1))
         .fill_(std::numeric_limits<double>::quiet_NaN());
     EXPECT_TRUE(around.isnan().all().item<bool>())
         << what << ": memory around the output was written";
   }
 
  private:
-  Tensor memory_, matrix_;
+  Tensor memory_;
+  int64_t before_;
+  Tensor matrix_;
 };
 
 // f throws a c10::Error whose message contains text.

@@ -1,0 +1,82 @@
+// What gives the mask of HSTU attention, against its definition, for every mask of few positions.
+#include "ops/cpu/hstu_attention_mask.h"
+
+#include <fmt/format.h>
+
+#include "ops/kernels/hstu_attention.h"
+#include "tests/ops/hstu_attention_dense.h"
+#include "tests/ops/op_test.h"
+#include "tests/oracles/hstu_attention.h"
+
+namespace seqfuse {
+namespace {
+
+using oracle::HstuAttentionMask;
+
+template <class Body>
+void for_each_small_mask(Body&& body) {
+  for (int64_t n = 1; n <= 8; ++n) {
+    for (int64_t c = 0; c <= n; ++c) {
+      for (int64_t t = 0; t <= n - c; ++t) {
+        for (const int64_t g : {1, 2, 3}) {
+          for (const int64_t w : {0, 1, 2, 4}) {
+            for (const int64_t full : {0, 1, 3}) {
+              for (const bool causal : {true, false}) {
+                body(HstuAttentionMask{n, c, t, g, w, full, causal});
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+std::string describe(const HstuAttentionMask& m) {
+  return fmt::format("n={} c={} t={} g={} w={} F={} causal={}", m.keys, m.contexts, m.targets,
+                     m.group_size, m.window, m.full_rows, m.causal);
+}
+
+TEST(HstuAttentionMask, IntervalsAreTheDefinition) {
+  int64_t cases = 0;
+  for_each_small_mask([&](const HstuAttentionMask& definition) {
+    const ops::HstuAttentionParams p{.causal = definition.causal,
+                                     .num_contexts = &definition.contexts,
+                                     .num_targets = &definition.targets,
+                                     .target_group_size = definition.group_size,
+                                     .max_attn_len = definition.window,
+                                     .min_full_attn_seq_len = definition.full_rows};
+    const ops::cpu::SequenceMask mask(p, 0, definition.keys);
+    for (int64_t i = 0; i < definition.keys; ++i) {
+      for (int64_t j = 0; j < definition.keys; ++j) {
+        ASSERT_EQ(mask.row(i).contains(j), definition(i, j))
+            << describe(definition) << " i=" << i << " j=" << j;
+        ++cases;
+      }
+    }
+  });
+  EXPECT_GT(cases, 100'000);
+}
+
+TEST(HstuAttentionMask, DenseTensorsAreTheDefinition) {
+  int64_t cases = 0;
+  for_each_small_mask([&](const HstuAttentionMask& definition) {
+    for (const int64_t queries : {definition.keys, definition.keys / 2}) {
+      const at::Tensor mask = test::dense_mask(definition, queries, at::kCPU);
+      ASSERT_EQ(mask.sizes(), at::IntArrayRef({queries, definition.keys}));
+      const auto sees = mask.accessor<bool, 2>();
+      const int64_t shift = definition.keys - queries;
+      for (int64_t i = shift; i < definition.keys; ++i) {
+        for (int64_t j = 0; j < definition.keys; ++j) {
+          ASSERT_EQ(sees[i - shift][j], definition(i, j))
+              << describe(definition) << " queries=" << queries << " i=" << i << " j=" << j;
+          ++cases;
+        }
+      }
+    }
+  });
+  EXPECT_GT(cases, 100'000);
+}
+
+}  // namespace
+}  // namespace seqfuse
