@@ -2,8 +2,10 @@
 //
 //   hstu_attention_kernel_bench --check [forward|backward]   against the formula in float64
 //   hstu_attention_kernel_bench --time [forward|backward]    TFLOP/s beside FlashAttention-2's
-//   hstu_attention_kernel_bench --cell d,N,batch,heads,biases [forward|backward]   timed alone
-//   hstu_attention_kernel_bench --once d,N,batch,heads,biases [forward|backward]   one launch
+//   hstu_attention_kernel_bench --cell CELL [forward|backward]   timed alone
+//   hstu_attention_kernel_bench --once CELL [forward|backward]   one launch
+//
+// CELL: d,N,batch,heads,biases[,shortest], as the members of Cell
 #include <cuda_runtime.h>
 
 #include <cstdio>
@@ -25,8 +27,8 @@ int main(int argc, char** argv) {
     seqfuse::bench::Cell cell{64, 1024, 32, 4, 0, 0, false};
     int biases = 0;
     if (argc > 2)
-      std::sscanf(argv[2], "%d,%d,%d,%d,%d", &cell.head_dim, &cell.length, &cell.batch, &cell.heads,
-                  &biases);
+      std::sscanf(argv[2], "%d,%d,%d,%d,%d,%d", &cell.head_dim, &cell.length, &cell.batch,
+                  &cell.heads, &biases, &cell.shortest);
     cell.biases = biases != 0;
     const std::string pass = argc > 3 ? argv[3] : "";
     const auto run = mode == "--cell" ? seqfuse::bench::time_cell : seqfuse::bench::run_cell;

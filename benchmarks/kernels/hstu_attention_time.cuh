@@ -1,4 +1,4 @@
-// Timings of the attention kernels: 4 heads, batch 32, causal, all sequences of one length.
+// Timings of the attention kernels: causal, most with 4 heads and 32 sequences of one length.
 #pragma once
 
 #include "benchmarks/kernels/hstu_attention_problem.cuh"
@@ -41,11 +41,13 @@ double median_ms(Launch&& launch) {
   return times[times.size() / 2];
 }
 
-// TFLOP/s of FlashAttention-2's kernels on an H100, forward and backward.
+// TFLOP/s, forward and backward, of FlashAttention-2's kernels on an H100; of jagged batches those
+// of the best kernel with wgmma.
 struct Cell {
   int head_dim, length, batch, heads;
   double forward, backward;
   bool biases;
+  int shortest = 0;  // lengths are spread evenly from it to `length`; 0: all have that
 };
 
 inline const std::vector<Cell>& cells() {
@@ -59,13 +61,15 @@ inline const std::vector<Cell>& cells() {
       {256, 2048, 32, 4, 294, 193, false}, {256, 4096, 32, 4, 291, 230, false},
       {50, 211, 128, 1, 0, 0, true},       {64, 1024, 32, 4, 0, 0, true},
       {128, 1024, 32, 4, 0, 0, true},      {256, 1024, 32, 4, 0, 0, true},
-      {64, 4096, 8, 4, 0, 0, true}};
+      {64, 4096, 8, 4, 0, 0, true},        {128, 2048, 64, 4, 380, 261, false, 512}};
   return all;
 }
 
 inline Options options_of(const Cell& c) {
   Options o;
-  o.keys.assign(static_cast<size_t>(c.batch), c.length);
+  const int first = c.shortest > 0 ? c.shortest : c.length;
+  for (int b = 0; b < c.batch; ++b)
+    o.keys.push_back(first + (c.length - first) * b / std::max(c.batch - 1, 1));
   o.queries = o.keys;
   o.heads = c.heads;
   o.head_dim = c.head_dim;
@@ -76,13 +80,15 @@ inline Options options_of(const Cell& c) {
 inline void time_cell(const Cell& c, bool forward, bool backward) {
   const auto line = [&](const char* what, double ms, double flops, double goal) {
     const double speed = flops / ms * 1e-9;
+    const char* kind = c.biases ? "biases" : c.shortest > 0 ? "jagged" : "";
     std::printf("%4d %6d %5d %3d  %-24s%-8s %9.4f %9.1f %9.1f %7.2f\n", c.head_dim, c.length,
-                c.batch, c.heads, what, c.biases ? "biases" : "", ms, speed, 1.15 * goal,
+                c.batch, c.heads, what, kind, ms, speed, 1.15 * goal,
                 goal > 0 ? speed / (1.15 * goal) : 0.0);
     std::fflush(stdout);
   };
   Options o = options_of(c);
-  const double flops = 2.0 * c.heads * c.length * c.length * c.head_dim * c.batch;
+  double flops = 0;
+  for (const int keys : o.keys) flops += 2.0 * c.heads * keys * keys * c.head_dim;
   {
     const Problem p(o);
     if (forward)
