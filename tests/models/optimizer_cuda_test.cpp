@@ -77,6 +77,9 @@ constexpr double kWeightTolerance = 2e-6;
 // Of the optimiser's state, relative to its largest number: the norm of the gradients is in it, at
 // worst squared, and six steps of rounding.
 constexpr double kStateTolerance = 4e-6;
+// PyTorch's fused Adam, which updates what is not sparse, has 1 - beta2 from float32: 1.3e-5 more
+// than it should be for .999.
+constexpr double kFusedStateTolerance = 2e-5;
 
 void expect_same(torch::nn::Module& on_gpu, Optimizer& gpu, torch::nn::Module& on_cpu,
                  Optimizer& cpu) {
@@ -91,8 +94,9 @@ void expect_same(torch::nn::Module& on_gpu, Optimizer& gpu, torch::nn::Module& o
   const TensorMap state = gpu.state(), expected_state = cpu.state();
   ASSERT_EQ(state.size(), expected_state.size());
   for (const auto& [name, expected] : expected_state) {
-    EXPECT_LE(largest(state.at(name).cpu() - expected), kStateTolerance * largest(expected))
-        << name;
+    const double tolerance =
+        name.starts_with("tables.item.") ? kStateTolerance : kFusedStateTolerance;
+    EXPECT_LE(largest(state.at(name).cpu() - expected), tolerance * largest(expected)) << name;
   }
 }
 
