@@ -137,12 +137,12 @@ class HSTULayer(nn.Module):
 
         offsets: [B + 1]. num_contexts, num_targets, timestamps, request_times: as of seqfuse.hstu_attention; times
         matter with bias_time_buckets. max_seqlen: at least the longest sequence; needed on CUDA. dropout_seed: in
-        training the mask follows from it alone and is made in the gate; None: it is drawn from torch's generator, in
-        an operation of its own.
+        training the mask follows from it alone and is made in the gate; None: a seed is drawn from torch's generator
+        of the CPU, or, while torch.compile traces, the mask by an operation of its own.
 
         float16 and bfloat16 on CUDA, head_dim up to 256: one operator with its own backward pass, whose gradients of
-        float32 weights are float32. Made of several operators instead: without residual, where dropout is drawn from
-        torch's generator, and float32 under torch.autocast.
+        float32 weights are float32. Made of several operators instead: without residual, float32 under
+        torch.autocast, and with dropout but no dropout_seed under torch.compile.
         """
         if self.time_bias is None:
             timestamps = request_times = None
@@ -160,6 +160,8 @@ class HSTULayer(nn.Module):
             "max_seqlen": max_seqlen,
         }
         dropout = self.dropout if self.training else 0.0
+        if dropout > 0 and dropout_seed is None and not torch.compiler.is_compiling():
+            dropout_seed = int(torch.randint(2**62, ()))
         drawn = dropout > 0 and dropout_seed is None
         mixed = x.dtype == torch.float32 and torch.is_autocast_enabled(x.device.type)
         if not self.residual or drawn or mixed:

@@ -170,6 +170,13 @@ inline std::vector<Tensor> ours(const Problem& problem, at::ScalarType type) {
       });
 }
 
+// A bias at places. Not by index(): millions of places share a bucket, and a GPU sums the gradient
+// of that one by one.
+inline Tensor bias_at(const Tensor& bias, const Tensor& places) {
+  const Tensor wide = bias.scalar_type() == at::kDouble ? bias : bias.to(at::kFloat);
+  return wide.gather(0, places.flatten()).view(places.sizes()).to(bias.scalar_type());
+}
+
 // The same computation in plain PyTorch, sequence by sequence with whole score matrices, on the
 // device of the problem. In float64 it is the oracle where loops would take too long.
 inline Tensor plain_attention(const Problem& problem, const Tensor& q, const Tensor& k,
@@ -194,7 +201,7 @@ inline Tensor plain_attention(const Problem& problem, const Tensor& q, const Ten
                              options.request_times->slice(0, sequence, sequence + 1), q1 - q0,
                              options.time_bias->numel());
       scores =
-          scores + options.position_bias->index({places}) + options.time_bias->index({buckets});
+          scores + bias_at(*options.position_bias, places) + bias_at(*options.time_bias, buckets);
     }
     const Tensor weights = at::silu(scores) / options.scaling_seqlen.expect_int() *
                            dense_mask(problem.masks[b], q1 - q0, q.device()).to(q.scalar_type());

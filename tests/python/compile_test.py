@@ -73,7 +73,9 @@ def test_dropout_follows_torchs_generator_or_a_seed(device):
         torch.manual_seed(3)
         return function(x, offsets, max_seqlen=longest, **options)
 
-    torch.testing.assert_close(call(compiled), call(layer))
+    for function in (layer, compiled):
+        torch.testing.assert_close(call(function), call(function))
+        assert not torch.equal(function(x, offsets, max_seqlen=longest), function(x, offsets, max_seqlen=longest))
     for seed in (5, 6, 7):
         torch.testing.assert_close(call(compiled, dropout_seed=seed), call(layer, dropout_seed=seed))
     assert not torch.equal(call(layer, dropout_seed=5), call(layer, dropout_seed=6))

@@ -87,8 +87,9 @@ def test_keeps_the_oracle_rule(research, dropout_seed, dtype):
 @pytest.mark.parametrize("dtype", TYPES)
 def test_it_is_what_runs(dtype):
     x, _, offsets, options = make_batch(64)
-    out = make_layer(False)(x.to(dtype), *offsets, **options)
-    assert out.grad_fn.name().endswith("HstuLayer>")
+    for dropout in (0.0, 0.3):
+        out = make_layer(False, dropout=dropout)(x.to(dtype), *offsets, **options)
+        assert out.grad_fn.name().endswith("HstuLayer>")
     composed = make_layer(False)(x, *offsets, **options)
     assert not composed.grad_fn.name().endswith("HstuLayer>")
 
