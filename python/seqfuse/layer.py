@@ -141,8 +141,9 @@ class HSTULayer(nn.Module):
         of the CPU, or, while torch.compile traces, the mask by an operation of its own.
 
         float16 and bfloat16 on CUDA, head_dim up to 256: one operator with its own backward pass, whose gradients of
-        float32 weights are float32. Made of several operators instead: without residual, float32 under
-        torch.autocast, and with dropout but no dropout_seed under torch.compile.
+        W, b and the relative biases are float32 before they become what the parameters are. Made of several operators
+        instead: without residual, float32 under torch.autocast, and with dropout but no dropout_seed under
+        torch.compile.
         """
         if self.time_bias is None:
             timestamps = request_times = None
@@ -161,9 +162,9 @@ class HSTULayer(nn.Module):
         }
         dropout = self.dropout if self.training else 0.0
         if dropout > 0 and dropout_seed is None and not torch.compiler.is_compiling():
-            dropout_seed = int(torch.randint(2**62, ()))
+            dropout_seed = int(torch.randint(2**62, (), device="cpu"))
         drawn = dropout > 0 and dropout_seed is None
-        mixed = x.dtype == torch.float32 and torch.is_autocast_enabled(x.device.type)
+        mixed = x.dtype == torch.float32 and x.device.type != "meta" and torch.is_autocast_enabled(x.device.type)
         if not self.residual or drawn or mixed:
             return self._of_operators(x, offsets, attention, dropout, dropout_seed)
         return torch.ops.seqfuse.hstu_layer(

@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <functional>
 #include <limits>
 #include <map>
 #include <numeric>
+#include <string_view>
 #include <tuple>
 #include <utility>
 
@@ -105,7 +107,14 @@ std::vector<int64_t> self_times(const std::vector<Work>& work) {
 }
 
 std::optional<double> peak_tflops(const std::string& gpu_name) {
-  const auto has = [&](const char* part) { return gpu_name.find(part) != std::string::npos; };
+  // Whole words: there are cards named A1000 and GH200.
+  const auto has = [&](std::string_view word) {
+    const auto inside = [&](size_t at) {
+      return at < gpu_name.size() && std::isalnum(static_cast<unsigned char>(gpu_name[at])) != 0;
+    };
+    const size_t at = gpu_name.find(word);
+    return at != std::string::npos && (at == 0 || !inside(at - 1)) && !inside(at + word.size());
+  };
   if (has("MIG")) return std::nullopt;  // a part of a card
   if (has("A100")) return 312;
   if ((has("H100") || has("H200")) && !has("PCIe") && !has("NVL")) return 989;

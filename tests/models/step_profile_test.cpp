@@ -24,17 +24,17 @@ TEST(KernelClasses, OfOurKernels) {
         "void seqfuse::ops::(anonymous namespace)::forward_kernel<float>("
         "seqfuse::ops::RelativeBiasParams)"}},
       {attention_backward,
-       {"void seqfuse::ops::sm80::backward_kernel<__half, seqfuse::ops::sm80::BackwardShape<128, "
-        "false, 2> >(seqfuse::ops::sm80::Arguments)",
+       {"void seqfuse::ops::sm80::backward_kernel<seqfuse::ops::sm80::BackwardShape<__half, 64, "
+        "false> >(seqfuse::ops::sm80::Arguments)",
         "void seqfuse::ops::sm80::backward_wide_kernel<seqfuse::ops::sm80::BackwardWideShape<"
         "__nv_bfloat16, 256, false, seqfuse::ops::sm80::Places{2, 1, 2}> >("
         "seqfuse::ops::sm80::Arguments)",
         "void seqfuse::ops::sm80::backward_queries_kernel<__nv_bfloat16, "
-        "seqfuse::ops::sm80::QueriesShape<256> >(seqfuse::ops::sm80::Arguments)",
+        "seqfuse::ops::sm80::BackwardQueriesShape<256, false> >(seqfuse::ops::sm80::Arguments)",
         "void seqfuse::ops::sm80::bias_gradient_kernel<__half, "
-        "seqfuse::ops::sm80::BackwardShape<32, true, 1> >(seqfuse::ops::sm80::Arguments)",
-        "void seqfuse::ops::sm80::finish_dq_kernel<__half, seqfuse::ops::sm80::BackwardShape<128, "
-        "false, 2> >(seqfuse::ops::sm80::Arguments)",
+        "seqfuse::ops::sm80::BiasGradientShape<32> >(seqfuse::ops::sm80::Arguments)",
+        "void seqfuse::ops::sm80::finish_dq_kernel<seqfuse::ops::sm80::BackwardShape<__half, 64, "
+        "false> >(seqfuse::ops::sm80::Arguments)",
         "void seqfuse::ops::(anonymous namespace)::backward_kernel<float>("
         "seqfuse::ops::RelativeBiasParams)",
         "seqfuse::ops::bias_sums_kernel(seqfuse::ops::ListArguments, seqfuse::ops::BiasSums)",
@@ -83,7 +83,10 @@ TEST(KernelClasses, OfOurKernels) {
         "1>(seqfuse::ops::RowSumCudaParams)"}},
       {products,
        {"void seqfuse::ops::(anonymous namespace)::gemm_silu_kernel<__nv_bfloat16>("
-        "seqfuse::ops::GemmSiluParams)"}},
+        "seqfuse::ops::GemmSiluParams)",
+        "_ZN7cutlass13device_kernelINS_4gemm6kernel13GemmUniversalIN4cute5tupleIJiiiiEEENS1_"
+        "10collective13"
+        "CollectiveMmaINS1_34MainloopSm90TmaGmmaWarpSpecialized"}},
       {loss,
        {"void seqfuse::ops::(anonymous namespace)::forward_kernel<float, 4, 8, "
         "1>(seqfuse::ops::SampledSoftmaxParams)",
@@ -198,8 +201,9 @@ TEST(StepProfile, PeaksOfKnownCardsAlone) {
   EXPECT_EQ(peak_tflops("NVIDIA H100 80GB HBM3"), 989);
   EXPECT_EQ(peak_tflops("NVIDIA H200"), 989);
   EXPECT_EQ(peak_tflops("NVIDIA A100-SXM4-80GB"), 312);
-  for (const char* name : {"NVIDIA H100 PCIe", "NVIDIA H200 NVL", "NVIDIA GeForce RTX 4090",
-                           "NVIDIA A100-SXM4-40GB MIG 1g.5gb", ""}) {
+  for (const char* name :
+       {"NVIDIA H100 PCIe", "NVIDIA H200 NVL", "NVIDIA GeForce RTX 4090",
+        "NVIDIA A100-SXM4-40GB MIG 1g.5gb", "NVIDIA RTX A1000", "NVIDIA GH200 480GB", ""}) {
     EXPECT_EQ(peak_tflops(name), std::nullopt) << name;
   }
 }

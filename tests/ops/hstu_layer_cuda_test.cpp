@@ -222,11 +222,10 @@ TEST_P(HstuLayerCudaTest, BitEqualFromRunToRun) {
     expect_equal(by_operator(problem, on_gpu, at::kFloat, .2), first, "run");
 }
 
-// Gradients of biases of products take another way without those of their weights.
 TEST_P(HstuLayerCudaTest, GradientsThatAreAskedForAlone) {
   const Deterministic mode;
   const LayerProblem problem(
-      {.width = 64, .heads = 2, .head_dim = 32, .uvqk_bias = false, .relative_bias = true});
+      {.width = 64, .heads = 2, .head_dim = 32, .output_bias = true, .relative_bias = true});
   const auto on_gpu = at::TensorOptions(at::kCUDA).dtype(GetParam());
   results_of(problem, on_gpu, at::kFloat, [&](const std::vector<Tensor>& t) {
     const Tensor out = layer_of(problem, t);

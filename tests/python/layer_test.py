@@ -83,6 +83,21 @@ def test_bfloat16_on_cuda_takes_float32_weights():
         torch.testing.assert_close(layer(x, offsets, max_seqlen=9), exact, rtol=0.05, atol=0.05)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_shapes_of_meta_tensors(dtype):
+    layer = seqfuse.HSTULayer(6, 2, 3, scaling_seqlen=9, dropout=0.5, device="meta")
+    offsets = torch.empty(3, dtype=torch.long, device="meta")
+    out = layer(torch.empty(7, 6, dtype=dtype, device="meta"), offsets, max_seqlen=5)
+    assert out.shape == (7, 6) and out.dtype == dtype
+
+
+def test_dropout_draws_on_the_cpu_whatever_the_default_device():
+    layer = seqfuse.HSTULayer(6, 2, 3, scaling_seqlen=9, dropout=0.5)
+    x, offsets = torch.randn(7, 6), torch.tensor([0, 2, 7])
+    with torch.device("meta"):
+        assert layer(x, offsets, max_seqlen=5).shape == (7, 6)
+
+
 @pytest.mark.parametrize("research", [False, True])
 @pytest.mark.parametrize("seed", [None, 3])
 def test_without_residual(research, seed):

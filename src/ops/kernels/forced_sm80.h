@@ -1,5 +1,5 @@
-// SEQFUSE_FORCE_SM80=1 in the environment: what newer devices have more than SM 8.0 is not used, to
-// try on them what an A100 runs.
+// SEQFUSE_FORCE_SM80=1 in the environment: newer devices take the shapes of kernels and the shared
+// memory of an A100, to try those. Instructions remain those that the code was compiled for.
 #pragma once
 
 #include <cstdlib>

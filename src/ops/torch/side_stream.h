@@ -42,6 +42,7 @@ class SideStream {
   // What follows on the current stream waits for it, also for the memory that it uses, which may be
   // freed from here on.
   void join() {
+    if (!running_) return;
     running_ = false;
     done_.record(side_);
     done_.block(main_);

@@ -74,6 +74,8 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
   int parity = 0;
   Worker worker(args.list, args.heads, &shared.work);  // a barrier for the lines above, too
   if constexpr (kBias) shared.bias.template load_tables<kThreads>(args.bias);
+  // One piece further ahead than elsewhere: in the last visit of a tile, where others ask, all
+  // registers are taken.
   worker.ask();
   while (!worker.done()) {
     const WorkItem& item = worker.item();

@@ -12,7 +12,7 @@ namespace seqfuse::ops::sm80 {
 
 constexpr int kSmallestShared = 163 * 1024;  // what a block may have on SM 8.0
 
-// With SEQFUSE_FORCE_SM80 no more than SM 8.0 has.
+// With SEQFUSE_FORCE_SM80 no more than an A100 has.
 inline cudaError_t shared_bytes_of_block(int& bytes) {
   int device = 0;
   cudaError_t error = cudaGetDevice(&device);

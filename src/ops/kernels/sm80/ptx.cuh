@@ -1,4 +1,5 @@
-// The instructions of SM 8.0 that the attention kernels are made of.
+// The instructions that attention and the product with SiLU for SM 8.0 are made of; newer ones
+// where code is compiled for SM 9.0.
 #pragma once
 
 #include <cuda_bf16.h>

@@ -3,7 +3,7 @@
 // A small kernel writes a record for each tile of each sequence, without the host knowing how many
 // there are. A block asks for its next piece when it has almost done one, so that the answer is
 // there in time, but not earlier: whoever reserves a piece while busy with another keeps idle
-// blocks from it.
+// blocks from it. Kernels without registers to spare ask at the start of a piece.
 #pragma once
 
 #include "ops/kernels/sm80/ptx.cuh"
