@@ -68,7 +68,7 @@ class Description {
   template <class T>
   void set(cublasLtMatmulDescAttributes_t attribute, const T& value) {
     SEQFUSE_CUBLAS_CHECK(cublasLtMatmulDescSetAttribute(
-        description_, attribute, static_cast<const void*>(&value), sizeof value));
+        description_, attribute, reinterpret_cast<const void*>(&value), sizeof value));
   }
   cublasLtMatmulDesc_t get() const { return description_; }
 
