@@ -58,6 +58,19 @@ void rename_or_throw(const fs::path& from, const fs::path& to) {
   }
 }
 
+// make writes and flushes the file at the path that it is given.
+void make_atomically(const fs::path& file, const std::function<void(const fs::path&)>& make) {
+  const fs::path temporary = fmt::format("{}.tmp-{}", file.string(), getpid());
+  try {
+    make(temporary);
+    rename_or_throw(temporary, file);
+  } catch (...) {
+    unlink(temporary.c_str());
+    throw;
+  }
+  sync(parent_of(file));
+}
+
 }  // namespace
 
 std::string read_file(const fs::path& file) {
@@ -74,17 +87,19 @@ std::string read_file(const fs::path& file) {
 }
 
 void write_file_atomically(const fs::path& file, std::string_view content) {
-  const fs::path temporary = fmt::format("{}.tmp-{}", file.string(), getpid());
-  try {
+  make_atomically(file, [&](const fs::path& temporary) {
     const Descriptor out(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     write_all(out, content, temporary);
     if (fsync(out.get()) != 0) throw_errno(fmt::format("cannot flush {}", temporary.string()));
-    rename_or_throw(temporary, file);
-  } catch (...) {
-    unlink(temporary.c_str());
-    throw;
-  }
-  sync(parent_of(file));
+  });
+}
+
+void write_file_atomically(const fs::path& file,
+                           const std::function<void(const fs::path&)>& write) {
+  make_atomically(file, [&](const fs::path& temporary) {
+    write(temporary);
+    sync(temporary);
+  });
 }
 
 void append_to_file(const fs::path& file, std::string_view content) {

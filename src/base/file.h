@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -14,6 +15,10 @@ std::string read_file(const std::filesystem::path& file);
 // Replaces or creates the file. Throws IoError (disk full, read-only, ...); the old file stays
 // intact.
 void write_file_atomically(const std::filesystem::path& file, std::string_view content);
+// The same for what others write: write makes the whole file at the path that it is given. Its own
+// exceptions pass.
+void write_file_atomically(const std::filesystem::path& file,
+                           const std::function<void(const std::filesystem::path&)>& write);
 
 // Appends all of the content or, where that fails, nothing. The file must exist. Throws IoError.
 void append_to_file(const std::filesystem::path& file, std::string_view content);

@@ -3,7 +3,6 @@
 #include <c10/util/ApproximateClock.h>
 #include <kineto/ActivityType.h>
 #include <torch/csrc/autograd/profiler_kineto.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -65,17 +64,6 @@ std::vector<Work> work_of(const kineto::ProfilerResult& result, bool on_gpu,
     if (!in_pause) work.push_back({event.name(), span, event.startThreadId()});
   }
   return work;
-}
-
-// Whole or not at all, as the profiler itself may stop half-way.
-void save_trace(kineto::ProfilerResult& result, const std::filesystem::path& file) {
-  const std::filesystem::path temporary = fmt::format("{}.tmp-{}", file.string(), getpid());
-  result.save(temporary.string());
-  std::error_code error;
-  std::filesystem::rename(temporary, file, error);
-  if (!error) return;
-  unlink(temporary.c_str());
-  throw_error<IoError>("cannot write {}: {}", file.string(), error.message());
 }
 
 void reset_peak_memory([[maybe_unused]] at::Device device) {
@@ -202,7 +190,8 @@ void StepProfiler::write() {
   if (profile_.on_gpu) read_peak_memory(device_, profile_);
   log::info("train", "{}", format_profile(profile_));
   write_file_atomically(run_ / "profile.json", to_json(profile_).dump(1) + "\n");
-  save_trace(*result, run_ / "trace.json");
+  write_file_atomically(run_ / "trace.json",
+                        [&](const std::filesystem::path& file) { result->save(file.string()); });
   log::info("train", "{} and trace.json, which ui.perfetto.dev shows",
             (run_ / "profile.json").string());
 }

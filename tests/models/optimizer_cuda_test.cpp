@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/missing_gpu.h"
 #include "training/device_step.h"
 #include "training/optimizer.h"
 
@@ -103,11 +104,7 @@ void expect_same(torch::nn::Module& on_gpu, Optimizer& gpu, torch::nn::Module& o
 class OptimizerCuda : public testing::Test {
  protected:
   void SetUp() override {
-#ifdef SEQFUSE_HAS_CUDA
-    if (!torch::cuda::is_available()) GTEST_SKIP() << "no GPU on this machine";
-#else
-    GTEST_SKIP() << "this build has no CUDA kernels";
-#endif
+    if (const char* why = test::missing_gpu()) GTEST_SKIP() << why;
   }
 
   const at::Device gpu_ = at::Device(at::kCUDA, 0);

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "tests/missing_gpu.h"
 #include "tests/models/training_fixture.h"
 #include "training/device.h"
 
@@ -23,12 +24,8 @@ using testing::HasSubstr;
 class OutOfMemoryCuda : public TrainingLoop {
  protected:
   void SetUp() override {
-#ifdef SEQFUSE_HAS_CUDA
-    if (!torch::cuda::is_available()) GTEST_SKIP() << "no GPU on this machine";
+    if (const char* why = test::missing_gpu()) GTEST_SKIP() << why;
     set_arithmetic(at::Device(at::kCUDA, 0), training_config().trainer);
-#else
-    GTEST_SKIP() << "this build has no CUDA kernels";
-#endif
   }
 
   void TearDown() override { at::globalContext().setDeterministicAlgorithms(false, false); }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "base/dtype.h"
+#include "tests/missing_gpu.h"
 #include "tests/ops/op_test.h"
 
 #ifdef SEQFUSE_HAS_CUDA
@@ -17,11 +18,7 @@ namespace seqfuse::test {
 class CudaTest : public testing::Test {
  protected:
   void SetUp() override {
-#ifdef SEQFUSE_HAS_CUDA
-    if (!torch::cuda::is_available()) GTEST_SKIP() << "no GPU on this machine";
-#else
-    GTEST_SKIP() << "this build has no CUDA kernels";
-#endif
+    if (const char* why = missing_gpu()) GTEST_SKIP() << why;
     at::manual_seed(1);
   }
 };

@@ -41,6 +41,23 @@ TEST(File, FailedWriteLeavesTheOldFile) {
   EXPECT_EQ(entries(directory.path()), 2);
 }
 
+TEST(File, WhatOthersWriteIsThereWholeOrNotAtAll) {
+  const TemporaryDirectory directory;
+  const fs::path file = directory.path() / "x";
+  write_file_atomically(file, "kept");
+  const auto half = [](const fs::path& temporary) {
+    write_file_atomically(temporary, "hal");
+    throw_error("stopped");
+  };
+  EXPECT_THROW(write_file_atomically(file, half), Error);
+  EXPECT_THROW(write_file_atomically(file, [](const fs::path&) {}), IoError) << "nothing written";
+  EXPECT_EQ(read_file(file), "kept");
+  write_file_atomically(
+      file, [](const fs::path& temporary) { write_file_atomically(temporary, "whole"); });
+  EXPECT_EQ(read_file(file), "whole");
+  EXPECT_EQ(entries(directory.path()), 1);
+}
+
 TEST(File, ReadErrorsNameTheFile) {
   try {
     read_file("/no/such/file");

@@ -8,11 +8,11 @@
 
 #include "ops/kernels/layer_norm.h"
 #include "ops/kernels/layer_norm_gate.h"
-#include "ops/torch/affine_gradients.h"
 #include "ops/torch/cuda.h"
 #include "ops/torch/hstu_attention_inputs.h"
 #include "ops/torch/hstu_layer_arguments.h"
 #include "ops/torch/matmul.h"
+#include "ops/torch/norm_backward.h"
 #include "ops/torch/ops.h"
 #include "ops/torch/side_stream.h"
 
@@ -121,30 +121,12 @@ FusedGradients run_backward(const Tensor& dout_in, WantedGradients wanted, const
   const Tensor uvqk = kept_uvqk ? *kept_uvqk : at::silu(before);
   const LayerParts d(dbefore, options.heads), z(before, options.heads), parts(uvqk, options.heads);
   AffineGradients output_norm(attended, {wanted[kOutputNormWeight], wanted[kOutputNormBias]});
-  LayerNormGateBackwardParams gate_params{
-      .o = attended.const_data_ptr(),
-      .u = parts.u.const_data_ptr(),
-      .weight = w.output_norm_weight ? w.output_norm_weight->const_data_ptr() : nullptr,
-      .bias = w.output_norm_bias ? w.output_norm_bias->const_data_ptr() : nullptr,
-      .mean = output_mean.const_data_ptr(),
-      .rstd = output_rstd.const_data_ptr(),
-      .dy = dgated.const_data_ptr(),
-      .d_o = dgated.mutable_data_ptr(),
-      .du = d.u.mutable_data_ptr(),
-      .dweight = nullptr,
-      .dbias = nullptr,
-      .workspace = nullptr,
-      .rows = attended.size(0),
-      .dim = attended.size(1),
-      .o_stride = attended.stride(0),
-      .u_stride = parts.u.stride(0),
-      .dy_stride = dgated.stride(0),
-      .d_o_stride = dgated.stride(0),
-      .du_stride = d.u.stride(0),
-      .dropout = options.dropout,
-      .seed = static_cast<uint64_t>(options.seed.expect_int()),
-      .pre_u = z.u.const_data_ptr(),
-      .pre_u_stride = z.u.stride(0)};
+  LayerNormGateBackwardParams gate_params = layer_norm_gate_backward_params(
+      attended, parts.u, w.output_norm_weight.value_or(Tensor()),
+      w.output_norm_bias.value_or(Tensor()), output_mean, output_rstd, dgated, dgated, d.u,
+      options.dropout, options.seed.expect_int());
+  gate_params.pre_u = z.u.const_data_ptr();
+  gate_params.pre_u_stride = z.u.stride(0);
   output_norm.attach_to(gate_params);
   C10_CUDA_CHECK(layer_norm_gate_backward_cuda(gate_params, dtype, stream));
 
@@ -162,23 +144,10 @@ FusedGradients run_backward(const Tensor& dout_in, WantedGradients wanted, const
   if (wanted[kX] || wanted[kInputNormWeight] || wanted[kInputNormBias]) {
     dx = at::empty_like(x);
     matmul_into(dx, dbefore, w.uvqk.t());
-    LayerNormBackwardParams norm_params{
-        .x = x.const_data_ptr(),
-        .weight = w.input_norm_weight ? w.input_norm_weight->const_data_ptr() : nullptr,
-        .mean = input_mean.const_data_ptr(),
-        .rstd = input_rstd.const_data_ptr(),
-        .dy = dx.const_data_ptr(),
-        .dx = dx.mutable_data_ptr(),
-        .dweight = nullptr,
-        .dbias = nullptr,
-        .workspace = nullptr,
-        .rows = x.size(0),
-        .dim = x.size(1),
-        .x_stride = x.stride(0),
-        .dy_stride = dx.stride(0),
-        .dx_stride = dx.stride(0),
-        .residual = dout.const_data_ptr(),
-        .residual_stride = dout.stride(0)};
+    LayerNormBackwardParams norm_params = layer_norm_backward_params(
+        x, w.input_norm_weight.value_or(Tensor()), input_mean, input_rstd, dx, dx);
+    norm_params.residual = dout.const_data_ptr();
+    norm_params.residual_stride = dout.stride(0);
     norm.attach_to(norm_params);
     C10_CUDA_CHECK(layer_norm_backward_cuda(norm_params, dtype, stream));
   }

@@ -2,10 +2,10 @@
 
 #include <torch/torch.h>
 
-#include "ops/torch/affine_gradients.h"
 #include "ops/torch/checks.h"
 #include "ops/torch/cuda.h"
 #include "ops/torch/dispatch.h"
+#include "ops/torch/norm_backward.h"
 #include "ops/torch/ops.h"
 
 namespace seqfuse::ops {
@@ -66,22 +66,8 @@ std::tuple<Tensor, Tensor, Tensor> run_backward(const Tensor& dy_in, const Tenso
   const DeviceGuard guard(x_in);
   const Tensor x = with_unit_last_stride(x_in), dy = with_unit_last_stride(dy_in);
   const Tensor weight = contiguous_or_undefined(weight_in);
-  const int64_t rows = x.size(0), dim = x.size(1);
-  Tensor dx = at::empty({rows, dim}, x.options());
-  LayerNormBackwardParams params{.x = x.const_data_ptr(),
-                                 .weight = data_or_null(weight),
-                                 .mean = mean.const_data_ptr(),
-                                 .rstd = rstd.const_data_ptr(),
-                                 .dy = dy.const_data_ptr(),
-                                 .dx = dx.mutable_data_ptr(),
-                                 .dweight = nullptr,
-                                 .dbias = nullptr,
-                                 .workspace = nullptr,
-                                 .rows = rows,
-                                 .dim = dim,
-                                 .x_stride = x.stride(0),
-                                 .dy_stride = dy.stride(0),
-                                 .dx_stride = dim};
+  Tensor dx = at::empty(x.sizes(), x.options());
+  LayerNormBackwardParams params = layer_norm_backward_params(x, weight, mean, rstd, dy, dx);
   AffineGradients affine(x, wanted);
   affine.attach_to(params);
   SEQFUSE_RUN(x, layer_norm_backward, params, dtype_of(x));

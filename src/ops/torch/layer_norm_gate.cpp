@@ -2,10 +2,10 @@
 
 #include <torch/torch.h>
 
-#include "ops/torch/affine_gradients.h"
 #include "ops/torch/checks.h"
 #include "ops/torch/cuda.h"
 #include "ops/torch/dispatch.h"
+#include "ops/torch/norm_backward.h"
 #include "ops/torch/ops.h"
 
 namespace seqfuse::ops {
@@ -82,29 +82,9 @@ Gradients run_backward(const Tensor& dy_in, const Tensor& o_in, const Tensor& u_
   const Tensor dy = with_unit_last_stride(dy_in);
   const Tensor weight = contiguous_or_undefined(weight_in);
   const Tensor bias = contiguous_or_undefined(bias_in);
-  const int64_t rows = o.size(0), dim = o.size(1);
-  Tensor d_o = at::empty({rows, dim}, o.options()), du = at::empty({rows, dim}, o.options());
-  LayerNormGateBackwardParams params{.o = o.const_data_ptr(),
-                                     .u = u.const_data_ptr(),
-                                     .weight = data_or_null(weight),
-                                     .bias = data_or_null(bias),
-                                     .mean = mean.const_data_ptr(),
-                                     .rstd = rstd.const_data_ptr(),
-                                     .dy = dy.const_data_ptr(),
-                                     .d_o = d_o.mutable_data_ptr(),
-                                     .du = du.mutable_data_ptr(),
-                                     .dweight = nullptr,
-                                     .dbias = nullptr,
-                                     .workspace = nullptr,
-                                     .rows = rows,
-                                     .dim = dim,
-                                     .o_stride = o.stride(0),
-                                     .u_stride = u.stride(0),
-                                     .dy_stride = dy.stride(0),
-                                     .d_o_stride = dim,
-                                     .du_stride = dim,
-                                     .dropout = dropout,
-                                     .seed = static_cast<uint64_t>(seed)};
+  Tensor d_o = at::empty(o.sizes(), o.options()), du = at::empty(o.sizes(), o.options());
+  LayerNormGateBackwardParams params =
+      layer_norm_gate_backward_params(o, u, weight, bias, mean, rstd, dy, d_o, du, dropout, seed);
   AffineGradients affine(o, wanted);
   affine.attach_to(params);
   SEQFUSE_RUN(o, layer_norm_gate_backward, params, dtype_of(o));
