@@ -44,6 +44,7 @@ struct TrainerArgs {
   int64_t gradient_accumulation_steps = 1;
   bool deterministic = true;
   bool allow_tf32 = true;
+  bool cuda_graph = false;
   int64_t num_loader_threads = 1;
   bool drop_last = false;
   double rank_timeout_seconds = 10;
@@ -85,6 +86,8 @@ struct TrainerArgs {
       "batches whose gradients make one step");
     v(deterministic, "deterministic", "same seed, same losses, bit for bit");
     v(allow_tf32, "allow_tf32", "GPU, float32: matrix products in TF32, with 10 bits of mantissa");
+    v(cuda_graph, "cuda_graph",
+      "GPU: steps as CUDA graphs, of batches that are padded to few sizes (docs/gpu.md)");
     v(num_loader_threads, "num_loader_threads", "background threads that prepare batches");
     v(drop_last, "drop_last", "skip an epoch's last batch when it is not full");
     v(rank_timeout_seconds, "rank_timeout_seconds",

@@ -24,16 +24,20 @@ void DeviceStep::backward(const at::Tensor& loss_sum) {
   scalars_.step_loss.add_(loss_sum);
 }
 
+void DeviceStep::start(int64_t step, double learning_rate, double scale) {
+  ops::start_step(scalars_, step, scale, learning_rate);
+}
+
 void DeviceStep::measure() {
   const torch::NoGradGuard no_grad;
   group_.all_reduce(scalars_.step_loss, "all-reduce of losses")();
-  scalars_.norm = optimizer_.gradient_norm_on_device().to(torch::kFloat);
+  scalars_.norm.copy_(optimizer_.gradient_norm_on_device());
 }
 
-void DeviceStep::update(int64_t step, double learning_rate, double scale) {
+void DeviceStep::update() {
   const torch::NoGradGuard no_grad;
-  ops::finish_step(scalars_, step, scale, max_norm_, scale_loss_);
-  optimizer_.step_on_device(learning_rate, scalars_.factor, scalars_.skip);
+  ops::finish_step(scalars_, max_norm_, scale_loss_);
+  optimizer_.step_on_device(scalars_.learning_rate, scalars_.factor, scalars_.skip);
   if (scale_loss_) {
     at::_amp_update_scale_(scalars_.loss_scale, growth_tracker_, scalars_.skip,
                            /*scale_growth_factor=*/2,

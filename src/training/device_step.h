@@ -25,14 +25,17 @@ class DeviceStep {
   // Backward pass of the sum of a batch's losses.
   void backward(const at::Tensor& loss_sum);
 
+  // What the step that ends with update() is: its number, its learning rate, and what its
+  // gradients are multiplied by.
+  void start(int64_t step, double learning_rate, double scale);
   // First the norm of the gradients, which may run out of memory (sparse ones are summed up for it)
   // with the weights still whole. Gradients are those of all processes already; losses are summed
   // over them here.
   void measure();
-  // Then: updates with the gradients times scale, clipped. A gradient that is not finite updates
-  // nothing; with loss scaling it makes the scale smaller, without it it is an error that read()
-  // tells.
-  void update(int64_t step, double learning_rate, double scale);
+  // Then: updates with the gradients times the scale, clipped. A gradient that is not finite
+  // updates nothing; with loss scaling it makes the scale smaller, without it it is an error that
+  // read() tells.
+  void update();
 
   struct Reading {
     double loss_sum = 0;       // of the losses since the last reading

@@ -82,6 +82,7 @@ TrainResult Trainer::run(RunDirectory& run, bool show_progress) {
                       group_.is_first() ? run.path() : std::filesystem::path());
   }
   const config::TrainerArgs& trainer = config_.trainer;
+  start_graphs();
   const InterruptGuard interrupt(/*ignore_later=*/group_.several());
   interrupt_ = &interrupt;
   std::optional<Progress> progress;
@@ -147,6 +148,7 @@ TrainResult Trainer::run(RunDirectory& run, bool show_progress) {
   if (evaluated_step_ != state_.step && stop_signal() == 0) evaluate(show_progress);
   const int signal = stop_signal();
   interrupt_ = nullptr;
+  graphs_.reset();
   writer_->finish();
   return {.step = state_.step,
           .metrics = metrics_,
@@ -158,6 +160,7 @@ TrainResult Trainer::run(RunDirectory& run, bool show_progress) {
 
 Trainer::Step Trainer::train_step() try {
   optimizer_.zero_gradients();
+  if (graphs_) return graph_step();
   Step step;
   StepExchange::Totals totals;
   const int64_t batches = config_.trainer.gradient_accumulation_steps;
@@ -212,10 +215,8 @@ void Trainer::update(Step& step) {
   // The gradient of the mean over all positions of the step, whatever batches they came in.
   double scale = 1 / static_cast<double>(step.positions);
   if (device_) {
-    device_->measure();
-    updating_ = true;
-    device_->update(state_.step + 1, step.learning_rate, scale);
-    updating_ = false;
+    device_->start(state_.step + 1, step.learning_rate, scale);
+    update_on_device();
     return;
   }
   if (const double limit = config_.optimizer.max_grad_norm; limit > 0) {
@@ -227,6 +228,13 @@ void Trainer::update(Step& step) {
   }
   updating_ = true;
   optimizer_.step(step.learning_rate, scale);
+  updating_ = false;
+}
+
+void Trainer::update_on_device() {
+  device_->measure();
+  updating_ = true;
+  device_->update();
   updating_ = false;
 }
 

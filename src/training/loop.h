@@ -17,6 +17,7 @@
 #include "training/run_directory.h"
 #include "training/run_writer.h"
 #include "training/step_exchange.h"
+#include "training/step_graphs.h"
 #include "training/step_profiler.h"
 #include "training/table_tensors.h"
 #include "training/task_model.h"
@@ -73,7 +74,11 @@ class Trainer {
         0;  // positions in loss_sum, which on a GPU are those of several steps or none
   };
   Step train_step();
+  // With TrainerArgs.cuda_graph, where a step can be one.
+  void start_graphs();
+  Step graph_step();
   void update(Step& step);
+  void update_on_device();
   // Of a GPU: takes over what it has done since the last time. Fails if a loss or gradient was not
   // finite.
   void read_device(Step& step);
@@ -115,6 +120,7 @@ class Trainer {
   int64_t loss_positions_read_ = 0;            // of a GPU: positions in state_.loss_sum
   std::optional<RunWriter> writer_;            // while run() is at work
   std::optional<StepProfiler> profiler_;       // likewise, with TrainerArgs.profile
+  std::optional<StepGraphs> graphs_;           // likewise, with TrainerArgs.cuda_graph
   const InterruptGuard* interrupt_ = nullptr;  // likewise
   int signal_ = 0;                             // of several processes: that all know of
   double longest_step_ = 0;                    // seconds

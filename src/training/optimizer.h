@@ -45,11 +45,12 @@ class Optimizer {
   // Updates with gradients times scale. Parameters without a gradient are left alone. CPU.
   void step(double learning_rate, double scale);
 
-  // The same for parameters on a GPU, without waiting for it. scale and skip are float32 scalars on
+  // The same for parameters on a GPU, without waiting for it. All arguments are float32 scalars on
   // the device; where skip is 1 nothing changes, the number of steps neither. (Of a sparse gradient
   // the number of rows is read back.)
   at::Tensor gradient_norm_on_device() const;
-  void step_on_device(double learning_rate, const at::Tensor& scale, const at::Tensor& skip);
+  void step_on_device(const at::Tensor& learning_rate, const at::Tensor& scale,
+                      const at::Tensor& skip);
 
   // While it lives, the module's weights are their averages over the updates (average_decay d:
   // after update t the average goes 1 - min(d, (t - 1) / (t + 8)) of the way to the weights, so
@@ -84,7 +85,7 @@ class Optimizer {
   void swap_averages();
   double decay_of(const Entry& entry) const;
   // The rows of a coalesced sparse gradient; keep: bool scalar.
-  void step_rows(Entry& entry, const at::Tensor& gradient, double learning_rate,
+  void step_rows(Entry& entry, const at::Tensor& gradient, const at::Tensor& learning_rate,
                  const at::Tensor& scale, const at::Tensor& keep);
 
   config::OptimizerArgs args_;

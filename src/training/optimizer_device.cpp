@@ -19,9 +19,9 @@ struct Group {
 
 // Sets w to w - rate * g / (sqrt(a) + eps) after a has taken the mean of the row's g^2.
 void row_wise_adagrad(const Tensor& weight, const Tensor& sum_sq, const Tensor& gradient,
-                      double rate, double epsilon) {
+                      const Tensor& rate, double epsilon) {
   sum_sq.add_(gradient.square().mean(1));
-  weight.addcdiv_(gradient, sum_sq.sqrt().add_(epsilon).unsqueeze(1), -rate);
+  weight.sub_(gradient.mul(rate).div_(sum_sq.sqrt().add_(epsilon).unsqueeze(1)));
 }
 
 }  // namespace
@@ -47,7 +47,8 @@ Tensor Optimizer::gradient_norm_on_device() const {
   return (norm.to(torch::kDouble).square() + square).sqrt().to(norm.scalar_type());
 }
 
-void Optimizer::step_on_device(double learning_rate, const Tensor& scale, const Tensor& skip) {
+void Optimizer::step_on_device(const Tensor& learning_rate, const Tensor& scale,
+                               const Tensor& skip) {
   const torch::NoGradGuard no_grad;
   device_steps_.add_(1 - skip);
   const Tensor divisor = scale.reciprocal();  // what the kernels divide gradients by
@@ -120,12 +121,12 @@ void Optimizer::update_averages(const Tensor& share) {
   at::_foreach_add_(averages, moves);
 }
 
-void Optimizer::step_rows(Entry& entry, const Tensor& gradient, double learning_rate,
+void Optimizer::step_rows(Entry& entry, const Tensor& gradient, const Tensor& learning_rate,
                           const Tensor& scale, const Tensor& keep) {
   const Tensor ids = gradient.indices().select(0, 0);
   const Tensor rows = at::where(keep, gradient.values() * scale, 0.0);
   if (entry.kind == Entry::Kind::sgd) {
-    entry.weight.index_add_(0, ids, rows, -learning_rate);
+    entry.weight.index_add_(0, ids, rows * learning_rate, -1);
     return;
   }
   // The rows' state is taken out, updated and put back; where the step is skipped it is put back as
@@ -150,7 +151,8 @@ void Optimizer::step_rows(Entry& entry, const Tensor& gradient, double learning_
   const Tensor avg = at::lerp(old_avg, rows, 1 - args_.adam_beta1);
   const Tensor sq = at::lerp(old_sq, rows.square(), 1 - args_.adam_beta2);
   const Tensor denominator = (sq / correction2).sqrt_().add_(args_.adam_eps);
-  put_back(entry.weight, weight, weight - avg / denominator * (learning_rate / correction1));
+  put_back(entry.weight, weight,
+           weight - avg / denominator * (learning_rate.to(torch::kDouble) / correction1));
   put_back(entry.exp_avg, old_avg, avg);
   put_back(entry.exp_avg_sq, old_sq, sq);
 }

@@ -11,9 +11,16 @@ class TaskModelOf : public TaskModel {
   models::Model& module() override { return *model_; }
   const models::ModelSpec& spec() override { return model_->spec(); }
 
-  Loss loss(const data::Batch& batch, const models::StepSeed& seed) override {
-    const torch::Tensor losses = losses_of(*model_, batch, seed);
-    return {.sum = losses.sum(), .positions = losses.size(0)};
+  Loss loss(const models::Windows& windows, const models::StepSeed& seed,
+            const torch::Tensor& num_positions) override {
+    torch::Tensor losses = losses_of(*model_, windows, seed);
+    const int64_t positions = losses.size(0);
+    if (num_positions.defined()) {
+      const torch::Tensor counts = torch::arange(positions, num_positions.options());
+      losses =
+          torch::where((counts < num_positions).view({-1, 1}), losses.view({positions, -1}), 0.0);
+    }
+    return {.sum = losses.sum(), .positions = positions};
   }
 
   Metrics evaluate(const data::Dataset& dataset, const std::vector<data::Sample>& samples,
@@ -26,13 +33,13 @@ class TaskModelOf : public TaskModel {
   }
 
  private:
-  static torch::Tensor losses_of(models::RetrievalModel& model, const data::Batch& batch,
+  static torch::Tensor losses_of(models::RetrievalModel& model, const models::Windows& windows,
                                  const models::StepSeed& seed) {
-    return model.loss(batch, seed);
+    return model.loss(windows, seed);
   }
-  static torch::Tensor losses_of(models::RankingModel& model, const data::Batch& batch,
+  static torch::Tensor losses_of(models::RankingModel& model, const models::Windows& windows,
                                  const models::StepSeed& seed) {
-    return model.loss(model.forward(batch, seed));
+    return model.loss(model.forward(windows, seed));
   }
 
   std::shared_ptr<Model> model_;

@@ -11,6 +11,7 @@
 #include "data/dataset.h"
 #include "data/split.h"
 #include "models/hstu/model.h"
+#include "models/hstu/windows.h"
 #include "training/evaluation.h"
 
 namespace seqfuse::training {
@@ -30,7 +31,12 @@ class TaskModel {
     torch::Tensor sum;      // scalar: over positions and tasks
     int64_t positions = 0;  // 0: nothing to learn from, sum is without gradient
   };
-  virtual Loss loss(const data::Batch& batch, const models::StepSeed& seed) = 0;
+  Loss loss(const data::Batch& batch, const models::StepSeed& seed) {
+    return loss(module().upload(batch), seed);
+  }
+  // num_positions: int64 [1] on the model's device, the sum is over so many first positions.
+  virtual Loss loss(const models::Windows& windows, const models::StepSeed& seed,
+                    const torch::Tensor& num_positions = {}) = 0;
 
   // Leaves the module in training mode.
   virtual Metrics evaluate(const data::Dataset& dataset, const std::vector<data::Sample>& samples,

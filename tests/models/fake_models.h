@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "models/hstu/model.h"
+#include "models/hstu/windows.h"
 
 namespace seqfuse::models {
 
@@ -18,7 +19,8 @@ class FakeRetrievalModel : public RetrievalModel {
         item_rows_(std::move(item_rows)) {}
 
   const ModelSpec& spec() const override { return spec_; }
-  torch::Tensor loss(const data::Batch&, const StepSeed&, const torch::Tensor&) override {
+  Windows upload(const data::Batch&, const MoreIntegers&) override { return {}; }
+  torch::Tensor loss(const Windows&, const StepSeed&, const torch::Tensor&) override {
     return torch::zeros({0});
   }
   torch::Tensor query(const data::Batch& batch) override {
@@ -40,7 +42,12 @@ class FakeRankingModel : public RankingModel {
 
   const ModelSpec& spec() const override { return spec_; }
   torch::Tensor loss(const Output&) override { return torch::zeros({0}); }
-  Output forward(const data::Batch& batch, const StepSeed&) override {
+  Windows upload(const data::Batch& batch, const MoreIntegers&) override {
+    batch_ = batch;
+    return {};
+  }
+  Output forward(const Windows&, const StepSeed&) override {
+    const data::Batch& batch = batch_;
     const int64_t width = spec_.ranking.prediction_head_arch.back();
     std::vector<float> logits;
     std::vector<int64_t> actions, items, windows;
@@ -71,6 +78,7 @@ class FakeRankingModel : public RankingModel {
  private:
   ModelSpec spec_;
   Logits logits_;
+  data::Batch batch_;  // that was uploaded last
 };
 
 }  // namespace seqfuse::models

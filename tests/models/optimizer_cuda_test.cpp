@@ -138,7 +138,8 @@ TEST_F(OptimizerCuda, EveryKindMakesTheStepsOfTheCpu) {
       const double norm = update_on_cpu(cpu);
       clipped += norm > kMaxNorm ? 1 : 0;
       device_step.measure();
-      device_step.update(step + 1, kLearningRate, kScale);
+      device_step.start(step + 1, kLearningRate, kScale);
+      device_step.update();
       EXPECT_NEAR(device_step.read().gradient_norm, norm, 1e-5 * norm);
     }
     EXPECT_EQ(clipped, kSteps / 2);
@@ -171,7 +172,8 @@ TEST_F(OptimizerCuda, StepsThatOverflowAreLeftOut) {
       device_step.save(state);
       set_gradients(on_gpu, gradients, state.loss_scale);
       device_step.measure();
-      device_step.update(step + 1, kLearningRate, kScale);
+      device_step.start(step + 1, kLearningRate, kScale);
+      device_step.update();
     }
     device_step.save(state);
     EXPECT_EQ(state.loss_scale, first_scale / 4);
@@ -190,7 +192,8 @@ TEST_F(OptimizerCuda, WithoutALossScaleAnInfiniteGradientIsToldAndChangesNothing
   gradients[1][5] = std::numeric_limits<float>::infinity();
   set_gradients(on_gpu, gradients);
   device_step.measure();
-  device_step.update(/*step=*/17, kLearningRate, kScale);
+  device_step.start(/*step=*/17, kLearningRate, kScale);
+  device_step.update();
   const DeviceStep::Reading reading = device_step.read();
   EXPECT_EQ(reading.bad_step, 17);
   EXPECT_FALSE(reading.bad_loss);

@@ -84,8 +84,9 @@ class Disturbed : public TaskModel {
 
   models::Model& module() override { return model_->module(); }
   const models::ModelSpec& spec() override { return model_->spec(); }
-  Loss loss(const data::Batch& batch, const models::StepSeed& seed) override {
-    Loss loss = model_->loss(batch, seed);
+  Loss loss(const models::Windows& windows, const models::StepSeed& seed,
+            const torch::Tensor& num_positions) override {
+    Loss loss = model_->loss(windows, seed, num_positions);
     if (++calls_ == call_) disturbance_(loss);
     return loss;
   }

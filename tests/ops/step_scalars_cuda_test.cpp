@@ -23,12 +23,14 @@ TEST_F(StepScalarsCudaTest, AreTheCpusToTheBitWithoutWaiting) {
         scalars->norm.fill_(norms[step]);
         scalars->step_loss.fill_(step == 6 ? kInfinity : .1F);
         const NoSynchronisation mode;
-        ops::finish_step(*scalars, static_cast<int64_t>(step), 1. / 13859, .01, scales_loss);
+        ops::start_step(*scalars, static_cast<int64_t>(step), 1. / 13859, .001);
+        ops::finish_step(*scalars, .01, scales_loss);
       }
       const auto all = [](const StepScalars& s) {
         return at::stack({s.loss_sum, s.step_loss.to(at::kDouble), s.norm.to(at::kDouble),
                           s.bad_step.to(at::kDouble), s.bad_loss.to(at::kDouble),
-                          s.factor.to(at::kDouble), s.skip.to(at::kDouble)})
+                          s.factor.to(at::kDouble), s.skip.to(at::kDouble),
+                          s.learning_rate.to(at::kDouble)})
             .cpu();
       };
       EXPECT_TRUE(at::allclose(all(there), all(here), /*rtol=*/0, /*atol=*/0, /*equal_nan=*/true))

@@ -8,9 +8,6 @@
 namespace seqfuse::models {
 namespace {
 
-// Sites of random numbers in a step; the layers follow.
-enum Site : uint64_t { kInputDropout = 1, kFirstLayer = 16 };
-
 // Context, then item and action of each event in turn, then the candidates' items.
 //
 // The published pipeline also has an action token after each candidate. In a group of its own size
@@ -170,10 +167,10 @@ States Encoder::forward(const Windows& windows, const StepSeed& seed) {
   const Tokens tokens = embed(windows);
   at::Tensor x = tokens.x;
   if (is_training()) {
-    x = ops::dropout(x, spec_.network.hidden_dropout, seed.derive(kInputDropout));
+    x = ops::dropout(x, spec_.network.hidden_dropout, seed.derive(kInputDropoutSite));
   }
   for (size_t i = 0; i < layers_->size(); ++i) {
-    x = layers_->at<HstuLayer>(i).forward(x, tokens.sequences, seed.derive(kFirstLayer + i));
+    x = layers_->at<HstuLayer>(i).forward(x, tokens.sequences, seed.derive(kFirstLayerSite + i));
   }
   return pick(x, tokens, windows);
 }

@@ -47,6 +47,9 @@ int64_t num_tokens(const ModelSpec& spec, int64_t windows, int64_t history, int6
 // Positions of the model's input in a training batch: what a rate in tokens/s counts.
 int64_t num_tokens(const ModelSpec& spec, const data::Batch& batch);
 
+// Where in a step random numbers are drawn; the other layers follow the first.
+enum SeedSite : uint64_t { kNegativesSite = 0, kInputDropoutSite = 1, kFirstLayerSite = 16 };
+
 // Where a step's random numbers come from: the same (seed, step) gives the same dropout and
 // negatives.
 struct StepSeed {
@@ -56,13 +59,22 @@ struct StepSeed {
 
   // The seed of one place in a step where random numbers are drawn.
   int64_t derive(uint64_t site) const;
+  // Those of all places in a model of spec.
+  std::vector<int64_t> all(const ModelSpec& spec) const;
 };
+
+// One after the other: integers of a caller's own that travel to the GPU with a batch.
+using MoreIntegers = std::vector<std::vector<int64_t>>;
+struct Windows;  // a batch on the model's device, models/hstu/windows.h
 
 // Of several processes, each must call what takes a batch as often as the others (or
 // embeddings::fetch_nothing), and item_rows() as well.
 class Model : public torch::nn::Module {
  public:
   virtual const ModelSpec& spec() const = 0;
+  // A training batch for loss() or forward(), on its way to the model's device. What more holds
+  // comes last in Windows::extra.
+  virtual Windows upload(const data::Batch& batch, const MoreIntegers& more = {}) = 0;
   // In the order in which a batch fetches rows. Their weights are parameters "tables.NAME".
   virtual embeddings::Tables tables() const { return {}; }
 };
@@ -71,8 +83,10 @@ class RetrievalModel : public Model {
  public:
   // Loss per predicted position [P] over all windows of the batch: the state after event i predicts
   // event i + 1. negatives: int32 [P, K] item ids, or undefined to sample as the spec says.
-  virtual torch::Tensor loss(const data::Batch& batch, const StepSeed& seed,
+  virtual torch::Tensor loss(const Windows& windows, const StepSeed& seed,
                              const torch::Tensor& negatives = {}) = 0;
+  torch::Tensor loss(const data::Batch& batch, const StepSeed& seed,
+                     const torch::Tensor& negatives = {});
   // [B, D], L2-normalised: the state after each window's history (its events less num_candidates).
   // The time of the first candidate, if there is one, is the time of the request.
   virtual torch::Tensor query(const data::Batch& batch) = 0;
@@ -90,7 +104,8 @@ class RankingModel : public Model {
   };
   // P: the candidates of all windows; or all events, if the spec's max_candidates is 0 and no
   // window of the batch has candidates.
-  virtual Output forward(const data::Batch& batch, const StepSeed& seed) = 0;
+  virtual Output forward(const Windows& windows, const StepSeed& seed) = 0;
+  Output forward(const data::Batch& batch, const StepSeed& seed);
   // Loss per position and task [P, num_tasks] (classes: [P, 1]).
   virtual torch::Tensor loss(const Output& output) = 0;
 };

@@ -150,6 +150,14 @@ int64_t StepSeed::derive(uint64_t site) const {
   return static_cast<int64_t>((uint64_t{words[0]} << 32) | words[1]);
 }
 
+std::vector<int64_t> StepSeed::all(const ModelSpec& spec) const {
+  std::vector<int64_t> seeds{derive(kNegativesSite), derive(kInputDropoutSite)};
+  for (int64_t layer = 0; layer < spec.network.num_layers; ++layer) {
+    seeds.push_back(derive(kFirstLayerSite + layer));
+  }
+  return seeds;
+}
+
 torch::ScalarType compute_dtype(const ModelSpec& spec, const torch::Tensor& weights) {
   if (!weights.is_cuda()) return weights.scalar_type();
   if (spec.network.dtype_str == "bfloat16") return torch::kBFloat16;

@@ -47,16 +47,17 @@ class HstuRankingModel : public RankingModel {
   const ModelSpec& spec() const override { return spec_; }
   embeddings::Tables tables() const override { return tables_->all(); }
 
-  Output forward(const data::Batch& batch, const StepSeed& seed) override {
-    const int64_t* candidates = batch.num_candidates.data();
-    const bool candidates_only =
-        spec_.max_candidates > 0 || std::any_of(candidates, candidates + batch.batch_size(),
-                                                [](int64_t count) { return count > 0; });
-    const Predicted predicted = predicted_events(batch, candidates_only);
-    const Windows windows = make_windows(batch, Reading::candidates, tables_->device(),
-                                         {predicted.actions, predicted.items, predicted.windows});
+  Windows upload(const data::Batch& batch, const MoreIntegers& more) override {
+    const Predicted predicted = predicted_events(batch, predicts_candidates(spec_, batch));
+    MoreIntegers extra{predicted.actions, predicted.items, predicted.windows};
+    extra.insert(extra.end(), more.begin(), more.end());
+    return make_windows(batch, Reading::candidates, tables_->device(), extra);
+  }
+
+  Output forward(const Windows& windows, const StepSeed& seed) override {
     tables_->fetch(windows);
     const States states = encoder_->forward(windows, seed);
+    const bool candidates_only = spec_.max_candidates > 0 || windows.num_candidates > 0;
     const at::Tensor read = candidates_only ? states.candidates : states.history;
     Output output;
     output.logits = head_->forward(ops::l2_normalize(read.to(tables_->dtype()), kStateNormEpsilon));
@@ -96,6 +97,10 @@ class HstuRankingModel : public RankingModel {
 };
 
 }  // namespace
+
+RankingModel::Output RankingModel::forward(const data::Batch& batch, const StepSeed& seed) {
+  return forward(upload(batch), seed);
+}
 
 std::shared_ptr<RankingModel> make_ranking_model(const ModelSpec& spec, uint64_t seed,
                                                  torch::ScalarType dtype,

@@ -10,8 +10,6 @@
 namespace seqfuse::models {
 namespace {
 
-constexpr uint64_t kNegativesSite = 0;
-
 // The items that a window's events predict: all but its first.
 std::vector<int64_t> next_items(const data::Batch& batch) {
   std::vector<int64_t> items;
@@ -74,9 +72,14 @@ class HstuRetrievalModel : public RetrievalModel {
   const ModelSpec& spec() const override { return spec_; }
   embeddings::Tables tables() const override { return tables_->all(); }
 
-  at::Tensor loss(const data::Batch& batch, const StepSeed& seed,
+  Windows upload(const data::Batch& batch, const MoreIntegers& more) override {
+    MoreIntegers extra{next_items(batch)};
+    extra.insert(extra.end(), more.begin(), more.end());
+    return make_windows(batch, Reading::next_item, device(), extra);
+  }
+
+  at::Tensor loss(const Windows& windows, const StepSeed& seed,
                   const at::Tensor& negatives) override {
-    const Windows windows = make_windows(batch, Reading::next_item, device(), {next_items(batch)});
     const at::Tensor& targets = windows.extra[0];
     const double temperature = spec_.retrieval.temperature;
     if (!negatives.defined() && spec_.retrieval.negatives == "full") {
@@ -152,6 +155,11 @@ class HstuRetrievalModel : public RetrievalModel {
 };
 
 }  // namespace
+
+at::Tensor RetrievalModel::loss(const data::Batch& batch, const StepSeed& seed,
+                                const at::Tensor& negatives) {
+  return loss(upload(batch), seed, negatives);
+}
 
 std::shared_ptr<RetrievalModel> make_retrieval_model(const ModelSpec& spec, uint64_t seed,
                                                      torch::ScalarType dtype,

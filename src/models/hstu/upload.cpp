@@ -38,7 +38,7 @@ void Upload::add(const std::vector<int64_t>& values, at::Tensor& tensor) {
   parts_.emplace_back(&values, &tensor);
 }
 
-void Upload::send() {
+at::Tensor Upload::send() {
   int64_t total = 0;
   for (const auto& [values, tensor] : parts_) total += std::ssize(*values);
   const at::Tensor host =
@@ -52,6 +52,7 @@ void Upload::send() {
     begin += std::ssize(*values);
   }
   parts_.clear();
+  return sent;
 }
 
 }  // namespace seqfuse::models

@@ -19,7 +19,8 @@ class Upload {
   // tensor becomes int64 [values.size()] on the device when send() is called. Both must live until
   // then.
   void add(const std::vector<int64_t>& values, at::Tensor& tensor);
-  void send();
+  // The piece, of which the tensors are slices.
+  at::Tensor send();
 
  private:
   at::Device device_;

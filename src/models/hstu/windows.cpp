@@ -16,7 +16,7 @@ int64_t withheld(const data::Batch& batch, int64_t b, Reading reading) {
 }  // namespace
 
 Windows make_windows(const data::Batch& batch, Reading reading, at::Device device,
-                     const std::vector<std::vector<int64_t>>& extra) {
+                     const MoreIntegers& extra) {
   const int64_t num_windows = batch.batch_size();
   // Without any event a batch does not tell what events have; nothing of each is right for all.
   const bool has_actions = batch.items.empty() || !batch.actions.empty();
@@ -64,8 +64,22 @@ Windows make_windows(const data::Batch& batch, Reading reading, at::Device devic
     upload.add(batch.context[i], windows.context[i]);
   windows.extra.resize(extra.size());
   for (size_t i = 0; i < extra.size(); ++i) upload.add(extra[i], windows.extra[i]);
-  upload.send();
+  windows.sent = upload.send();
   return windows;
+}
+
+std::vector<int64_t> Windows::sizes() const {
+  std::vector<int64_t> sizes{num_history, num_candidates, max_history, max_candidates};
+  const auto add = [&](const at::Tensor& tensor) {
+    sizes.push_back(tensor.defined() ? tensor.numel() : -1);
+  };
+  for (const at::Tensor* tensor :
+       {&history_offsets, &candidate_offsets, &items, &actions, &timestamps, &request_times}) {
+    add(*tensor);
+  }
+  for (const at::Tensor& tensor : context) add(tensor);
+  for (const at::Tensor& tensor : extra) add(tensor);
+  return sizes;
 }
 
 int64_t num_tokens(const ModelSpec& spec, int64_t windows, int64_t history, int64_t candidates) {
@@ -92,6 +106,26 @@ WindowTokens window_tokens(const ModelSpec& spec, const data::Batch& batch, int6
   tokens.history = num_tokens(spec, 0, events, 0);
   if (reading == Reading::candidates) tokens.targets = apart;
   return tokens;
+}
+
+bool predicts_candidates(const ModelSpec& spec, const data::Batch& batch) {
+  if (spec.max_candidates > 0) return true;
+  for (int64_t b = 0; b < batch.batch_size(); ++b) {
+    if (withheld(batch, b, Reading::candidates) > 0) return true;
+  }
+  return false;
+}
+
+int64_t num_predicted(const ModelSpec& spec, const data::Batch& batch) {
+  const bool ranks = spec.task == Task::ranking;
+  const bool all = ranks && !predicts_candidates(spec, batch);
+  int64_t predicted = 0;
+  for (int64_t b = 0; b < batch.batch_size(); ++b) {
+    const int64_t events = batch.offsets[b + 1] - batch.offsets[b];
+    const int64_t apart = withheld(batch, b, ranks ? Reading::candidates : Reading::next_item);
+    predicted += all ? events : ranks ? apart : events - apart;
+  }
+  return predicted;
 }
 
 bool context_sees_history(const ModelSpec& spec) {

@@ -27,23 +27,32 @@ struct Windows {
   at::Tensor request_times;  // [B]: when the first event after the history came (or its last)
   std::vector<at::Tensor> context;  // a feature each: [B]
   std::vector<at::Tensor> extra;    // what else the caller sent along
+  at::Tensor sent;                  // all of these one after the other
 
   // Sizes that the host needs: nothing has to be asked of the device.
   int64_t num_history = 0, num_candidates = 0;  // H, C
   int64_t max_history = 0, max_candidates = 0;  // of one window
 
   int64_t batch_size() const { return history_offsets.size(0) - 1; }
+  // All sizes: of two batches for which they are equal, one fits in the other's tensors.
+  std::vector<int64_t> sizes() const;
 };
 
 // extra: integers of the caller's own that travel with the batch.
 Windows make_windows(const data::Batch& batch, Reading reading, at::Device device,
-                     const std::vector<std::vector<int64_t>>& extra = {});
+                     const MoreIntegers& extra = {});
 
 // Tokens of one window of a training batch.
 struct WindowTokens {
   int64_t contexts = 0, history = 0, targets = 0;
 };
 WindowTokens window_tokens(const ModelSpec& spec, const data::Batch& batch, int64_t window);
+
+// Whether the candidates are what is predicted of a ranking batch, and not all events.
+bool predicts_candidates(const ModelSpec& spec, const data::Batch& batch);
+
+// How many losses a training batch has.
+int64_t num_predicted(const ModelSpec& spec, const data::Batch& batch);
 
 // Whether the tokens of the context see all of the history. That would carry later events into
 // earlier states, and is harmless only where no earlier state is read.

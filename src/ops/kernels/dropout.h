@@ -25,6 +25,8 @@ struct DropoutParams {
   int64_t count;
   double p;
   uint64_t seed;
+  // CUDA only: where on the GPU the seed is read instead. Null: seed it is.
+  const uint64_t* seed_place = nullptr;
 };
 
 void dropout_forward_cpu(const DropoutParams& params, DType dtype);

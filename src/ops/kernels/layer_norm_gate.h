@@ -35,6 +35,8 @@ struct LayerNormGateParams {
   double eps;
   double dropout;  // p; 0: no dropout
   uint64_t seed;
+  // CUDA only: where on the GPU the seed is read instead. Null: seed it is.
+  const uint64_t* seed_place = nullptr;
 };
 
 struct LayerNormGateBackwardParams {
@@ -54,6 +56,7 @@ struct LayerNormGateBackwardParams {
   int64_t o_stride, u_stride, dy_stride, d_o_stride, du_stride;
   double dropout;
   uint64_t seed;
+  const uint64_t* seed_place = nullptr;
   // CUDA only: u = silu(pre_u), and du is the gradient of pre_u, T [rows, dim]. Null: of u.
   const void* pre_u = nullptr;
   int64_t pre_u_stride = 0;

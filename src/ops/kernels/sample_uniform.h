@@ -19,6 +19,8 @@ struct SampleUniformParams {
   int32_t* samples;     // [count]
   int64_t size, count;
   uint64_t seed;
+  // CUDA only: where on the GPU the seed is read instead. Null: seed it is.
+  const uint64_t* seed_place = nullptr;
 };
 
 void sample_uniform_cpu(const SampleUniformParams& params);

@@ -4,6 +4,7 @@
 
 #include "ops/torch/checks.h"
 #include "ops/torch/cuda.h"
+#include "ops/torch/device_seeds.h"
 #include "ops/torch/dispatch.h"
 #include "ops/torch/ops.h"
 
@@ -26,7 +27,8 @@ Tensor run(const Tensor& x_in, double p, int64_t seed) {
                .y = y.mutable_data_ptr(),
                .count = x.numel(),
                .p = p,
-               .seed = static_cast<uint64_t>(seed)},
+               .seed = static_cast<uint64_t>(seed),
+               .seed_place = place_of_seed(x, seed)},
               dtype_of(x));
   return y;
 }

@@ -4,6 +4,7 @@
 
 #include "ops/torch/checks.h"
 #include "ops/torch/cuda.h"
+#include "ops/torch/device_seeds.h"
 #include "ops/torch/dispatch.h"
 #include "ops/torch/norm_backward.h"
 #include "ops/torch/ops.h"
@@ -58,7 +59,8 @@ std::tuple<Tensor, Tensor, Tensor> run_forward(const Tensor& o_in, const Tensor&
                .y_stride = dim,
                .eps = eps,
                .dropout = dropout,
-               .seed = static_cast<uint64_t>(seed)},
+               .seed = static_cast<uint64_t>(seed),
+               .seed_place = dropout > 0 ? place_of_seed(o, seed) : nullptr},
               dtype_of(o));
   return {y, mean, rstd};
 }

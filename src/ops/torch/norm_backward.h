@@ -9,6 +9,7 @@
 #include "ops/kernels/layer_norm.h"
 #include "ops/kernels/layer_norm_gate.h"
 #include "ops/torch/cuda.h"
+#include "ops/torch/device_seeds.h"
 
 namespace seqfuse::ops {
 
@@ -56,7 +57,8 @@ inline LayerNormGateBackwardParams layer_norm_gate_backward_params(
           .d_o_stride = d_o.stride(0),
           .du_stride = du.stride(0),
           .dropout = dropout,
-          .seed = static_cast<uint64_t>(seed)};
+          .seed = static_cast<uint64_t>(seed),
+          .seed_place = dropout > 0 ? place_of_seed(o, seed) : nullptr};
 }
 
 class AffineGradients {

@@ -7,6 +7,7 @@
 #include "ops/kernels/embedding.h"
 #include "ops/torch/checks.h"
 #include "ops/torch/cuda.h"
+#include "ops/torch/device_seeds.h"
 #include "ops/torch/dispatch.h"
 #include "ops/torch/ops.h"
 
@@ -38,7 +39,8 @@ Tensor run(const Tensor& pool, int64_t rows, int64_t per_row, int64_t seed) {
                .samples = samples.mutable_data_ptr<int32_t>(),
                .size = ids.numel(),
                .count = samples.numel(),
-               .seed = static_cast<uint64_t>(seed)});
+               .seed = static_cast<uint64_t>(seed),
+               .seed_place = place_of_seed(ids, seed)});
   return samples;
 }
 

@@ -19,11 +19,16 @@ struct StepScalars {
   at::Tensor bad_step, bad_loss;  // int64: -1 and 0 so far
   at::Tensor loss_scale;          // float32
   at::Tensor factor, skip;        // float32
+  at::Tensor step;                // int64
+  at::Tensor scale;               // float32: of gradients, without loss scaling
+  at::Tensor learning_rate;       // float32
 };
+
+// Sets step, scale and learning_rate: once in a step, before finish_step.
+void start_step(const StepScalars& scalars, int64_t step, double scale, double learning_rate);
 
 // At the end of a step's backward pass, with norm that of its gradients. max_norm 0: no limit.
 // scales_loss: a norm that is not finite is no error.
-void finish_step(const StepScalars& scalars, int64_t step, double scale, double max_norm,
-                 bool scales_loss);
+void finish_step(const StepScalars& scalars, double max_norm, bool scales_loss);
 
 }  // namespace seqfuse::ops

@@ -1,0 +1,104 @@
+#include "training/batch_padding.h"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <set>
+
+#include "models/hstu/windows.h"
+#include "tests/models/model_fixtures.h"
+#include "training/task_model.h"
+
+namespace seqfuse::training {
+namespace {
+
+using models::MoreIntegers;
+using models::Task;
+
+models::ModelSpec spec_of(Task task, const std::string& architecture, int64_t max_candidates = 0) {
+  config::Config config = models::small_config(architecture);
+  config.dataset.max_num_candidates = max_candidates;
+  return models::ModelSpec::make(task, config, models::small_manifest());
+}
+
+// Lengths of so many windows.
+std::vector<int64_t> random_lengths(Random& random, int64_t windows) {
+  std::vector<int64_t> lengths;
+  for (int64_t b = 0; b < windows; ++b) lengths.push_back(static_cast<int64_t>(random.below(13)));
+  return lengths;
+}
+
+TEST(BatchPadding, TheFirstLossesAreThoseWithoutIt) {
+  Random random(3);
+  for (const auto& [task, architecture, candidates] :
+       {std::tuple(Task::retrieval, "hstu_research", 0), std::tuple(Task::retrieval, "hstu", 0),
+        std::tuple(Task::ranking, "hstu", 0), std::tuple(Task::ranking, "hstu", 3)}) {
+    const models::ModelSpec spec = spec_of(task, architecture, candidates);
+    const auto model = TaskModel::make(spec, 5);
+    models::randomize(model->module());
+    for (int repeat = 0; repeat < 5; ++repeat) {
+      SCOPED_TRACE(testing::Message() << architecture << ", " << candidates << " candidates");
+      const data::Batch batch = models::random_batch(random_lengths(random, 7), candidates);
+      const data::Batch padded = pad_batch(batch, spec);
+      const int64_t positions = models::num_predicted(spec, batch);
+      ASSERT_GT(positions, 0);
+      EXPECT_GT(padded.batch_size(), batch.batch_size());
+      const TaskModel::Loss expected = model->loss(batch, {.seed = 1});
+      EXPECT_EQ(expected.positions, positions);
+      const models::Windows windows = model->module().upload(padded, {{positions}});
+      const TaskModel::Loss found = model->loss(windows, {.seed = 1}, windows.extra.back());
+      EXPECT_NEAR(found.sum.item<double>(), expected.sum.item<double>(),
+                  1e-5 * expected.sum.item<double>());
+      // And what is learned from them.
+      expected.sum.backward();
+      std::vector<torch::Tensor> gradients;
+      for (auto& weight : model->module().parameters()) {
+        gradients.push_back(weight.grad().clone());
+        weight.mutable_grad() = torch::Tensor();
+      }
+      found.sum.backward();
+      size_t i = 0;
+      for (auto& weight : model->module().parameters()) {
+        EXPECT_TRUE(torch::allclose(weight.grad(), gradients[i], 1e-4, 1e-4)) << "parameter " << i;
+        weight.mutable_grad() = torch::Tensor();
+        ++i;
+      }
+    }
+  }
+}
+
+TEST(BatchPadding, BatchesOfAllLengthsHaveFewSizes) {
+  Random random(4);
+  const models::ModelSpec spec = spec_of(Task::retrieval, "hstu_research");
+  std::set<std::vector<int64_t>> before, after;
+  const auto model = TaskModel::make(spec, 5);
+  for (int repeat = 0; repeat < 400; ++repeat) {
+    const data::Batch batch = models::random_batch(random_lengths(random, 40));
+    const models::Windows windows = model->module().upload(pad_batch(batch, spec));
+    before.insert(model->module().upload(batch).sizes());
+    after.insert(windows.sizes());
+    // At most the longest window, and a sixteenth.
+    const int64_t history = batch.num_events() - windows.batch_size();
+    EXPECT_LE(windows.num_history, (history + 40 + 12) * 17 / 16);
+    EXPECT_EQ(windows.max_history, 12);
+  }
+  EXPECT_GT(before.size(), 50U);
+  EXPECT_LE(after.size(), 17U);  // 40 windows of 12: around 240 events
+}
+
+TEST(BatchPadding, BatchesWhoseWindowsAreAlikeStayAsTheyAre) {
+  const models::ModelSpec spec = spec_of(Task::ranking, "hstu", 2);
+  const data::Batch batch = models::random_batch({9, 9, 9}, 2);
+  EXPECT_EQ(pad_batch(batch, spec).items, batch.items);
+  EXPECT_NE(pad_batch(models::random_batch({9, 9, 8}, 2), spec).items.size(), 26U);
+}
+
+TEST(BatchPadding, ABatchOfNothingCanBePadded) {
+  const models::ModelSpec spec = spec_of(Task::retrieval, "hstu_research");
+  const data::Batch padded = pad_batch(models::random_batch({0, 1, 0}), spec);
+  EXPECT_EQ(padded.num_events(), 1 + 13);
+  EXPECT_EQ(models::num_predicted(spec, models::random_batch({0, 1, 0})), 0);
+}
+
+}  // namespace
+}  // namespace seqfuse::training

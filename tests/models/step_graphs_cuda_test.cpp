@@ -1,0 +1,210 @@
+#include "training/step_graphs.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <stdexcept>
+
+#include "ops/torch/device_seeds.h"
+#include "ops/torch/ops.h"
+#include "tests/missing_gpu.h"
+#include "tests/models/training_fixture.h"
+#include "training/device.h"
+
+namespace seqfuse::training {
+namespace {
+
+class StepGraphsCuda : public TrainingLoop {
+ protected:
+  void SetUp() override {
+    if (const char* why = test::missing_gpu()) GTEST_SKIP() << why;
+    set_arithmetic(gpu_, training_config().trainer);
+  }
+  void TearDown() override { at::globalContext().setDeterministicAlgorithms(false, false); }
+
+  std::unique_ptr<TaskModel> model_on_gpu(const config::Config& config, Task task) {
+    auto model = make_model(config, task);
+    model->module().to(gpu_);
+    return model;
+  }
+
+  const at::Device gpu_ = at::Device(at::kCUDA, 0);
+};
+
+TEST_F(StepGraphsCuda, ABatchOfASizeThatCameTwiceIsALaunch) {
+  const auto model = model_on_gpu(training_config(), Task::retrieval);
+  const torch::Tensor total = torch::zeros({}, torch::TensorOptions(gpu_).dtype(torch::kLong));
+  int ran = 0, recorded = 0;
+  int64_t expected = 0;
+  {
+    StepGraphs graphs(gpu_);
+    for (uint64_t seed = 1; seed <= 12; ++seed) {
+      const data::Batch batch = models::random_batch(
+          seed % 3 == 0 ? std::vector<int64_t>{5, 8} : std::vector<int64_t>{6}, 0, seed);
+      const models::Windows windows = model->module().upload(batch);
+      expected += windows.items.sum().item<int64_t>();
+      graphs.run(windows, [&](const models::Windows& where, bool recording) {
+        (recording ? recorded : ran) += 1;
+        total.add_(where.items.sum());
+      });
+    }
+  }
+  EXPECT_EQ(ran, 2);
+  EXPECT_EQ(recorded, 2);
+  EXPECT_EQ(total.item<int64_t>(), expected);
+}
+
+TEST_F(StepGraphsCuda, AnErrorWhileRecordingLeavesNoTrace) {
+  const auto model = model_on_gpu(training_config(), Task::retrieval);
+  const torch::Tensor total = torch::zeros({}, torch::TensorOptions(gpu_).dtype(torch::kLong));
+  StepGraphs graphs(gpu_);
+  const models::Windows windows = model->module().upload(models::random_batch({6, 7}));
+  int call = 0;
+  const auto work = [&](const models::Windows&, bool) {
+    total.add_(1);
+    if (++call == 2) throw std::runtime_error("in the second call");
+  };
+  graphs.run(windows, work);
+  EXPECT_THROW(graphs.run(windows, work), std::runtime_error);
+  graphs.run(windows, work);  // recorded and launched
+  graphs.run(windows, work);
+  EXPECT_EQ(call, 3);
+  EXPECT_EQ(total.item<int64_t>(), 3);
+}
+
+TEST_F(StepGraphsCuda, MoreSizesThanAreKept) {
+  const auto model = model_on_gpu(training_config(), Task::retrieval);
+  const torch::Tensor total = torch::zeros({}, torch::TensorOptions(gpu_).dtype(torch::kLong));
+  StepGraphs graphs(gpu_);
+  for (int64_t windows = 1; windows <= 80; ++windows) {
+    const models::Windows uploaded =
+        model->module().upload(models::random_batch(std::vector<int64_t>(windows, 3)));
+    for (int time = 0; time < 3; ++time) {
+      graphs.run(uploaded,
+                 [&](const models::Windows& where, bool) { total.add_(where.batch_size()); });
+    }
+  }
+  EXPECT_EQ(total.item<int64_t>(), 3 * 80 * 81 / 2);
+}
+
+// Of every kind of optimiser, loss and table that a graph may hold.
+std::vector<std::pair<Task, config::Config>> graph_configs() {
+  std::vector<std::pair<Task, config::Config>> configs;
+  const auto add = [&](Task task, const std::string& architecture, auto&& change) {
+    config::Config config = training_config(architecture);
+    config.trainer.max_train_iters = 24;
+    config.trainer.eval_interval = 8;
+    config.trainer.log_interval = 1;
+    config.network.dtype_str = "float32";
+    config.trainer.allow_tf32 = false;
+    config.ranking.prediction_head_arch = {6, 1};
+    config.ranking.num_tasks = 1;
+    config.ranking.label_threshold = 1;
+    change(config);
+    configs.emplace_back(task, config);
+  };
+  add(Task::retrieval, "hstu_research", [](config::Config&) {});
+  add(Task::retrieval, "hstu_research", [](config::Config& config) {
+    config.retrieval.negatives = "full";
+    config.retrieval.mask_seen = true;
+    config.optimizer.average_decay = 0.9;
+    config.optimizer.max_grad_norm = 0.5;
+    config.optimizer.lr_schedule = "cosine";
+  });
+  add(Task::ranking, "hstu", [](config::Config& config) {
+    config.optimizer.optimizer_str = "sgd";
+    config.optimizer.embedding_optimizer_str = "row_wise_adagrad";
+  });
+  return configs;
+}
+
+TEST_F(TrainingLoop, WithoutAGpuGraphsAreAskedForInVain) {
+  int number = 0;
+  for (auto& [task, config] : graph_configs()) {
+    const auto plain = make_model(config, task), graphs = make_model(config, task);
+    train(config, fmt::format("plain{}", ++number), *plain);
+    config.trainer.cuda_graph = true;
+    train(config, fmt::format("graphs{}", number), *graphs);
+    EXPECT_EQ(metrics(fmt::format("graphs{}", number)), metrics(fmt::format("plain{}", number)));
+    expect_same_weights(*graphs, *plain);
+  }
+}
+
+TEST_F(StepGraphsCuda, TrainAsStepsWithoutThem) {
+  int number = 0;
+  for (auto& [task, config] : graph_configs()) {
+    SCOPED_TRACE(++number);
+    const auto plain = model_on_gpu(config, task), graphs = model_on_gpu(config, task);
+    train(config, fmt::format("plain{}", number), *plain);
+    config.trainer.cuda_graph = true;
+    train(config, fmt::format("graphs{}", number), *graphs);
+    const auto expected = metrics(fmt::format("plain{}", number)),
+               found = metrics(fmt::format("graphs{}", number));
+    ASSERT_EQ(found.size(), expected.size());
+    for (size_t i = 0; i < expected.size(); ++i) {
+      if (!expected[i].contains("loss")) continue;
+      const double loss = expected[i]["loss"];
+      EXPECT_NEAR(found[i]["loss"].get<double>(), loss, 1e-4 * loss) << "line " << i;
+    }
+  }
+}
+
+// A run that is resumed runs batches itself that the other launches.
+TEST_F(StepGraphsCuda, AResumedRunIsTheUndisturbedOneToTheBit) {
+  int number = 0;
+  for (auto& [task, config] : graph_configs()) {
+    SCOPED_TRACE(++number);
+    config.trainer.cuda_graph = true;
+    const auto whole = model_on_gpu(config, task), resumed = model_on_gpu(config, task);
+    train(config, fmt::format("whole{}", number), *whole);
+    config.trainer.max_train_iters = 15;
+    if (config.optimizer.lr_schedule == "cosine") continue;  // which knows its end
+    train(config, fmt::format("parts{}", number), *model_on_gpu(config, task));
+    config.trainer.max_train_iters = 24;
+    train(config, fmt::format("parts{}", number), *resumed);
+    expect_same_weights(*resumed, *whole);
+  }
+}
+
+TEST_F(StepGraphsCuda, SixteenBitsLearnTheRing) {
+  for (const char* dtype : {"bfloat16", "float16"}) {
+    config::Config config = training_config();
+    config.network.dtype_str = dtype;
+    config.trainer.cuda_graph = true;
+    config.trainer.max_train_iters = 300;
+    config.trainer.eval_interval = 0;
+    const auto model = model_on_gpu(config, Task::retrieval);
+    const TrainResult result = train(config, dtype, *model);
+    EXPECT_EQ(result.metrics.at(0).first, "HR@1");
+    EXPECT_GT(result.metrics.at(0).second, .9) << dtype;
+  }
+}
+
+// Seeds.
+
+TEST_F(StepGraphsCuda, OperatorsReadSeedsFromTheirPlaces) {
+  const std::vector<int64_t> announced{11, -5}, real{3, 4};
+  const torch::Tensor places = torch::tensor(real, torch::kLong).to(gpu_);
+  const torch::Tensor x = torch::randn({40, 64}, gpu_), u = torch::randn({40, 64}, gpu_);
+  const torch::Tensor pool = torch::arange(100, torch::TensorOptions(gpu_).dtype(torch::kLong));
+  const auto all = [&](int64_t first, int64_t second) {
+    const torch::Tensor o = x.clone().requires_grad_(), v = x.clone().requires_grad_();
+    const torch::Tensor gated = ops::layer_norm_gate(o, u, {}, {}, 1e-6, .3, first);
+    const torch::Tensor dropped = ops::dropout(v, .4, second);
+    (gated * u).sum().backward();  // on a thread of its own
+    (dropped * u).sum().backward();
+    return std::vector<torch::Tensor>{gated, dropped, o.grad(), v.grad(),
+                                      ops::sample_uniform(pool, 7, 9, first)};
+  };
+  const auto expected = all(3, 4);
+  const ops::DeviceSeeds seeds(announced, places);
+  const auto found = all(11, -5);
+  for (size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(found[i].equal(expected[i])) << i;
+  EXPECT_THROW(ops::dropout(x, .4, 12), c10::Error);
+  EXPECT_THROW(ops::DeviceSeeds(announced, places), c10::Error);
+  EXPECT_TRUE(ops::dropout(u.cpu(), .4, 12).defined());  // the CPU takes any
+}
+
+}  // namespace
+}  // namespace seqfuse::training
