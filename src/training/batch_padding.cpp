@@ -2,20 +2,36 @@
 
 #include <algorithm>
 #include <bit>
+#include <vector>
 
 namespace seqfuse::training {
 namespace {
 
+// How far apart the values around size are that sizes are rounded up to.
+int64_t step_at(int64_t size) {
+  return std::max<int64_t>(
+      static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(std::max<int64_t>(size - 1, 1)))) /
+          16,
+      1);
+}
+
+int64_t round_up(int64_t size) {
+  const int64_t step = step_at(size);
+  return (size + step - 1) / step * step;
+}
+
+// Of one window, most being what the model is made for.
+int64_t round_length(int64_t length, int64_t most) {
+  return std::max(length, std::min(round_up(length), most));
+}
+
 // What is added of events of history, or of candidates.
 struct Padding {
-  // size: of all windows; longest: of one that may come, at least 1.
-  Padding(int64_t size, int64_t longest_in) : longest(longest_in) {
-    const auto below = std::bit_floor(static_cast<uint64_t>(size + longest - 1));
-    const int64_t step = std::max<int64_t>(static_cast<int64_t>(below) / 16, 1);
-    const int64_t end = (size + longest + step - 1) / step * step;
-    left = end - size;
-    windows = 1 + (step - 1 + longest - 1) / longest;
-  }
+  // size: of all windows; longest: of one.
+  Padding(int64_t size, int64_t longest_in)
+      : longest(std::max<int64_t>(longest_in, 1)),
+        left(round_up(size) - size),
+        windows((step_at(size) + longest - 2) / longest) {}
   Padding() = default;
 
   int64_t take() {
@@ -24,32 +40,34 @@ struct Padding {
     return taken;
   }
 
-  int64_t longest = 0, left = 0, windows = 0;
+  int64_t longest = 0, left = 0;
+  int64_t windows = 0;  // enough for any number that may be left of this size
 };
 
 }  // namespace
 
 data::Batch pad_batch(const data::Batch& batch, const models::ModelSpec& spec) {
-  const int64_t num_windows = batch.batch_size();
   const bool ranks = spec.task == models::Task::ranking;
-  bool alike = true;
-  int64_t history = 0, candidates = 0, longest = std::max<int64_t>(spec.max_history, 1);
-  int64_t most_candidates = std::max<int64_t>(spec.max_candidates, 1);
-  for (int64_t b = 0; b < num_windows; ++b) {
-    const int64_t events = batch.offsets[b + 1] - batch.offsets[b];
-    const int64_t apart = std::min(events, ranks ? batch.num_candidates[b] : 1);
-    alike &= events == batch.offsets[1] && batch.num_candidates[b] == batch.num_candidates[0];
-    history += events - apart;
+  bool all_longest = true, same_candidates = true;
+  int64_t history = 0, candidates = 0, longest = 0, most_candidates = 0;
+  for (int64_t b = 0; b < batch.batch_size(); ++b) {
+    const int64_t apart = models::withheld_events(spec.task, batch, b);
+    const int64_t events = batch.offsets[b + 1] - batch.offsets[b] - apart;
+    all_longest &= events == spec.max_history;
+    same_candidates &= batch.num_candidates[b] == batch.num_candidates[0];
+    history += events;
     candidates += apart;
-    longest = std::max(longest, events - apart);
-    if (ranks) most_candidates = std::max(most_candidates, apart);
+    longest = std::max(longest, events);
+    most_candidates = std::max(most_candidates, apart);
   }
-  if (alike) return batch;
+  if (all_longest && same_candidates) return batch;
 
   data::Batch padded = batch;
-  Padding of_history(history, longest);
-  Padding of_candidates =
-      ranks && candidates > 0 ? Padding(candidates, most_candidates) : Padding();
+  Padding of_history(history, round_length(longest, spec.max_history));
+  Padding of_candidates;
+  if (ranks && !same_candidates) {
+    of_candidates = Padding(candidates, round_length(most_candidates, spec.max_candidates));
+  }
   const int64_t windows = std::max(of_history.windows, of_candidates.windows);
   for (int64_t i = 0; i < windows; ++i) {
     const int64_t targets = of_candidates.take(), events = of_history.take() + targets;
@@ -61,11 +79,16 @@ data::Batch pad_batch(const data::Batch& batch, const models::ModelSpec& spec) {
   const auto lengthen = [&](std::vector<int64_t>& values) {
     if (!values.empty()) values.resize(padded.num_events(), 0);
   };
-  padded.items.resize(padded.num_events(), 0);
+  padded.items.resize(padded.num_events(), 1);
   lengthen(padded.actions);
   lengthen(padded.timestamps);
   for (std::vector<int64_t>& feature : padded.context) feature.resize(padded.batch_size(), 0);
   return padded;
+}
+
+void round_lengths(models::Windows& windows, const models::ModelSpec& spec) {
+  windows.max_history = round_length(windows.max_history, spec.max_history);
+  windows.max_candidates = round_length(windows.max_candidates, spec.max_candidates);
 }
 
 }  // namespace seqfuse::training

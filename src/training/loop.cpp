@@ -39,6 +39,13 @@ int64_t total_steps_of(const config::TrainerArgs& trainer, int64_t batches_per_e
   return std::min(steps, trainer.max_train_iters.value_or(steps));
 }
 
+// Also where an exception ends it.
+template <class T>
+struct EndOf {
+  std::optional<T>& value;
+  ~EndOf() { value.reset(); }
+};
+
 double watched(const Metrics& metrics, const std::string& name) {
   std::vector<std::string> names;
   for (const auto& [metric, value] : metrics) {
@@ -82,6 +89,7 @@ TrainResult Trainer::run(RunDirectory& run, bool show_progress) {
                       group_.is_first() ? run.path() : std::filesystem::path());
   }
   const config::TrainerArgs& trainer = config_.trainer;
+  const EndOf end_of_graphs{graphs_};
   start_graphs();
   const InterruptGuard interrupt(/*ignore_later=*/group_.several());
   interrupt_ = &interrupt;
@@ -148,7 +156,6 @@ TrainResult Trainer::run(RunDirectory& run, bool show_progress) {
   if (evaluated_step_ != state_.step && stop_signal() == 0) evaluate(show_progress);
   const int signal = stop_signal();
   interrupt_ = nullptr;
-  graphs_.reset();
   writer_->finish();
   return {.step = state_.step,
           .metrics = metrics_,
@@ -165,14 +172,9 @@ Trainer::Step Trainer::train_step() try {
   StepExchange::Totals totals;
   const int64_t batches = config_.trainer.gradient_accumulation_steps;
   for (int64_t i = 0; i < batches; ++i) {
-    const models::StepSeed seed{static_cast<uint64_t>(config_.trainer.seed), stream_.position(),
-                                group_.rank()};
-    batch_users_ = 0;
-    const data::Batch batch = stream_.next();
+    const models::StepSeed seed = seed_of_next_batch();
+    const data::Batch batch = next_batch();
     if (i + 1 == batches) exchange_.start();
-    batch_users_ = batch.batch_size();
-    batch_tokens_ = models::num_tokens(model_.spec(), batch);
-    if (profiler_) profiler_->add_batch(batch);
     if (batch_users_ == 0) {  // an epoch's end with fewer users than processes
       embeddings::fetch_nothing(model_.module().tables());
       continue;
@@ -211,6 +213,19 @@ Trainer::Step Trainer::train_step() try {
              how_to_make_steps_smaller(config_, model_.spec().task, model_.device()));
 }
 
+models::StepSeed Trainer::seed_of_next_batch() const {
+  return {static_cast<uint64_t>(config_.trainer.seed), stream_.position(), group_.rank()};
+}
+
+data::Batch Trainer::next_batch() {
+  batch_users_ = 0;
+  data::Batch batch = stream_.next();
+  batch_users_ = batch.batch_size();
+  batch_tokens_ = models::num_tokens(model_.spec(), batch);
+  if (profiler_) profiler_->add_batch(batch);
+  return batch;
+}
+
 void Trainer::update(Step& step) {
   // The gradient of the mean over all positions of the step, whatever batches they came in.
   double scale = 1 / static_cast<double>(step.positions);
@@ -231,9 +246,9 @@ void Trainer::update(Step& step) {
   updating_ = false;
 }
 
-void Trainer::update_on_device() {
+void Trainer::update_on_device(bool recording) {
   device_->measure();
-  updating_ = true;
+  updating_ = !recording;
   device_->update();
   updating_ = false;
 }

@@ -74,11 +74,14 @@ class Trainer {
         0;  // positions in loss_sum, which on a GPU are those of several steps or none
   };
   Step train_step();
+  data::Batch next_batch();
+  models::StepSeed seed_of_next_batch() const;
   // With TrainerArgs.cuda_graph, where a step can be one.
   void start_graphs();
   Step graph_step();
   void update(Step& step);
-  void update_on_device();
+  // recording: what is enqueued happens later.
+  void update_on_device(bool recording = false);
   // Of a GPU: takes over what it has done since the last time. Fails if a loss or gradient was not
   // finite.
   void read_device(Step& step);

@@ -42,16 +42,12 @@ void Trainer::start_graphs() {
     return;
   }
   graphs_.emplace(model_.device());
+  log::info("train", "steps are CUDA graphs, of batches padded to few sizes");
 }
 
 Trainer::Step Trainer::graph_step() {
-  const models::StepSeed seed{static_cast<uint64_t>(config_.trainer.seed), stream_.position(),
-                              group_.rank()};
-  batch_users_ = 0;
-  const data::Batch batch = stream_.next();
-  batch_users_ = batch.batch_size();
-  batch_tokens_ = models::num_tokens(model_.spec(), batch);
-  if (profiler_) profiler_->add_batch(batch);
+  const models::StepSeed seed = seed_of_next_batch();
+  const data::Batch batch = next_batch();
   Step step;
   step.tokens = batch_tokens_;
   step.positions = models::num_predicted(model_.spec(), batch);
@@ -59,20 +55,14 @@ Trainer::Step Trainer::graph_step() {
   if (step.positions == 0) return step;
 
   const std::vector<int64_t> seeds = seed.all(model_.spec());
-  const models::Windows windows =
+  models::Windows windows =
       model_.module().upload(pad_batch(batch, model_.spec()), {seeds, {step.positions}});
+  round_lengths(windows, model_.spec());
   device_->start(state_.step + 1, step.learning_rate, 1 / static_cast<double>(step.positions));
   graphs_->run(windows, [&](const models::Windows& where, bool recording) {
-    const size_t extra = where.extra.size();
-    const ops::DeviceSeeds device_seeds(seeds, where.extra[extra - 2]);
-    const at::Tensor& num_positions = where.extra[extra - 1];
-    device_->backward(model_.loss(where, seed, num_positions).sum);
-    if (recording) {
-      device_->measure();
-      device_->update();
-    } else {
-      update_on_device();
-    }
+    const ops::DeviceSeeds device_seeds(seeds, where.more[0]);
+    device_->backward(model_.loss(where, seed, where.more[1]).sum);
+    update_on_device(recording);
   });
   return step;
 }

@@ -81,6 +81,7 @@ std::string Trainer::save_after_fault() {
   if (group_.several()) return writer_->last_checkpoint();
   if (saved_step_ != state_.step) {
     optimizer_.zero_gradients();
+    graphs_.reset();  // their memory
     release_cached_memory(model_.device());
     try {
       save(/*last=*/true);

@@ -93,6 +93,9 @@ std::string how_to_make_steps_smaller(const config::Config& config, models::Task
   if (device.is_cuda() && config.network.dtype_str == "float32") {
     text += ", or NetworkArgs.dtype_str = 'bfloat16'";
   }
+  if (device.is_cuda() && trainer.cuda_graph) {
+    text += "\n  graphs keep memory: --resume --gin TrainerArgs.cuda_graph=False";
+  }
   return text;
 }
 

@@ -4,18 +4,20 @@
 
 #ifdef SEQFUSE_HAS_CUDA
 #include <ATen/cuda/CUDAGraph.h>
+#include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "base/log.h"
 
 namespace seqfuse::training {
-
 namespace {
 
 constexpr size_t kMaxGraphs = 64;
@@ -37,30 +39,60 @@ struct StepGraphs::State {
 
   void record(Graph& to, const models::Windows& windows,
               const std::function<void(const models::Windows&, bool)>& work) {
-    // Memory is gone with the last of its graphs.
-    if (std::none_of(graphs.begin(), graphs.end(),
-                     [](auto& g) { return g.second.graph.has_value(); })) {
+    if (recorded() == 0) {
+      // A pool is gone with the last of its graphs, and PyTorch does not take its handle again.
       pool = at::cuda::graph_pool_handle();
+      c10::cuda::stream_synchronize(stream);
+      c10::cuda::CUDACachingAllocator::emptyCache();  // what graphs need comes on top of it
     }
     to.graph.emplace();
-    // Other threads may do meanwhile what cannot be recorded.
-    to.graph->capture_begin(pool, cudaStreamCaptureModeThreadLocal);
     try {
+      // Other threads may do meanwhile what cannot be recorded.
+      to.graph->capture_begin(pool, cudaStreamCaptureModeThreadLocal);
       work(windows, /*recording=*/true);
+      to.graph->capture_end();
     } catch (...) {
-      try {
-        to.graph->capture_end();
-      } catch (const std::exception& error) {
-        log::warning("train", "a CUDA graph was not recorded to its end: {}", error.what());
-      }
+      end_recording(*to.graph);
       to.graph.reset();
       throw;
     }
-    to.graph->capture_end();
     to.windows = windows;
   }
 
+  // After an error: the stream, and the allocator, are as before.
+  void end_recording(at::cuda::CUDAGraph& graph) const {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    C10_CUDA_CHECK_WARN(cudaStreamIsCapturing(stream, &status));
+    if (status == cudaStreamCaptureStatusNone) return;
+    try {
+      graph.capture_end();
+    } catch (const std::exception&) {  // of which the error that is thrown on tells more
+      c10::cuda::CUDACachingAllocator::endAllocateToPool(stream.device_index(), pool);
+    }
+  }
+
+  void give_up(const c10::OutOfMemoryError& error) {
+    const std::string message = error.what_without_backtrace();
+    log::info("train", "no more CUDA graphs, for which there is not enough memory: {}",
+              message.substr(0, message.find(". GPU")));
+    c10::cuda::stream_synchronize(stream);
+    graphs.clear();
+    c10::cuda::CUDACachingAllocator::emptyCache();
+    given_up = true;
+  }
+
+  size_t recorded() const {
+    return std::count_if(graphs.begin(), graphs.end(),
+                         [](const auto& g) { return g.second.graph.has_value(); });
+  }
+
   void forget_oldest() {
+    if (!std::exchange(has_forgotten, true)) {
+      log::warning("train",
+                   "batches have more than {} sizes, so that CUDA graphs are recorded again and "
+                   "again: TrainerArgs.cuda_graph = False may be faster",
+                   kMaxGraphs);
+    }
     const auto oldest = std::min_element(graphs.begin(), graphs.end(), [](auto& a, auto& b) {
       return a.second.last_run < b.second.last_run;
     });
@@ -72,6 +104,7 @@ struct StepGraphs::State {
   at::cuda::MempoolId_t pool{};                  // of all graphs: they never run at the same time
   std::map<std::vector<int64_t>, Graph> graphs;  // by Windows::sizes()
   int64_t runs = 0;
+  bool given_up = false, has_forgotten = false;
   std::optional<c10::cuda::CUDAStreamGuard> guard;
 };
 
@@ -88,18 +121,24 @@ StepGraphs::~StepGraphs() {
 void StepGraphs::run(const models::Windows& windows,
                      const std::function<void(const models::Windows&, bool)>& work) {
   State& state = *state_;
+  if (state.given_up) return work(windows, /*recording=*/false);
   const std::vector<int64_t> sizes = windows.sizes();
-  auto found = state.graphs.find(sizes);
+  const auto found = state.graphs.find(sizes);
   if (found == state.graphs.end()) {
+    work(windows, /*recording=*/false);
     if (state.graphs.size() == kMaxGraphs) state.forget_oldest();
     state.graphs[sizes].last_run = ++state.runs;
-    work(windows, /*recording=*/false);
     return;
   }
   State::Graph& graph = found->second;
   graph.last_run = ++state.runs;
   if (!graph.graph) {
-    state.record(graph, windows, work);
+    try {
+      state.record(graph, windows, work);
+    } catch (const c10::OutOfMemoryError& error) {
+      state.give_up(error);
+      return work(windows, /*recording=*/false);
+    }
   } else {
     const torch::NoGradGuard no_grad;
     graph.windows.sent.copy_(windows.sent, /*non_blocking=*/true);

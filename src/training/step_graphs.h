@@ -23,6 +23,8 @@ class StepGraphs {
 
   // Enqueues a step. The first batch of each size runs work itself, which warms up caches and
   // workspaces; at the second, what work enqueues is recorded; all later ones launch the record.
+  // The 64 sizes that were used last are kept. Where there is no memory to record, work is run from
+  // then on; other errors of work are passed on.
   // work reads no values on the host, and nothing from it that differs between batches of a size:
   // what differs is in the windows' tensors, or in others that stay where they are. recording:
   // nothing happens now of what work enqueues.

@@ -17,8 +17,9 @@ class TaskModelOf : public TaskModel {
     const int64_t positions = losses.size(0);
     if (num_positions.defined()) {
       const torch::Tensor counts = torch::arange(positions, num_positions.options());
-      losses =
-          torch::where((counts < num_positions).view({-1, 1}), losses.view({positions, -1}), 0.0);
+      torch::Tensor keep = counts < num_positions;
+      if (losses.dim() > 1) keep = keep.unsqueeze(1);
+      losses = torch::where(keep, losses, 0.0);
     }
     return {.sum = losses.sum(), .positions = positions};
   }

@@ -29,12 +29,12 @@ class TaskModel {
 
   struct Loss {
     torch::Tensor sum;      // scalar: over positions and tasks
-    int64_t positions = 0;  // 0: nothing to learn from, sum is without gradient
+    int64_t positions = 0;  // of the batch; 0: nothing to learn from, sum is without gradient
   };
   Loss loss(const data::Batch& batch, const models::StepSeed& seed) {
     return loss(module().upload(batch), seed);
   }
-  // num_positions: int64 [1] on the model's device, the sum is over so many first positions.
+  // num_positions: int64 [1] on the model's device, the sum is over so many first positions only.
   virtual Loss loss(const models::Windows& windows, const models::StepSeed& seed,
                     const torch::Tensor& num_positions = {}) = 0;
 

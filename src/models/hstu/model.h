@@ -63,7 +63,7 @@ struct StepSeed {
   std::vector<int64_t> all(const ModelSpec& spec) const;
 };
 
-// One after the other: integers of a caller's own that travel to the GPU with a batch.
+// Integers that travel to the GPU with a batch.
 using MoreIntegers = std::vector<std::vector<int64_t>>;
 struct Windows;  // a batch on the model's device, models/hstu/windows.h
 
@@ -72,8 +72,8 @@ struct Windows;  // a batch on the model's device, models/hstu/windows.h
 class Model : public torch::nn::Module {
  public:
   virtual const ModelSpec& spec() const = 0;
-  // A training batch for loss() or forward(), on its way to the model's device. What more holds
-  // comes last in Windows::extra.
+  // A training batch for loss() or forward(), on its way to the model's device. more: becomes
+  // Windows::more.
   virtual Windows upload(const data::Batch& batch, const MoreIntegers& more = {}) = 0;
   // In the order in which a batch fetches rows. Their weights are parameters "tables.NAME".
   virtual embeddings::Tables tables() const { return {}; }

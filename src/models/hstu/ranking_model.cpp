@@ -48,17 +48,18 @@ class HstuRankingModel : public RankingModel {
   embeddings::Tables tables() const override { return tables_->all(); }
 
   Windows upload(const data::Batch& batch, const MoreIntegers& more) override {
-    const Predicted predicted = predicted_events(batch, predicts_candidates(spec_, batch));
-    MoreIntegers extra{predicted.actions, predicted.items, predicted.windows};
-    extra.insert(extra.end(), more.begin(), more.end());
-    return make_windows(batch, Reading::candidates, tables_->device(), extra);
+    const bool candidates_only = predicts_candidates(spec_, batch);
+    const Predicted predicted = predicted_events(batch, candidates_only);
+    Windows windows = make_windows(batch, Reading::candidates, tables_->device(),
+                                   {predicted.actions, predicted.items, predicted.windows}, more);
+    windows.predicts_candidates = candidates_only;
+    return windows;
   }
 
   Output forward(const Windows& windows, const StepSeed& seed) override {
     tables_->fetch(windows);
     const States states = encoder_->forward(windows, seed);
-    const bool candidates_only = spec_.max_candidates > 0 || windows.num_candidates > 0;
-    const at::Tensor read = candidates_only ? states.candidates : states.history;
+    const at::Tensor read = windows.predicts_candidates ? states.candidates : states.history;
     Output output;
     output.logits = head_->forward(ops::l2_normalize(read.to(tables_->dtype()), kStateNormEpsilon));
     output.labels = labels(windows.extra[0], output.logits.scalar_type());

@@ -73,9 +73,7 @@ class HstuRetrievalModel : public RetrievalModel {
   embeddings::Tables tables() const override { return tables_->all(); }
 
   Windows upload(const data::Batch& batch, const MoreIntegers& more) override {
-    MoreIntegers extra{next_items(batch)};
-    extra.insert(extra.end(), more.begin(), more.end());
-    return make_windows(batch, Reading::next_item, device(), extra);
+    return make_windows(batch, Reading::next_item, device(), {next_items(batch)}, more);
   }
 
   at::Tensor loss(const Windows& windows, const StepSeed& seed,

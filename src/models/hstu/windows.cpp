@@ -16,7 +16,7 @@ int64_t withheld(const data::Batch& batch, int64_t b, Reading reading) {
 }  // namespace
 
 Windows make_windows(const data::Batch& batch, Reading reading, at::Device device,
-                     const MoreIntegers& extra) {
+                     const MoreIntegers& extra, const MoreIntegers& more) {
   const int64_t num_windows = batch.batch_size();
   // Without any event a batch does not tell what events have; nothing of each is right for all.
   const bool has_actions = batch.items.empty() || !batch.actions.empty();
@@ -64,6 +64,8 @@ Windows make_windows(const data::Batch& batch, Reading reading, at::Device devic
     upload.add(batch.context[i], windows.context[i]);
   windows.extra.resize(extra.size());
   for (size_t i = 0; i < extra.size(); ++i) upload.add(extra[i], windows.extra[i]);
+  windows.more.resize(more.size());
+  for (size_t i = 0; i < more.size(); ++i) upload.add(more[i], windows.more[i]);
   windows.sent = upload.send();
   return windows;
 }
@@ -79,6 +81,7 @@ std::vector<int64_t> Windows::sizes() const {
   }
   for (const at::Tensor& tensor : context) add(tensor);
   for (const at::Tensor& tensor : extra) add(tensor);
+  for (const at::Tensor& tensor : more) add(tensor);
   return sizes;
 }
 
@@ -98,14 +101,17 @@ int64_t num_tokens(const ModelSpec& spec, const data::Batch& batch) {
 }
 
 WindowTokens window_tokens(const ModelSpec& spec, const data::Batch& batch, int64_t window) {
-  const Reading reading = spec.task == Task::ranking ? Reading::candidates : Reading::next_item;
-  const int64_t apart = withheld(batch, window, reading);
+  const int64_t apart = withheld_events(spec.task, batch, window);
   const int64_t events = batch.offsets[window + 1] - batch.offsets[window] - apart;
   WindowTokens tokens;
   tokens.contexts = num_tokens(spec, 1, 0, 0);
   tokens.history = num_tokens(spec, 0, events, 0);
-  if (reading == Reading::candidates) tokens.targets = apart;
+  if (spec.task == Task::ranking) tokens.targets = apart;
   return tokens;
+}
+
+int64_t withheld_events(Task task, const data::Batch& batch, int64_t window) {
+  return withheld(batch, window, task == Task::ranking ? Reading::candidates : Reading::next_item);
 }
 
 bool predicts_candidates(const ModelSpec& spec, const data::Batch& batch) {
@@ -122,7 +128,7 @@ int64_t num_predicted(const ModelSpec& spec, const data::Batch& batch) {
   int64_t predicted = 0;
   for (int64_t b = 0; b < batch.batch_size(); ++b) {
     const int64_t events = batch.offsets[b + 1] - batch.offsets[b];
-    const int64_t apart = withheld(batch, b, ranks ? Reading::candidates : Reading::next_item);
+    const int64_t apart = withheld_events(spec.task, batch, b);
     predicted += all ? events : ranks ? apart : events - apart;
   }
   return predicted;

@@ -26,21 +26,26 @@ struct Windows {
   at::Tensor timestamps;     // [H]; undefined where events have none
   at::Tensor request_times;  // [B]: when the first event after the history came (or its last)
   std::vector<at::Tensor> context;  // a feature each: [B]
-  std::vector<at::Tensor> extra;    // what else the caller sent along
+  std::vector<at::Tensor> extra;    // what the model needs besides
+  std::vector<at::Tensor> more;     // what the caller of Model::upload sent along
   at::Tensor sent;                  // all of these one after the other
 
   // Sizes that the host needs: nothing has to be asked of the device.
   int64_t num_history = 0, num_candidates = 0;  // H, C
-  int64_t max_history = 0, max_candidates = 0;  // of one window
+  int64_t max_history = 0, max_candidates = 0;  // of one window, or above
+  bool predicts_candidates = false;             // ranking: and not all events
 
   int64_t batch_size() const { return history_offsets.size(0) - 1; }
   // All sizes: of two batches for which they are equal, one fits in the other's tensors.
   std::vector<int64_t> sizes() const;
 };
 
-// extra: integers of the caller's own that travel with the batch.
+// extra, more: integers that travel with the batch.
 Windows make_windows(const data::Batch& batch, Reading reading, at::Device device,
-                     const MoreIntegers& extra = {});
+                     const MoreIntegers& extra = {}, const MoreIntegers& more = {});
+
+// Events at the end of a window of a training batch that are not history.
+int64_t withheld_events(Task task, const data::Batch& batch, int64_t window);
 
 // Tokens of one window of a training batch.
 struct WindowTokens {
