@@ -50,6 +50,11 @@ struct Arguments {
   float* dq_sums;  // [tile, head][fragments]; null: a kernel of its own computes dq
 };
 
+// Whether q, k and v can be read 16 bytes at a time.
+inline bool reads_whole_chunks(const Arguments& args) {
+  return args.q.grain == 16 && args.k.grain == 16 && args.v.grain == 16;
+}
+
 // Sequence b's first entry in tables of tiles that leave room for one part tile a sequence.
 __host__ __device__ __forceinline__ int64_t tile_base(int64_t q_begin, int64_t b, int tile_rows) {
   return q_begin / tile_rows + b;

@@ -82,23 +82,23 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     dk.clear();
     dv.clear();
     typename QueryTiles<kN>::Visit visit = tiles.next(args.tile_masks, item);
-    fill(visit.tile, 0);
+    fill(visit.tile(), 0);
     // The next piece is asked for in the last visit.
-    if (visit.tile < 0) {
+    if (visit.tile() < 0) {
       worker.ask();
       worker.fetch();
     }
     int stage = 0;
-    while (visit.tile >= 0) {
+    while (visit.tile() >= 0) {
       const auto next = tiles.next(args.tile_masks, item);
-      if (next.tile < 0) worker.ask();
-      if (!visit.covered && threadIdx.x < kM) {
-        const int row = min(visit.tile * kM + static_cast<int>(threadIdx.x), item.queries - 1);
+      if (next.tile() < 0) worker.ask();
+      if (!visit.covered() && threadIdx.x < kM) {
+        const int row = min(visit.tile() * kM + static_cast<int>(threadIdx.x), item.queries - 1);
         shared.rows[threadIdx.x] = row_mask(args.mask, item, shift + row);
       }
       wait_copies<0>();
       __syncthreads();
-      fill(next.tile, stage ^ 1);
+      fill(next.tile(), stage ^ 1);
       const uint32_t q_tile = q_tiles + stage * Shape::kQueryTile;
       const uint32_t do_tile = do_tiles + stage * Shape::kQueryTile;
       const uint32_t q_rows = Wide::rows_first(q_tile, lane);
@@ -112,7 +112,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
         if constexpr (kBias)
           add_bias<true>(s, shared.bias, args, stage, 0, stage, row0, query0, lane);
         s.scale(scale);
-        if (!visit.covered) hide_transposed(s, kHiddenHalf, shared.rows, query0, n0 + row0, lane);
+        if (!visit.covered()) hide_transposed(s, kHiddenHalf, shared.rows, query0, n0 + row0, lane);
         multiply_rows<T, kD>(dp, v_tile, do_tile, row0, query0, lane);
         silu_and_gradient(s, dp, 1.0f);
         if (args.dq_sums) store_accumulators<T, kM>(ds_tile, row0, query0, dp, 1.0f, lane);
@@ -130,10 +130,10 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
         }
       }
       __syncthreads();
-      if (next.tile < 0) worker.fetch();
+      if (next.tile() < 0) worker.fetch();
 
       if (args.dq_sums) {
-        add_dq<Shape>(args, item, head, visit.tile, ds_tile, k_tile, warp, lane);
+        add_dq<Shape>(args, item, head, visit.tile(), false, ds_tile, k_tile, warp, lane);
       }
       stage ^= 1;
       visit = next;

@@ -34,9 +34,9 @@ cudaError_t launch_backward_bias(const Arguments& args, int64_t pieces, cudaStre
     int available = 0;
     const cudaError_t error = shared_bytes_of_block(available);
     if (error != cudaSuccess) return error;
-    if (available < Large::kSharedBytes)
-      return launch_backward_shape<Small>(backward_wide_kernel<Small>, args, pieces, stream);
-    return launch_backward_shape<Large>(backward_wide_kernel<Large>, args, pieces, stream);
+    if (available >= Large::kSharedBytes && reads_whole_chunks(args) && args.dout.grain == 16)
+      return launch_backward_shape<Large>(backward_wide_kernel<Large>, args, pieces, stream);
+    return launch_backward_shape<Small>(backward_wide_kernel<Small>, args, pieces, stream);
   }
 }
 

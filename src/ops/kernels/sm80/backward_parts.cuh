@@ -12,36 +12,52 @@ namespace seqfuse::ops::sm80 {
 template <int kN>
 class QueryTiles {
  public:
-  struct Visit {
-    int tile;  // -1: no more
-    bool covered;
+  // One register.
+  class Visit {
+   public:
+    __device__ __forceinline__ Visit() : bits_(-1) {}
+    __device__ __forceinline__ Visit(int tile, bool covered, bool half)
+        : bits_(tile << 2 | (half ? 2 : 0) | (covered ? 1 : 0)) {}
+    __device__ __forceinline__ int tile() const { return bits_ >> 2; }  // -1: no more
+    __device__ __forceinline__ bool covered() const { return (bits_ & 1) != 0; }
+    // No query sees the second half of the keys, where a tile has twice as many as of queries.
+    __device__ __forceinline__ bool half() const {
+      return kN == 2 * kBackwardQueries && (bits_ & 2) != 0;
+    }
+
+   private:
+    int bits_;
   };
 
   __device__ __forceinline__ Visit next(const TileMask* masks, const WorkItem& item) {
-    while (visible_ == 0) {
+    while ((whole_ | special_) == 0) {
       base_ += 32;
       const int count = (item.queries + kBackwardQueries - 1) / kBackwardQueries;
-      if (base_ >= count) return {-1, true};
+      if (base_ >= count) return {};
       const int tile = base_ + static_cast<int>(threadIdx.x % 32);
-      bool visible = false, covered = false;
+      bool visible = false, covered = false, half = false;
       if (tile < count) {
         const TileMask mask =
             masks[tile_base(item.q_begin, item.sequence, kBackwardQueries) + tile];
         const int begin = item.tile * kN, end = min(begin + kN, item.keys);
         visible = mask.touches(begin, end);
-        covered = mask.covers(begin, end, item.keys);
+        covered = visible && mask.covers(begin, end, item.keys);
+        half = visible && !covered && !mask.touches(begin + kN / 2, end);
       }
-      visible_ = __ballot_sync(0xffffffffu, visible);
-      covered_ = __ballot_sync(0xffffffffu, covered);
+      whole_ = __ballot_sync(0xffffffffu, visible && !half);
+      special_ = __ballot_sync(0xffffffffu, covered || half);
     }
-    const int bit = __ffs(visible_) - 1;
-    visible_ &= visible_ - 1;
-    return {base_ + bit, (covered_ >> bit & 1) != 0};
+    const int bit = __ffs(whole_ | special_) - 1;
+    const bool whole = (whole_ >> bit & 1) != 0, special = (special_ >> bit & 1) != 0;
+    whole_ &= ~(1u << bit);
+    special_ &= ~(1u << bit);
+    return {base_ + bit, whole && special, !whole};
   }
 
  private:
   int base_ = -32;
-  unsigned visible_ = 0, covered_ = 0;
+  // Bits of tiles: covered ones are in both, ones of which half is seen in the second alone.
+  unsigned whole_ = 0, special_ = 0;
 };
 
 // Accumulators of keys from j, queries from row: to a value where the mask hides them.
@@ -103,11 +119,12 @@ __device__ __forceinline__ void to_fragments(uint32_t (&a)[kRows / 16][4],
 }
 
 // dq's sums of a tile of queries += dS' K of a tile of keys: by all warps, in blocks of 32 rows, in
-// an order of elements that makes the atomics of a warp whole cache lines.
+// an order of elements that makes the atomics of a warp whole cache lines. half: of the first half
+// of the keys alone.
 template <class Shape>
 __device__ __forceinline__ void add_dq(const Arguments& args, const WorkItem& item, int head,
-                                       int tile, uint32_t ds_tile, uint32_t k_tile, int warp,
-                                       int lane) {
+                                       int tile, bool half, uint32_t ds_tile, uint32_t k_tile,
+                                       int warp, int lane) {
   using T = typename Shape::T;
   using Scores = Tile<Shape::kM>;
   using Wide = Tile<Shape::kD>;
@@ -119,6 +136,7 @@ __device__ __forceinline__ void add_dq(const Arguments& args, const WorkItem& it
   dq.clear();
 #pragma unroll
   for (int k = 0; k < Shape::kN / 16; ++k) {
+    if (half && k == Shape::kN / 32) break;
     uint32_t a[2][4];
     load_matrices_transposed(a[0], Scores::block(ds_columns, k, 2 * group));
     load_matrices_transposed(a[1], Scores::block(ds_columns, k, 2 * group + 1));

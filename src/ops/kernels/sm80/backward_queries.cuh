@@ -3,7 +3,7 @@
 #pragma once
 
 #include "ops/kernels/sm80/backward_parts.cuh"
-#include "ops/kernels/sm80/forward.cuh"
+#include "ops/kernels/sm80/forward_parts.cuh"
 
 namespace seqfuse::ops::sm80 {
 
@@ -59,18 +59,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     TileLoader<kM, kD, kThreads>(args.dout, item.q_begin + m0, head)
         .load(do_tile, args.dout, 0, rows, args.head_dim);
     if constexpr (kBias) shared.bias.template load_times_after<kThreads>(args.bias, item, i0, 0);
-    if (threadIdx.x < kM) {
-      const RowMask m =
-          row_mask(args.mask, item, i0 + min(static_cast<int>(threadIdx.x), rows - 1));
-      shared.rows[threadIdx.x] = m;
-      const TileMask all = combine_lanes(m);
-      if (lane == 0) shared.warps[warp] = all;
-    }
-    __syncthreads();
-    TileMask mask = shared.warps[0];
-#pragma unroll
-    for (int w = 1; w < Shape::kRowGroups; ++w) mask = combine(mask, shared.warps[w]);
-    const KeyTiles<kN> tiles(mask, item.keys);
+    const KeyTiles<kN> tiles(make_row_masks<kM>(shared, args.mask, item, m0), item.keys);
     const auto fill = [&](int t) {
       if (t < tiles.count) {
         const int j = tiles[t] * kN, to = (t & 1) * Shape::kKeyTile;

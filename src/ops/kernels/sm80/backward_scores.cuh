@@ -13,7 +13,21 @@ struct ScoreTiles {
   uint32_t silu_gradients;           // memory for ScoresInHalves
   uint32_t arrived_q, arrived_dout;  // barriers of copies
   int parity;                        // that the barriers are waited for with
+  bool half;                         // only the first half of the keys is seen
 };
+
+// Two values of silu(2 h), and silu' of them: rounded to 11 bits, of which dS keeps 8 or 11.
+template <class T>
+__device__ __forceinline__ uint32_t pack_silu(float h0, float h1, uint32_t& gradients) {
+  const float silu0 = silu_and_gradient(h0), silu1 = silu_and_gradient(h1);
+  gradients = pack<__half>(h0, h1);
+  return pack<T>(silu0, silu1);
+}
+__device__ __forceinline__ void multiply_halves(float* values, uint32_t by) {
+  const float2 two = __half22float2(reinterpret_cast<const __half2&>(by));
+  values[0] *= two.x;
+  values[1] *= two.y;
+}
 
 // A warp makes both products of 32 keys and some queries.
 template <class T, int kD, int kN, int kM>
@@ -26,22 +40,47 @@ struct ScoresTogether {
   template <class Finish, class Enter>
   static __device__ __forceinline__ void make(const ScoreTiles& at, Finish&& finish, Enter&& enter,
                                               int warp, int lane) {
-    const int row0 = warp % kKeyGroups * 32, query0 = warp / kKeyGroups * kQueries;
+    // A scheduler has warps w and w + 4: of different halves of the keys.
+    const int part = warp / kKeyGroups, query0 = part * kQueries;
+    const int row0 = (warp % kKeyGroups ^ kKeyGroups / 2 * part) * 32;
+    if (at.half && row0 >= kN / 2) {
+      enter();
+      return;
+    }
     Accumulators<32, kQueries> s, dp;
     wait_arrivals(at.arrived_q, at.parity);
     multiply_rows<T, kD>(s, at.k, at.q, row0, query0, lane);
     finish(s, row0, query0);
     wait_arrivals(at.arrived_dout, at.parity);
-    multiply_rows<T, kD>(dp, at.v, at.dout, row0, query0, lane);
-    silu_and_gradient(s, dp, 1.0f);
+    // SiLU beside the product of dP: a block of S, 16 x 8, for each of its steps.
+    constexpr int kC = kQueries / 8;
+    static_assert(kD / 16 == 2 * kC);
+    uint32_t p[2][kC][2], g[2][kC][2];
+    multiply_rows_at<T, kD>(dp, Tile<kD>::rows_first(at.v + row0 * Tile<kD>::kRowBytes, lane),
+                            Tile<kD>::columns_first(at.dout + query0 * Tile<kD>::kRowBytes, lane),
+                            [&](int d) {
+                              const int r = d / kC, c = d % kC;
+#pragma unroll
+                              for (int half = 0; half < 2; ++half) {
+                                const float* const x = &s.v[r][c][2 * half];
+                                p[r][c][half] = pack_silu<T>(x[0], x[1], g[r][c][half]);
+                              }
+                            });
     enter();
-    store_accumulators<T, kM>(at.p, row0, query0, s, 1.0f, lane);
+#pragma unroll
+    for (int r = 0; r < 2; ++r)
+#pragma unroll
+      for (int c = 0; c < kC; ++c)
+#pragma unroll
+        for (int half = 0; half < 2; ++half) multiply_halves(&dp.v[r][c][2 * half], g[r][c][half]);
+    store_pairs<kM, 32, kQueries, true>(at.p, row0, query0, lane,
+                                        [&](int r, int c, int half) { return p[r][c][half]; });
     store_accumulators<T, kM>(at.ds, row0, query0, dp, 1.0f, lane);
   }
 };
 
 // Warps 0 to 3 make S and P, warps 4 to 7 dP and dS, in larger blocks, which read less of shared
-// memory. silu'(S) goes from warp w to warp w + 4, rounded to 11 bits, of which dS keeps 8 or 11.
+// memory. silu'(S) goes from warp w to warp w + 4 as halves.
 template <class T, int kD, int kN, int kM>
 struct ScoresInHalves {
   static constexpr int kRows = kN / 2, kPairBytes = kRows * 32 * 2, kSharedBytes = 4 * kPairBytes;
@@ -67,11 +106,7 @@ struct ScoresInHalves {
           const uint4 packed = load_shared_16(gradients + (2 * r + c / 2) * 512);
           const uint32_t g[4] = {packed.x, packed.y, packed.z, packed.w};
 #pragma unroll
-          for (int e = 0; e < 8; e += 2) {
-            const float2 two = __half22float2(reinterpret_cast<const __half2&>(g[e / 2]));
-            x.v[r][c + e / 4][e % 4] *= two.x;
-            x.v[r][c + e / 4][e % 4 + 1] *= two.y;
-          }
+          for (int e = 0; e < 8; e += 2) multiply_halves(&x.v[r][c + e / 4][e % 4], g[e / 2]);
         }
       }
     } else {
@@ -95,7 +130,8 @@ struct ScoresInHalves {
       }
       arrive_threads(pair, 64);
     }
-    store_accumulators<T, kM>(second ? at.ds : at.p, row0, query0, x, 1.0f, lane);
+    // Not by store_matrices, which was slower here.
+    store_accumulators<T, kM, false>(second ? at.ds : at.p, row0, query0, x, 1.0f, lane);
   }
 };
 

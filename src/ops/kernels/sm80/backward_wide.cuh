@@ -6,15 +6,15 @@
 //
 // There is one barrier for each tile of queries: P and dS of two tiles have places of their own, so
 // that warps may be in the first products of a tile while others are in the last of the one before.
-// Copies are waited for by counting arrivals. Where shared memory is short there are fewer places
-// and more barriers.
+// Copies are waited for by counting arrivals. Where shared memory is short, or rows have no grain
+// of 16, there are fewer places and more barriers.
 #pragma once
 
 #include "ops/kernels/sm80/backward_scores.cuh"
 
 namespace seqfuse::ops::sm80 {
 
-// Places for tiles of Q, of dO, and of P and dS: 1 or 2 each.
+// Places for tiles of Q, of dO, and of P and dS: 1 or 2 each. Two of P and dS: for a grain of 16.
 struct Places {
   int q, dout, scores;
 };
@@ -25,6 +25,7 @@ struct BackwardWideShape {
   static constexpr int kD = kD_, kM = kBackwardQueries, kN = backward_keys(kD);
   static constexpr bool kBias = kBias_;
   static constexpr Places kPlaces = kPlaces_;
+  static constexpr bool kAligned = kPlaces.scores == 2;
   using MakeScores =
       std::conditional_t<kD == 128, ScoresTogether<T, kD, kN, kM>, ScoresInHalves<T, kD, kN, kM>>;
   static constexpr int kWarps = 8, kThreads = 32 * kWarps, kBlocks = 1;
@@ -39,6 +40,9 @@ struct BackwardWideShape {
   static constexpr int kTiles = 2 * kKeyTile + (kPlaces.q + kPlaces.dout) * kQueryTile +
                                 2 * kPlaces.scores * kScores + MakeScores::kSharedBytes;
   static constexpr int kSharedBytes = kTiles + sizeof(Shared);
+  // The places that gradients of keys are written through.
+  static_assert(kPlaces.q * kQueryTile >= kKeyTile);
+  static_assert(kPlaces.dout * kQueryTile + 2 * kPlaces.scores * kScores >= kKeyTile);
 };
 
 template <class Shape>
@@ -64,7 +68,9 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
   const uint32_t arrived_dout = shared_address(&shared.arrived_dout);
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const bool makes_dk = warp >= 4;  // or dV
-  const int grad_row0 = warp % (kN / 64) * 64, grad_column0 = warp % 4 / (kN / 64) * 64;
+  // A scheduler has warps w and w + 4: of different halves of the keys.
+  const int grad_row0 = (warp ^ (makes_dk ? 1 : 0)) % (kN / 64) * 64;
+  const int grad_column0 = warp % 4 / (kN / 64) * 64;
   const float scale = kBias ? 0.5f : 0.5f * args.alpha;
 
   if (threadIdx.x == 0) {
@@ -77,15 +83,25 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
   // One piece further ahead than elsewhere: in the last visit of a tile, where others ask, all
   // registers are taken.
   worker.ask();
+  const auto load = [&](auto loader, uint32_t tile, const HeadsView& view, int rows) {
+    if constexpr (Shape::kAligned) {
+      loader.load_aligned(tile, view, 0, rows, args.head_dim);
+    } else {
+      loader.load(tile, view, 0, rows, args.head_dim);
+    }
+  };
+  const auto load_keys = [&] {
+    const WorkItem& item = worker.item();
+    const int n0 = item.tile * kN, keys = item.keys - n0;
+    using Loader = TileLoader<kN, kD, kThreads>;
+    load(Loader(args.k, item.k_begin + n0, worker.head()), k_tile, args.k, keys);
+    load(Loader(args.v, item.k_begin + n0, worker.head()), v_tile, args.v, keys);
+    if constexpr (kBias) shared.bias.template load_times<kThreads>(args.bias, item, n0, 0);
+  };
+  if (!worker.done()) load_keys();
   while (!worker.done()) {
     const WorkItem& item = worker.item();
     const int head = worker.head(), n0 = item.tile * kN;
-    const int keys = min(kN, item.keys - n0);
-    TileLoader<kN, kD, kThreads>(args.k, item.k_begin + n0, head)
-        .load(k_tile, args.k, 0, keys, args.head_dim);
-    TileLoader<kN, kD, kThreads>(args.v, item.k_begin + n0, head)
-        .load(v_tile, args.v, 0, keys, args.head_dim);
-    if constexpr (kBias) shared.bias.template load_times<kThreads>(args.bias, item, n0, 0);
     worker.fetch();
     worker.ask();
 
@@ -94,14 +110,13 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     using Visit = typename QueryTiles<kN>::Visit;
     int stage = 0;
     const auto fill_q = [&](const Visit& to, int at) {
-      const int m0 = to.tile * kM;
-      if (!to.covered && threadIdx.x < kM) {
+      const int m0 = to.tile() * kM;
+      if (!to.covered() && threadIdx.x < kM) {
         const int row = min(m0 + static_cast<int>(threadIdx.x), item.queries - 1);
         shared.rows[threadIdx.x] = row_mask(args.mask, item, shift + row);
       }
-      TileLoader<kM, kD, kThreads>(args.q, item.q_begin + m0, head)
-          .load(q_tiles + (kLateQ ? 0 : at) * Shape::kQueryTile, args.q, 0, item.queries - m0,
-                args.head_dim);
+      load(TileLoader<kM, kD, kThreads>(args.q, item.q_begin + m0, head),
+           q_tiles + (kLateQ ? 0 : at) * Shape::kQueryTile, args.q, item.queries - m0);
       if constexpr (kBias) {
         shared.bias.template load_times_after<kThreads>(args.bias, item, shift + m0, at);
         shared.bias.template load_position<kThreads>(args.bias, shift + m0, n0, at);
@@ -109,55 +124,80 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
       arrive_with_copies(arrived_q);
     };
     const auto fill_dout = [&](const Visit& to, int at) {
-      const int m0 = to.tile * kM;
-      TileLoader<kM, kD, kThreads>(args.dout, item.q_begin + m0, head)
-          .load(do_tiles + (kLateDout ? 0 : at) * Shape::kQueryTile, args.dout, 0,
-                item.queries - m0, args.head_dim);
+      const int m0 = to.tile() * kM;
+      load(TileLoader<kM, kD, kThreads>(args.dout, item.q_begin + m0, head),
+           do_tiles + (kLateDout ? 0 : at) * Shape::kQueryTile, args.dout, item.queries - m0);
       arrive_with_copies(arrived_dout);
     };
 
     Accumulators<64, 64> grad;
     grad.clear();
-    Visit visit = tiles.next(args.tile_masks, item);
-    if (visit.tile >= 0) {
+    Visit before, visit = tiles.next(args.tile_masks, item);
+    if (visit.tile() >= 0) {
       fill_q(visit, 0);
       fill_dout(visit, 0);
     }
-    while (visit.tile >= 0) {
-      const uint32_t q_tile = q_tiles + (kLateQ ? 0 : stage) * Shape::kQueryTile;
-      const uint32_t do_tile = do_tiles + (kLateDout ? 0 : stage) * Shape::kQueryTile;
-      const uint32_t p_tile = p_tiles + (kOnePlaceOfScores ? 0 : stage) * 2 * Shape::kScores;
-      const uint32_t ds_tile = p_tile + Shape::kScores;
+    const auto make_scores = [&](int at, int of_warp, int of_lane) {
+      const uint32_t p_tile = p_tiles + (kOnePlaceOfScores ? 0 : at) * 2 * Shape::kScores;
       Shape::MakeScores::make(
-          {k_tile, v_tile, q_tile, do_tile, p_tile, ds_tile, silu_gradients, arrived_q,
-           arrived_dout, parity},
+          {k_tile, v_tile, q_tiles + (kLateQ ? 0 : at) * Shape::kQueryTile,
+           do_tiles + (kLateDout ? 0 : at) * Shape::kQueryTile, p_tile, p_tile + Shape::kScores,
+           silu_gradients, arrived_q, arrived_dout, parity, visit.half()},
           [&](auto& s, int row0, int query0) {
             if constexpr (kBias)
-              add_bias<true>(s, shared.bias, args, stage, 0, stage, row0, query0, lane);
+              add_bias<true>(s, shared.bias, args, stage, 0, stage, row0, query0, of_lane);
             s.scale(scale);
-            if (!visit.covered)
-              hide_transposed(s, kHiddenHalf, shared.rows, query0, n0 + row0, lane);
+            if (!visit.covered())
+              hide_transposed(s, kHiddenHalf, shared.rows, query0, n0 + row0, of_lane);
           },
           [] {
             if constexpr (kOnePlaceOfScores) __syncthreads();
           },
-          warp, lane);
+          of_warp, of_lane);
+    };
+    const auto add_dq_before = [&](int at, int of_warp, int of_lane) {
+      if (before.tile() < 0 || !args.dq_sums) return;
+      const uint32_t p_tile = p_tiles + (kOnePlaceOfScores ? 0 : at ^ 1) * 2 * Shape::kScores;
+      add_dq<Shape>(args, item, head, before.tile(), before.half(), p_tile + Shape::kScores, k_tile,
+                    of_warp, of_lane);
+    };
+    while (true) {
+      // P and dS of a visit, and dQ of the one before.
+      if constexpr (kOnePlaceOfScores) {
+        add_dq_before(stage, warp, lane);
+        if (visit.tile() >= 0) make_scores(stage, warp, lane);
+      } else {
+        // The warps of a scheduler, w and w + 4, do that in different order, so that one has
+        // products while the other is busy with SiLU.
+#pragma unroll 1
+        for (int step = 0; step < 2; ++step) {
+          // So that no addresses are kept in registers all the while.
+          int of_lane = static_cast<int>(threadIdx.x) % 32, of_warp = threadIdx.x / 32, at = stage;
+          asm volatile("" : "+r"(of_lane), "+r"(of_warp), "+r"(at));
+          if (step != static_cast<int>(makes_dk)) {
+            add_dq_before(at, of_warp, of_lane);
+          } else if (visit.tile() >= 0) {
+            make_scores(at, of_warp, of_lane);
+          }
+        }
+      }
+      if (visit.tile() < 0) break;
       const Visit next = tiles.next(args.tile_masks, item);
       parity ^= 1;
       __syncthreads();
-      // To ask for copies costs instructions: head_dim 128 is faster when warps, which come from a
-      // barrier together, first have products to do. But without dQ none are left behind those.
-      const bool later = kD == 128 && args.dq_sums;
-      const auto fill_second_places = [&] {
-        if (!kLateQ) fill_q(next, stage ^ 1);
-        if (!kLateDout) fill_dout(next, stage ^ 1);
-      };
-      if (next.tile >= 0 && !later) fill_second_places();
+      if (next.tile() >= 0) {
+        if constexpr (!kLateQ) fill_q(next, stage ^ 1);
+        if constexpr (!kLateDout) fill_dout(next, stage ^ 1);
+      }
 
-      {
-        const uint32_t a_at =
-            Scores::rows_first((makes_dk ? ds_tile : p_tile) + grad_row0 * Scores::kRowBytes, lane);
-        const uint32_t b_at = Wide::rows_first(makes_dk ? q_tile : do_tile, lane);
+      if (!visit.half() || grad_row0 == 0) {
+        const uint32_t p_tile = p_tiles + (kOnePlaceOfScores ? 0 : stage) * 2 * Shape::kScores;
+        const uint32_t a_at = Scores::rows_first(
+            p_tile + makes_dk * Shape::kScores + grad_row0 * Scores::kRowBytes, lane);
+        const uint32_t b_at =
+            Wide::rows_first(makes_dk ? q_tiles + (kLateQ ? 0 : stage) * Shape::kQueryTile
+                                      : do_tiles + (kLateDout ? 0 : stage) * Shape::kQueryTile,
+                             lane);
         const uint32_t b_columns =
             Wide::block(b_at, 0, 0) + grad_column0 * 2;  // 64 columns are 128 bytes
 #pragma unroll
@@ -170,33 +210,37 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
           });
         }
       }
-      if (next.tile >= 0 && later) fill_second_places();
       if constexpr (kLateQ || kLateDout) {
-        if (next.tile >= 0) {
+        if (next.tile() >= 0) {
           __syncthreads();
           if constexpr (kLateDout) fill_dout(next, stage ^ 1);
           if constexpr (kLateQ) fill_q(next, stage ^ 1);
         }
       }
-      if (args.dq_sums) add_dq<Shape>(args, item, head, visit.tile, ds_tile, k_tile, warp, lane);
+      before = visit;
       visit = next;
       stage ^= 1;
     }
 
-    // Through the places of K and V, so that rows are written whole.
     commit_copies();
     wait_copies<0>();
     __syncthreads();
-    const uint32_t grad_tile = makes_dk ? k_tile : v_tile;
+    // K and V of the next piece are under way while this one's gradients are written, through the
+    // places of Q and of what is behind, so that rows are written whole.
+    worker.advance();
+    if (!worker.done()) load_keys();
+    const WorkItem& last = worker.last_item();
+    const int last_n0 = last.tile * kN;
+    const uint32_t grad_tile = makes_dk ? q_tiles : do_tiles;
     store_accumulators<T, kD>(grad_tile, grad_row0, grad_column0, grad,
                               makes_dk ? args.alpha * args.inverse_scale : args.inverse_scale,
                               lane);
     __syncwarp();
     store_gradient_rows<T, kD, 64, 64>(
-        makes_dk ? args.dk : args.dv, makes_dk ? args.pre_k : args.pre_v, item.k_begin + n0, head,
-        args.head_dim, keys, grad_tile, grad_row0, grad_column0, lane);
+        makes_dk ? args.dk : args.dv, makes_dk ? args.pre_k : args.pre_v, last.k_begin + last_n0,
+        worker.last_head(), args.head_dim, min(kN, last.keys - last_n0), grad_tile, grad_row0,
+        grad_column0, lane);
     __syncthreads();
-    worker.advance();
   }
 }
 

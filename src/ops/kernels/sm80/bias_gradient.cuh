@@ -121,10 +121,10 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
 
     auto visit = tiles.next(args.tile_masks, item);
     int stage = 0, slot = 0;
-    fill(visit.tile, 0, 0, 0);
-    while (visit.tile >= 0) {
+    fill(visit.tile(), 0, 0, 0);
+    while (visit.tile() >= 0) {
       const auto next = tiles.next(args.tile_masks, item);
-      const int m0 = visit.tile * kM;
+      const int m0 = visit.tile() * kM;
       if (threadIdx.x < kM) {
         const int i = min(m0 + static_cast<int>(threadIdx.x), item.queries - 1);
         shared.rows[threadIdx.x] = row_mask(args.mask, item, shift + i);
@@ -134,7 +134,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
       for (int head = 0; head < args.heads; ++head) {
         const bool last = head + 1 == args.heads;
         const auto fill_next = [&](int to) {
-          fill(last ? next.tile : visit.tile, last ? 0 : head + 1, to, last ? slot ^ 1 : slot);
+          fill(last ? next.tile() : visit.tile(), last ? 0 : head + 1, to, last ? slot ^ 1 : slot);
         };
         wait_copies<0>();
         __syncthreads();
@@ -168,7 +168,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
           fill_next(0);
         }
       }
-      if (!visit.covered) hide_transposed(sum, 0.0f, shared.rows, query0, n0 + row0, lane);
+      if (!visit.covered()) hide_transposed(sum, 0.0f, shared.rows, query0, n0 + row0, lane);
 #pragma unroll
       for (int r = 0; r < 4; ++r)
 #pragma unroll
@@ -198,7 +198,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
       }
       if (b.tables) add_by_bucket(slot);
       __syncthreads();
-      if constexpr (Shape::kStages == 1) fill(next.tile, 0, 0, slot ^ 1);
+      if constexpr (Shape::kStages == 1) fill(next.tile(), 0, 0, slot ^ 1);
       slot ^= 1;
       visit = next;
     }

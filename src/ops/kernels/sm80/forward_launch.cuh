@@ -2,32 +2,46 @@
 #pragma once
 
 #include "ops/kernels/sm80/forward.cuh"
+#include "ops/kernels/sm80/forward_lagging.cuh"
+#include "ops/kernels/sm80/forward_pairs.cuh"
 #include "ops/kernels/sm80/launch.h"
 #include "ops/kernels/sm80/persistent.cuh"
 
 namespace seqfuse::ops::sm80 {
 
-template <class T, class Shape>
-cudaError_t launch_forward_shape(const Arguments& args, int64_t pieces, cudaStream_t stream) {
+template <class Shape>
+cudaError_t launch_forward_shape(void (*kernel)(Arguments), const Arguments& args, int64_t pieces,
+                                 cudaStream_t stream) {
   static_assert(Shape::kM == kForwardQueries);
-  return launch_persistent(forward_kernel<T, Shape>, args, Shape::kThreads, Shape::kBlocks,
-                           Shape::kSharedBytes, pieces, stream);
+  return launch_early(kernel, args, Shape::kThreads, Shape::kBlocks, Shape::kSharedBytes, pieces,
+                      stream);
 }
 
 template <class T, int kHeadDim>
 cudaError_t launch_forward_type(const Arguments& args, int64_t pieces, cudaStream_t stream) {
-  if (args.bias.position || args.bias.tables)
-    return launch_forward_shape<T, ForwardShape<kHeadDim, true>>(args, pieces, stream);
-  if constexpr (kHeadDim == 256) {
-    using Lagging = ForwardShape<kHeadDim, false, 4>;
+  if (args.bias.position || args.bias.tables) {
+    using Biased = ForwardShape<kHeadDim, true>;
+    static_assert(Biased::kSharedBytes <= kSmallestShared);
+    return launch_forward_shape<Biased>(forward_kernel<T, Biased>, args, pieces, stream);
+  }
+  if constexpr (kHeadDim >= 128) {
+    constexpr bool kPairs = kHeadDim == 128;
+    using Shape =
+        std::conditional_t<kPairs, ForwardPairsShape<kHeadDim>, ForwardLaggingShape<kHeadDim>>;
     int available = 0;
     const cudaError_t error = shared_bytes_of_block(available);
     if (error != cudaSuccess) return error;
-    if (available >= Lagging::kSharedBytes)
-      return launch_forward_shape<T, Lagging>(args, pieces, stream);
+    // What one block may have is what all blocks of an SM have together.
+    if (reads_whole_chunks(args) && available >= Shape::kBlocks * Shape::kSharedBytes) {
+      if constexpr (kPairs) {
+        return launch_forward_shape<Shape>(forward_pairs_kernel<T, Shape>, args, pieces, stream);
+      } else {
+        return launch_forward_shape<Shape>(forward_lagging_kernel<T, Shape>, args, pieces, stream);
+      }
+    }
   }
-  static_assert(ForwardShape<kHeadDim, true>::kSharedBytes <= kSmallestShared);
-  return launch_forward_shape<T, ForwardShape<kHeadDim, false>>(args, pieces, stream);
+  using Plain = ForwardShape<kHeadDim, false>;
+  return launch_forward_shape<Plain>(forward_kernel<T, Plain>, args, pieces, stream);
 }
 
 template <int kHeadDim>

@@ -78,6 +78,7 @@ struct KeyTiles {
   int first, first_count, second, count, keys;
   int covered_begin, covered_end;
 
+  KeyTiles() = default;
   __device__ __forceinline__ KeyTiles(const TileMask& m, int keys) : keys(keys) {
     first = m.hi_max > 0 ? m.lo_min / kN : 0;
     const int end = m.hi_max > 0 ? (m.hi_max + kN - 1) / kN : 0;

@@ -39,7 +39,8 @@ constexpr int64_t work_list_bytes(int64_t rows, int64_t batch, int64_t tile_rows
   return (bytes + 255) / 256 * 256;
 }
 
-// Hands out (tile, head) to the blocks of a grid. All threads of a block call everything.
+// Hands out (tile, head) to the blocks of a grid. All threads of a block call everything. A kernel
+// makes one before it touches global memory: that waits for what was launched before.
 class Worker {
  public:
   struct Shared {
@@ -50,6 +51,7 @@ class Worker {
 
   __device__ Worker(WorkList* list, int heads, Shared* shared)
       : list_(list), shared_(shared), heads_(heads) {
+    wait_for_earlier_kernels();
     if (threadIdx.x == 0) {
       shared_->total = list_->count * heads_;
       copy_record(blockIdx.x, 0);
@@ -61,6 +63,9 @@ class Worker {
 
   __device__ const WorkItem& item() const { return shared_->items[slot_]; }
   __device__ int head() const { return shared_->heads[slot_]; }
+  // Of the piece before the last advance().
+  __device__ const WorkItem& last_item() const { return shared_->items[slot_ ^ 1]; }
+  __device__ int last_head() const { return shared_->heads[slot_ ^ 1]; }
   __device__ bool done() const { return item().tile < 0; }
 
   // Asks for the number of the next piece, then for its record, which belongs to the caller's next

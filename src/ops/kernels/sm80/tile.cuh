@@ -64,20 +64,27 @@ class TileLoader {
       : source_(view.data + (first_row + row()) * view.row_bytes + head * view.head_bytes +
                 chunk() * 16) {}
 
+  TileLoader() = default;
+
   // Rows [begin, begin + kRows) from the first, of which rows exist.
   __device__ __forceinline__ void load(uint32_t tile, const HeadsView& view, int begin, int rows,
                                        int columns) const {
-    const char* source = source_ + begin * view.row_bytes;
     if (view.grain == 16) {
-      const bool inside = chunk() * 8 < columns;
-#pragma unroll
-      for (int i = 0; i < kRows / kStep; ++i) {
-        copy_async(tile + Tile<kD>::offset(row() + i * kStep, chunk()), source,
-                   row() + i * kStep < rows && inside);
-        source += kStep * view.row_bytes;
-      }
+      load_aligned(tile, view, begin, rows, columns);
     } else {
-      load_by_elements(tile, source, view, rows, columns);
+      load_by_elements(tile, source_ + begin * view.row_bytes, view, rows, columns);
+    }
+  }
+  // The same, for a grain of 16 alone: without the other case, which costs the caller a branch.
+  __device__ __forceinline__ void load_aligned(uint32_t tile, const HeadsView& view, int begin,
+                                               int rows, int columns) const {
+    const char* source = source_ + begin * view.row_bytes;
+    const bool inside = chunk() * 8 < columns;
+#pragma unroll
+    for (int i = 0; i < kRows / kStep; ++i) {
+      copy_async(tile + Tile<kD>::offset(row() + i * kStep, chunk()), source,
+                 row() + i * kStep < rows && inside);
+      source += kStep * view.row_bytes;
     }
   }
 
@@ -158,13 +165,11 @@ __device__ __forceinline__ void multiply_step(Accumulators<kRows, kColumns>& acc
   }
 }
 
-// acc = the product of rows of one tile from row_a and rows of another from row_b: [kRows,
-// kColumns], of one warp.
-template <class T, int kD, int kRows, int kColumns>
-__device__ __forceinline__ void multiply_rows(Accumulators<kRows, kColumns>& acc, uint32_t tile_a,
-                                              uint32_t tile_b, int row_a, int row_b, int lane) {
-  const uint32_t a_at = Tile<kD>::rows_first(tile_a + row_a * Tile<kD>::kRowBytes, lane);
-  const uint32_t b_at = Tile<kD>::columns_first(tile_b + row_b * Tile<kD>::kRowBytes, lane);
+// acc = the product of rows of one tile and rows of another, [kRows, kColumns], of one warp, from
+// lane addresses: rows_first of A, columns_first of B. after(d) is called between the steps.
+template <class T, int kD, int kRows, int kColumns, class After>
+__device__ __forceinline__ void multiply_rows_at(Accumulators<kRows, kColumns>& acc, uint32_t a_at,
+                                                 uint32_t b_at, After&& after) {
   acc.clear();
 #pragma unroll
   for (int d = 0; d < kD / 16; ++d) {
@@ -173,28 +178,35 @@ __device__ __forceinline__ void multiply_rows(Accumulators<kRows, kColumns>& acc
     for (int r = 0; r < kRows / 16; ++r) load_matrices(a[r], Tile<kD>::block(a_at, r, d));
     multiply_step<T>(
         acc, a, [&](int c, uint32_t(&b)[4]) { load_matrices(b, Tile<kD>::block(b_at, c, d)); });
+    after(d);
   }
 }
 
-// Writes a warp's accumulators, scaled, to rows [row, row + kRows) of a tile from a column on.
+// The same, of rows from row_a and row_b.
 template <class T, int kD, int kRows, int kColumns>
-__device__ __forceinline__ void store_accumulators(uint32_t tile, int row, int column,
-                                                   const Accumulators<kRows, kColumns>& acc,
-                                                   float scale, int lane) {
-  if constexpr (kStoresMatrices && kColumns % 16 == 0) {
-    using To = Tile<kD>;
+__device__ __forceinline__ void multiply_rows(Accumulators<kRows, kColumns>& acc, uint32_t tile_a,
+                                              uint32_t tile_b, int row_a, int row_b, int lane) {
+  multiply_rows_at<T, kD>(acc, Tile<kD>::rows_first(tile_a + row_a * Tile<kD>::kRowBytes, lane),
+                          Tile<kD>::columns_first(tile_b + row_b * Tile<kD>::kRowBytes, lane),
+                          [](int) {});
+}
+
+// Writes pairs of half words as a warp's accumulators [kRows, kColumns] have them to rows
+// [row, row + kRows) of a tile from a column on. pair(r, c, half): of block (r, c) the upper or the
+// lower eight rows. kMatrices: by store_matrices, where there is such a thing.
+template <int kD, int kRows, int kColumns, bool kMatrices, class Pair>
+__device__ __forceinline__ void store_pairs(uint32_t tile, int row, int column, int lane,
+                                            Pair&& pair) {
+  using To = Tile<kD>;
+  if constexpr (kMatrices && kStoresMatrices && kColumns % 16 == 0) {
     const uint32_t to = To::rows_first(tile + row * To::kRowBytes, lane);
 #pragma unroll
     for (int r = 0; r < kRows / 16; ++r) {
 #pragma unroll
       for (int c = 0; c < kColumns / 16; ++c) {
-        uint32_t values[4];
-#pragma unroll
-        for (int e = 0; e < 4; ++e) {
-          const float* two = &acc.v[r][2 * c + e / 2][e % 2 * 2];
-          values[e] = pack<T>(two[0] * scale, two[1] * scale);
-        }
-        store_matrices(To::block(to, r, column / 16 + c), values);
+        store_matrices(
+            To::block(to, r, column / 16 + c),
+            {pair(r, 2 * c, 0), pair(r, 2 * c, 1), pair(r, 2 * c + 1, 0), pair(r, 2 * c + 1, 1)});
       }
     }
   } else {
@@ -204,13 +216,21 @@ __device__ __forceinline__ void store_accumulators(uint32_t tile, int row, int c
       for (int half = 0; half < 2; ++half) {
         const int at = row + 16 * r + 8 * half + (lane >> 2);
 #pragma unroll
-        for (int c = 0; c < kColumns / 8; ++c) {
-          store_shared(tile + Tile<kD>::offset(at, column / 8 + c) + (lane & 3) * 4,
-                       pack<T>(acc.v[r][c][2 * half] * scale, acc.v[r][c][2 * half + 1] * scale));
-        }
+        for (int c = 0; c < kColumns / 8; ++c)
+          store_shared(tile + To::offset(at, column / 8 + c) + (lane & 3) * 4, pair(r, c, half));
       }
     }
   }
+}
+
+// Writes a warp's accumulators, scaled, likewise.
+template <class T, int kD, bool kMatrices = true, int kRows, int kColumns>
+__device__ __forceinline__ void store_accumulators(uint32_t tile, int row, int column,
+                                                   const Accumulators<kRows, kColumns>& acc,
+                                                   float scale, int lane) {
+  store_pairs<kD, kRows, kColumns, kMatrices>(tile, row, column, lane, [&](int r, int c, int half) {
+    return pack<T>(acc.v[r][c][2 * half] * scale, acc.v[r][c][2 * half + 1] * scale);
+  });
 }
 
 // Two halves of T times silu' of two others.

@@ -1,0 +1,166 @@
+// Forward for head_dim 256 where shared memory has room for two tiles each of K, V and P: the
+// second product lags one tile behind the first, so that SiLU of one tile runs beside the product
+// of the one before, and one barrier a tile is enough.
+//
+// There is one block of an SM, so that nothing else runs while a block begins or ends a piece: Q
+// and the first K of the next piece are asked for before the last product of this one, and the
+// output goes through two places of the ring that nobody reads then. For rows of a grain of 16
+// alone, and without bias.
+//
+// The main loop takes all registers but few, and whether ptxas finds enough hangs on trifles: look
+// for spills after each change.
+#pragma once
+
+#include "ops/kernels/sm80/forward_parts.cuh"
+
+namespace seqfuse::ops::sm80 {
+
+template <int kD_>
+struct ForwardLaggingShape {
+  static constexpr int kD = kD_, kM = 128, kN = 64;
+  static constexpr int kSplit = 2;  // as in ForwardShape
+  static constexpr int kThreads = 128 * kSplit, kBlocks = 1;
+  static constexpr int kTile = kM * kD * 2, kRingTile = kN * kD * 2, kP = kM * kN * 2;
+
+  struct Shared {
+    RowMask rows[kM];
+    TileMask warps[kM / 32];
+    Worker::Shared work;
+  };
+  static constexpr int kTiles = kTile + 4 * kRingTile + 2 * kP;
+  static constexpr int kSharedBytes = kTiles + sizeof(Shared);
+};
+
+template <class T, class Shape>
+__global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
+    forward_lagging_kernel(const __grid_constant__ Arguments args) {
+  constexpr int kD = Shape::kD, kM = Shape::kM, kN = Shape::kN;
+  constexpr int kThreads = Shape::kThreads;
+  constexpr int kKeys = kN / Shape::kSplit;     // of a warp, in the first product
+  constexpr int kColumns = kD / Shape::kSplit;  // of a warp, in the second
+  static_assert(kKeys == 32 && kM == 2 * kN);
+  extern __shared__ __align__(1024) char memory[];
+  auto& shared = *reinterpret_cast<typename Shape::Shared*>(memory + Shape::kTiles);
+  // K0 K1 V0 V1
+  const uint32_t q_tile = shared_address(memory), ring = q_tile + Shape::kTile;
+  const uint32_t p_tile = ring + 4 * Shape::kRingTile;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  // A scheduler has warps w and w + 4: of different queries, so that none is idle while all keys of
+  // a tile are hidden from half of the queries.
+  const int part = warp / 4, group = warp % 4 ^ 2 * part, row0 = group * 32;
+  const uint32_t q_lane = Tile<kD>::rows_first(q_tile + row0 * Tile<kD>::kRowBytes, lane);
+  const uint32_t k_lane = Tile<kD>::columns_first(ring + part * kKeys * Tile<kD>::kRowBytes, lane);
+  const uint32_t v_lane = Tile<kD>::rows_first(ring, lane);
+  const uint32_t p_lane = Tile<kN>::rows_first(p_tile + row0 * Tile<kN>::kRowBytes, lane);
+  const float scale = 0.5f * args.alpha;
+  using Loader = TileLoader<kN, kD, kThreads>;
+
+  Worker worker(args.list, args.heads, &shared.work);
+  KeyTiles<kN> tiles;
+  // Asks for the piece's Q and its first K, and finds out what it sees.
+  const auto begin = [&] {
+    const WorkItem& item = worker.item();
+    const int m0 = item.tile * kM;
+    TileLoader<kM, kD, kThreads>(args.q, item.q_begin + m0, worker.head())
+        .load_aligned(q_tile, args.q, 0, item.queries - m0, args.head_dim);
+    tiles = KeyTiles<kN>(make_row_masks<kM>(shared, args.mask, item, m0), item.keys);
+    if (tiles.count > 0) {
+      const int j = tiles[0] * kN;
+      Loader(args.k, item.k_begin, worker.head())
+          .load_aligned(ring, args.k, j, tiles.keys - j, args.head_dim);
+    }
+    commit_copies();
+  };
+  if (!worker.done()) begin();
+  while (!worker.done()) {
+    const WorkItem& item = worker.item();
+    Accumulators<32, kColumns> out;
+    out.clear();
+    const Loader keys(args.k, item.k_begin, worker.head());
+    const Loader values(args.v, item.k_begin, worker.head());
+    constexpr std::true_type kYes;
+    constexpr std::false_type kNo;
+    // The scores of tile t, then SiLU of them beside the values of tile t - 1; between the two
+    // products, copies for the next tile are asked for, unless it was the last.
+    const auto run = [&](int t, auto with_scores, auto with_values, auto masked, auto last) {
+      Accumulators<32, kKeys> s;
+      if constexpr (with_scores()) {
+        multiply_rows_at<T, kD>(s, q_lane, k_lane + (t & 1) * Shape::kRingTile, [](int) {});
+        if (masked) hide(s, shared.rows, row0, tiles[t] * kN + part * kKeys, lane);
+      }
+      if constexpr (!last()) {
+        // Behind the last tile, zeros that nobody reads: no branch.
+        const int next_j = t + 1 < tiles.count ? tiles[t + 1] * kN : tiles.keys, j = tiles[t] * kN;
+        keys.load_aligned(ring + (~t & 1) * Shape::kRingTile, args.k, next_j, tiles.keys - next_j,
+                          args.head_dim);
+        values.load_aligned(ring + (2 + (t & 1)) * Shape::kRingTile, args.v, j, tiles.keys - j,
+                            args.head_dim);
+        commit_copies();
+      }
+      const uint32_t v_at = v_lane + (2 + (~t & 1)) * Shape::kRingTile;
+      const uint32_t p_at = p_lane + (~t & 1) * Shape::kP, p_to = p_tile + (t & 1) * Shape::kP;
+#pragma unroll
+      for (int k = 0; k < kN / 16; ++k) {
+        if constexpr (with_values()) {
+          uint32_t a[2][4];
+          load_matrices(a[0], Tile<kN>::block(p_at, 0, k));
+          load_matrices(a[1], Tile<kN>::block(p_at, 1, k));
+          add_values<T, kD>(out, a, v_at, k, part * (kColumns / 16));
+        }
+        if constexpr (with_scores()) {
+          // A quarter of the tile: 16 rows, 16 columns.
+          Accumulators<16, 16> x;
+#pragma unroll
+          for (int c = 0; c < 2; ++c)
+#pragma unroll
+            for (int e = 0; e < 4; ++e)
+              x.v[0][c][e] = silu_of_half(s.v[k / 2][k % 2 * 2 + c][e] * scale);
+          store_accumulators<T, kN>(p_to, row0 + k / 2 * 16, part * kKeys + k % 2 * 16, x, 1.0f,
+                                    lane);
+        }
+      }
+    };
+    bool before = false;  // whether tile t - 1 has values for this warp
+    const int count = tiles.count;
+    for (int t = 0; t < count; ++t) {
+      wait_copies<0>();
+      __syncthreads();
+      // The next piece is asked for two tiles before the last.
+      if (t == max(0, count - 3)) worker.ask();
+      if (t == count - 1) worker.fetch();
+      const int j0 = tiles[t] * kN;
+      const bool covered = tiles.covered(t);
+      const bool now = covered || shared.warps[group].touches(j0, j0 + kN);
+      if (covered && before) {
+        run(t, kYes, kYes, kNo, kNo);
+      } else if (now && before) {
+        run(t, kYes, kYes, !covered, kNo);
+      } else if (now) {
+        run(t, kYes, kNo, !covered, kNo);
+      } else if (before) {
+        run(t, kNo, kYes, kNo, kNo);
+      } else {
+        run(t, kNo, kNo, kNo, kNo);
+      }
+      before = now;
+    }
+    if (count == 0) {
+      __syncthreads();
+      worker.ask();
+      worker.fetch();
+      commit_copies();
+    }
+    wait_copies<0>();
+    __syncthreads();
+    // Nobody reads Q, K, the masks and one of the places of V any more.
+    worker.advance();
+    if (!worker.done()) begin();
+    if (before) run(count, kNo, kYes, kNo, kYes);
+    // The first 64 rows through K's second place, the others through V's free one.
+    const uint32_t out_tile = ring + (group < 2 ? 1 : 1 + (count & 1)) * Shape::kRingTile;
+    write_output<T, kD, kM>(args, worker.last_item(), worker.last_head(), out_tile, row0,
+                            part * kColumns, out, lane);
+  }
+}
+
+}  // namespace seqfuse::ops::sm80

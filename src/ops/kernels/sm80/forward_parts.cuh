@@ -1,0 +1,92 @@
+// What kernels that go by tiles of queries have in common.
+#pragma once
+
+#include "ops/kernels/sm80/arguments.cuh"
+#include "ops/kernels/sm80/mask.cuh"
+
+namespace seqfuse::ops::sm80 {
+
+// The masks of a tile's queries, from m0 on: of each to shared.rows, of each warp's 32 to
+// shared.warps, and of all together as the result. For the whole block, with a barrier.
+template <int kM, class Shared>
+__device__ __forceinline__ TileMask make_row_masks(Shared& shared, const MaskOptions& options,
+                                                   WorkItem item, int m0) {
+  if (threadIdx.x < kM) {
+    const int row = min(m0 + static_cast<int>(threadIdx.x), item.queries - 1);
+    const RowMask m = row_mask(options, item, item.keys - item.queries + row);
+    shared.rows[threadIdx.x] = m;
+    const TileMask all = combine_lanes(m);
+    if (threadIdx.x % 32 == 0) shared.warps[threadIdx.x / 32] = all;
+  }
+  __syncthreads();
+  TileMask mask = shared.warps[0];
+#pragma unroll
+  for (int w = 1; w < kM / 32; ++w) mask = combine(mask, shared.warps[w]);
+  return mask;
+}
+
+// Scores to zero where the mask hides them. Accumulators of queries from row, keys from j.
+template <int kRows, int kColumns>
+__device__ __forceinline__ void hide(Accumulators<kRows, kColumns>& s, const RowMask* rows, int row,
+                                     int j, int lane) {
+#pragma unroll
+  for (int r = 0; r < kRows / 16; ++r) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const RowMask m = rows[row + 16 * r + 8 * half + (lane >> 2)];
+#pragma unroll
+      for (int c = 0; c < kColumns / 8; ++c) {
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          if (!m.sees(j + 8 * c + 2 * (lane & 3) + e)) s.v[r][c][2 * half + e] = 0;
+        }
+      }
+    }
+  }
+}
+
+// silu(2 h)
+__device__ __forceinline__ float silu_of_half(float h) {
+  return fmaf(h, tanh_approximate(h), h);
+}
+
+// out += the product of 32 queries' values of SiLU for 16 keys, as fragments, and those keys' V, of
+// which v_at is the lane address: rows_first. Columns from 16 column.
+template <class T, int kD, int kColumns>
+__device__ __forceinline__ void add_values(Accumulators<32, kColumns>& out,
+                                           const uint32_t (&p)[2][4], uint32_t v_at, int k,
+                                           int column) {
+  multiply_step<T>(out, p, [&](int c, uint32_t(&b)[4]) {
+    load_matrices_transposed(b, Tile<kD>::block(v_at, k, column + c));
+  });
+}
+
+// Fragments of silu(2 s scale), from the accumulators of 16 keys.
+template <class T, int kColumns>
+__device__ __forceinline__ void silu_fragments(uint32_t (&p)[2][4],
+                                               const Accumulators<32, kColumns>& s, float scale,
+                                               int k) {
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      const float* x = &s.v[r][2 * k + e / 2][e % 2 * 2];
+      p[r][e] = pack<T>(silu_of_half(x[0] * scale), silu_of_half(x[1] * scale));
+    }
+  }
+}
+
+// A warp's 32 rows of the output of a piece of work, by way of a tile that no other warp uses, so
+// that rows are written whole.
+template <class T, int kD, int kM, int kColumns>
+__device__ __forceinline__ void write_output(const Arguments& args, const WorkItem& item, int head,
+                                             uint32_t tile, int row0, int column0,
+                                             const Accumulators<32, kColumns>& out, int lane) {
+  const int m0 = item.tile * kM;
+  store_accumulators<T, kD>(tile, row0, column0, out, args.inverse_scale, lane);
+  __syncwarp();
+  store_rows<T, kD, 32, kColumns>(RowsView(args.out, item.q_begin + m0, head, args.head_dim),
+                                  nullptr, min(kM, item.queries - m0), tile, row0, column0, lane);
+}
+
+}  // namespace seqfuse::ops::sm80
