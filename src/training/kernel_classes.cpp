@@ -30,6 +30,8 @@ constexpr Rule kOurs[] = {
     {"column_parts_kernel", norms},
     {"add_parts_kernel", norms},
     {"forward_kernel", attention_forward},
+    {"forward_lagging_kernel", attention_forward},
+    {"forward_pairs_kernel", attention_forward},
     {"backward_kernel", attention_backward},
     {"backward_wide_kernel", attention_backward},
     {"backward_queries_kernel", attention_backward},
@@ -40,6 +42,7 @@ constexpr Rule kOurs[] = {
     {"tile_mask_kernel", attention_backward},
     {"time_tables_kernel", attention_backward},
     {"times_kernel", attention_backward},
+    {"StepStart", optimizer},
     {"StepScalars", optimizer},
 };
 

@@ -101,7 +101,7 @@ struct StepGraphs::State {
   }
 
   c10::cuda::CUDAStream stream;
-  at::cuda::MempoolId_t pool{};                  // of all graphs: they never run at the same time
+  at::cuda::MempoolId_t pool;                    // of all graphs: they never run at the same time
   std::map<std::vector<int64_t>, Graph> graphs;  // by Windows::sizes()
   int64_t runs = 0;
   bool given_up = false, has_forgotten = false;

@@ -21,6 +21,10 @@ TEST(KernelClasses, OfOurKernels) {
        {"void seqfuse::ops::sm80::forward_kernel<__half, seqfuse::ops::sm80::ForwardShape<64, "
         "false> "
         ">(seqfuse::ops::sm80::Arguments)",
+        "void seqfuse::ops::sm80::forward_lagging_kernel<__nv_bfloat16, "
+        "seqfuse::ops::sm80::ForwardLaggingShape<256> >(seqfuse::ops::sm80::Arguments)",
+        "void seqfuse::ops::sm80::forward_pairs_kernel<__nv_bfloat16, "
+        "seqfuse::ops::sm80::ForwardPairsShape<128> >(seqfuse::ops::sm80::Arguments)",
         "void seqfuse::ops::(anonymous namespace)::forward_kernel<float>("
         "seqfuse::ops::RelativeBiasParams)"}},
       {attention_backward,
@@ -96,7 +100,8 @@ TEST(KernelClasses, OfOurKernels) {
         "seqfuse::ops::(anonymous namespace)::sample_kernel(seqfuse::ops::SampleUniformParams)"}},
       {optimizer,
        {"seqfuse::ops::(anonymous "
-        "namespace)::step_scalars_kernel(seqfuse::ops::StepScalarsParams)"}},
+        "namespace)::step_scalars_kernel(seqfuse::ops::StepScalarsParams)",
+        "seqfuse::ops::(anonymous namespace)::step_start_kernel(seqfuse::ops::StepStartParams)"}},
       {other,
        {"void seqfuse::ops::(anonymous namespace)::dropout_kernel<__half, 1>(__half const*, "
         "__half*, "
