@@ -2,12 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <cerrno>
 #include <cstdio>
 #include <memory>
 #include <string>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "data/csv.h"
 
 namespace seqfuse::data {
@@ -45,12 +45,9 @@ std::string list_element(const std::string& id) {
   return "\"\"" + id + "\"\"";
 }
 
-}  // namespace
-
-void write_processed_seqs(const Dataset& dataset, const std::filesystem::path& file) {
-  const std::string temporary = file.string() + ".tmp";
-  std::unique_ptr<FILE, int (*)(FILE*)> out(std::fopen(temporary.c_str(), "wb"), std::fclose);
-  if (!out) throw_errno("cannot create " + temporary);
+void write_rows(const Dataset& dataset, const std::filesystem::path& file) {
+  const std::unique_ptr<FILE, int (*)(FILE*)> out(std::fopen(file.c_str(), "wb"), std::fclose);
+  if (!out) throw_errno("cannot create " + file.string());
   const Manifest& manifest = dataset.manifest();
   const ColumnNames names = column_names(manifest.dataset_name);
   std::string row = "user_id";
@@ -86,15 +83,14 @@ void write_processed_seqs(const Dataset& dataset, const std::filesystem::path& f
     row += '\n';
     written = std::fwrite(row.data(), 1, row.size(), out.get()) == row.size();
   }
-  written = written && std::fflush(out.get()) == 0;
-  if (!written) {
-    const int error = errno;
-    std::remove(temporary.c_str());
-    errno = error;
-    throw_errno("cannot write " + file.string());
-  }
-  out.reset();
-  std::filesystem::rename(temporary, file);
+  if (!written || std::fflush(out.get()) != 0) throw_errno("cannot write " + file.string());
+}
+
+}  // namespace
+
+void write_processed_seqs(const Dataset& dataset, const std::filesystem::path& file) {
+  write_file_atomically(
+      file, [&](const std::filesystem::path& temporary) { write_rows(dataset, temporary); });
 }
 
 }  // namespace seqfuse::data
