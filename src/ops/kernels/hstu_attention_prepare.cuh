@@ -77,7 +77,6 @@ __device__ __forceinline__ int first_place(int from, int to, Condition&& holds) 
 // that run at the same time would read different heads; without the order within them, the last
 // sequence's largest tiles would begin when most blocks have nothing left to do.
 __global__ void __launch_bounds__(kOrderThreads) list_kernel(const __grid_constant__ Lists all) {
-  sm80::allow_next_kernel();
   __shared__ uint64_t size[kOrderSlice];  // tiles, then length of the other side
   __shared__ int sequence[kOrderSlice];   // by rank, as the next three
   __shared__ int tiles[kOrderSlice], start[kOrderSlice + 1], group[kOrderSlice];

@@ -68,7 +68,6 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     if constexpr (kBias) shared.bias.template load_times_after<kThreads>(args.bias, item, i0, 0);
     const KeyTiles<kN> tiles(make_row_masks<kM>(shared, args.mask, item, m0), item.keys);
 
-    // The next piece is asked for two tiles before the last.
     if (tiles.count == 0) {
       worker.ask();
       worker.fetch();
@@ -114,8 +113,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
           }
         }
       }
-      if (t == max(0, tiles.count - 3)) worker.ask();
-      if (t == tiles.count - 1) worker.fetch();
+      worker.look_ahead(t, tiles.count);
       const uint32_t k_at = k_lane + reading * Shape::kRingTile;
       Accumulators<32, kKeys> s;
       if constexpr (Shape::kKeepQ) {

@@ -125,9 +125,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     for (int t = 0; t < count; ++t) {
       wait_copies<0>();
       __syncthreads();
-      // The next piece is asked for two tiles before the last.
-      if (t == max(0, count - 3)) worker.ask();
-      if (t == count - 1) worker.fetch();
+      worker.look_ahead(t, count);
       const int j0 = tiles[t] * kN;
       const bool covered = tiles.covered(t);
       const bool now = covered || shared.warps[group].touches(j0, j0 + kN);
@@ -144,16 +142,8 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
       }
       before = now;
     }
-    if (count == 0) {
-      __syncthreads();
-      worker.ask();
-      worker.fetch();
-      commit_copies();
-    }
-    wait_copies<0>();
-    __syncthreads();
-    // Nobody reads Q, K, the masks and one of the places of V any more.
-    worker.advance();
+    // Then nobody reads Q, K, the masks and one of the places of V any more.
+    worker.end_piece(count);
     if (!worker.done()) begin();
     if (before) run(count, kNo, kYes, kNo, kYes);
     // The first 64 rows through K's second place, the others through V's free one.

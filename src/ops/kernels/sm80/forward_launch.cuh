@@ -13,8 +13,8 @@ template <class Shape>
 cudaError_t launch_forward_shape(void (*kernel)(Arguments), const Arguments& args, int64_t pieces,
                                  cudaStream_t stream) {
   static_assert(Shape::kM == kForwardQueries);
-  return launch_early(kernel, args, Shape::kThreads, Shape::kBlocks, Shape::kSharedBytes, pieces,
-                      stream);
+  return launch_persistent(kernel, args, Shape::kThreads, Shape::kBlocks, Shape::kSharedBytes,
+                           pieces, stream);
 }
 
 template <class T, int kHeadDim>

@@ -87,9 +87,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     for (int t = 0; t < tiles.count; ++t) {
       wait_copies<0>();
       __syncthreads();
-      // The next piece is asked for two tiles before the last.
-      if (t == max(0, tiles.count - 3)) worker.ask();
-      if (t == tiles.count - 1) worker.fetch();
+      worker.look_ahead(t, tiles.count);
       const int j0 = tiles[t] * kN;
       if (tiles.covered(t)) {
         run(t, std::false_type());
@@ -99,15 +97,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
         load_pair(t + 1);
       }
     }
-    if (tiles.count == 0) {
-      __syncthreads();
-      worker.ask();
-      worker.fetch();
-      commit_copies();
-    }
-    wait_copies<0>();
-    __syncthreads();
-    worker.advance();
+    worker.end_piece(tiles.count);
     if (!worker.done()) begin();
     write_output<T, kD, kM>(args, worker.last_item(), worker.last_head(), ring + kPair, row0, 0,
                             out, lane);

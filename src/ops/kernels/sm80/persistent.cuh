@@ -22,49 +22,20 @@ inline cudaError_t shared_bytes_of_block(int& bytes) {
   return error;
 }
 
-// The launch of a grid that fills the device, or less where there are fewer pieces of work.
+// A grid that fills the device, or less where there are fewer pieces of work.
 template <class Kernel>
-cudaError_t configure_persistent(Kernel kernel, int threads, int blocks, int shared_bytes,
-                                 int64_t pieces, cudaStream_t stream, cudaLaunchConfig_t& config) {
+cudaError_t launch_persistent(Kernel kernel, const Arguments& args, int threads, int blocks,
+                              int shared_bytes, int64_t pieces, cudaStream_t stream) {
   int device = 0, processors = 0;
   cudaError_t error = cudaGetDevice(&device);
   if (error == cudaSuccess)
     error = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
   if (error == cudaSuccess)
     error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
-  config.gridDim = static_cast<unsigned>(std::min<int64_t>(pieces, processors * blocks));
-  config.blockDim = static_cast<unsigned>(threads);
-  config.dynamicSmemBytes = static_cast<size_t>(shared_bytes);
-  config.stream = stream;
-  return error;
-}
-
-template <class Kernel>
-cudaError_t launch_persistent(Kernel kernel, const Arguments& args, int threads, int blocks,
-                              int shared_bytes, int64_t pieces, cudaStream_t stream) {
-  cudaLaunchConfig_t config{};
-  const cudaError_t error =
-      configure_persistent(kernel, threads, blocks, shared_bytes, pieces, stream, config);
-  return error == cudaSuccess ? cudaLaunchKernelEx(&config, kernel, args) : error;
-}
-
-// The same, for a kernel right after list_kernel: its blocks may come while that still runs, and
-// wait for it in Worker. Only code for SM 9.0 waits, so that no other is launched like this.
-template <class Kernel>
-cudaError_t launch_early(Kernel kernel, const Arguments& args, int threads, int blocks,
-                         int shared_bytes, int64_t pieces, cudaStream_t stream) {
-  cudaLaunchConfig_t config{};
-  cudaError_t error =
-      configure_persistent(kernel, threads, blocks, shared_bytes, pieces, stream, config);
-  cudaFuncAttributes code{};
-  if (error == cudaSuccess) error = cudaFuncGetAttributes(&code, kernel);
   if (error != cudaSuccess) return error;
-  cudaLaunchAttribute early{};
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
-  config.attrs = &early;
-  config.numAttrs = code.ptxVersion >= 90 ? 1 : 0;
-  return cudaLaunchKernelEx(&config, kernel, args);
+  const auto grid = static_cast<unsigned>(std::min<int64_t>(pieces, processors * blocks));
+  kernel<<<grid, threads, shared_bytes, stream>>>(args);
+  return cudaGetLastError();
 }
 
 }  // namespace seqfuse::ops::sm80

@@ -159,19 +159,6 @@ constexpr bool kStoresMatrices = false;
 __device__ void store_matrices(uint32_t address, const uint32_t (&r)[4]);
 #endif
 
-// A kernel may let the next one in the stream begin before it has ended, if that was launched so
-// (launch_early). The next one then waits until all of the earlier is done and can be seen.
-__device__ __forceinline__ void allow_next_kernel() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;\n" ::: "memory");
-#endif
-}
-__device__ __forceinline__ void wait_for_earlier_kernels() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;\n" ::: "memory");
-#endif
-}
-
 // Adds to four consecutive floats, 16-byte aligned. SM 9.0 has one instruction for all.
 __device__ __forceinline__ void add_to_global(float* to, const float (&v)[4]) {
 #if __CUDA_ARCH__ >= 900

@@ -39,8 +39,7 @@ constexpr int64_t work_list_bytes(int64_t rows, int64_t batch, int64_t tile_rows
   return (bytes + 255) / 256 * 256;
 }
 
-// Hands out (tile, head) to the blocks of a grid. All threads of a block call everything. A kernel
-// makes one before it touches global memory: that waits for what was launched before.
+// Hands out (tile, head) to the blocks of a grid. All threads of a block call everything.
 class Worker {
  public:
   struct Shared {
@@ -51,7 +50,6 @@ class Worker {
 
   __device__ Worker(WorkList* list, int heads, Shared* shared)
       : list_(list), shared_(shared), heads_(heads) {
-    wait_for_earlier_kernels();
     if (threadIdx.x == 0) {
       shared_->total = list_->count * heads_;
       copy_record(blockIdx.x, 0);
@@ -76,8 +74,26 @@ class Worker {
   __device__ void fetch() {
     if (threadIdx.x == 0) copy_record(next_, slot_ ^ 1);
   }
+  // At each tile t of count that a piece walks over: asks two tiles before the last.
+  __device__ void look_ahead(int t, int count) {
+    if (t == max(0, count - 3)) ask();
+    if (t == count - 1) fetch();
+  }
   // After the copies have arrived and a barrier.
   __device__ void advance() { slot_ ^= 1; }
+  // After the last of a piece's tiles, for kernels with one barrier a tile: when no warp is at work
+  // on one any more, and the next piece is known.
+  __device__ void end_piece(int count) {
+    if (count == 0) {
+      __syncthreads();
+      ask();
+      fetch();
+      commit_copies();
+    }
+    wait_copies<0>();
+    __syncthreads();
+    advance();
+  }
 
  private:
   __device__ void copy_record(int piece, int slot) {
