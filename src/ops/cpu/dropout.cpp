@@ -11,7 +11,7 @@ constexpr int64_t kChunk = 2048;  // factors drawn at once: they stay in the fir
 
 template <class T>
 void forward(const DropoutParams& params) {
-  const cpu::DropoutMask<T> mask(params.seed, params.p);
+  const cpu::DropoutMask<T> mask(params.seed.value, params.p);
   const int64_t chunks = (params.count + kChunk - 1) / kChunk;
   parallel_for(chunks, 8, [&](int64_t begin, int64_t end) {
     T factors[kChunk];

@@ -43,7 +43,7 @@ void forward(const LayerNormGateParams& params) {
   const int64_t dim = params.dim;
   const cpu::Affine<T> weight(params.weight, dim, 1), bias(params.bias, dim, 0);
   parallel_for(params.rows, cpu::row_grain(dim), [&](int64_t begin, int64_t end) {
-    RowFactors<T> factors(params.dropout, params.seed, dim, end);
+    RowFactors<T> factors(params.dropout, params.seed.value, dim, end);
     const T *w = weight.data(), *b = bias.data();
     for (int64_t i = begin; i < end; ++i) {
       const T* o = static_cast<const T*>(params.o) + i * params.o_stride;
@@ -65,7 +65,7 @@ void backward(const LayerNormGateBackwardParams& params) {
   const cpu::Affine<T> weight(params.weight, dim, 1), bias(params.bias, dim, 0);
   cpu::sum_over_rows<T>(params.rows, dim, params.dweight, params.dbias,
                         [&](int64_t begin, int64_t end, T* dweight, T* dbias) {
-                          RowFactors<T> factors(params.dropout, params.seed, dim, end);
+                          RowFactors<T> factors(params.dropout, params.seed.value, dim, end);
                           std::vector<T> dl_row(dim);
                           const T *w = weight.data(), *b = bias.data();
                           for (int64_t i = begin; i < end; ++i) {

@@ -16,6 +16,7 @@
 
 #include "base/dtype.h"
 #include "ops/kernels/cuda_api.h"
+#include "ops/kernels/seed.h"
 
 namespace seqfuse::ops {
 
@@ -24,9 +25,7 @@ struct DropoutParams {
   void* y;        // T [count]
   int64_t count;
   double p;
-  uint64_t seed;
-  // CUDA only: where on the GPU the seed is read instead. Null: seed it is.
-  const uint64_t* seed_place = nullptr;
+  Seed seed;
 };
 
 void dropout_forward_cpu(const DropoutParams& params, DType dtype);

@@ -8,23 +8,22 @@
 #include <cstdint>
 
 #include "base/random.h"
+#include "ops/kernels/seed.h"
 
 namespace seqfuse::ops::cuda {
 
 struct DropoutMask {
-  uint64_t seed;
-  const uint64_t* seed_place;  // null, or where the seed is read instead
-  uint32_t threshold;          // words below it drop their element
-  float scale;                 // factor of the others
+  Seed seed;
+  uint32_t threshold;  // words below it drop their element
+  float scale;         // factor of the others
 
-  DropoutMask(double p, uint64_t seed_in, const uint64_t* seed_place_in)
+  DropoutMask(double p, Seed seed_in)
       : seed(seed_in),
-        seed_place(seed_place_in),
         threshold(static_cast<uint32_t>(std::min(std::round(p * 0x1p32), 0x1p32 - 1))),
         scale(static_cast<float>(1 / (1 - p))) {}
 
   __device__ bool drops_any() const { return threshold > 0; }
-  __device__ Philox philox() const { return {seed_place ? *seed_place : seed, 0x64726F706F757400}; }
+  __device__ Philox philox() const { return {seed.get(), 0x64726F706F757400}; }
 
   // The factor of one element, by itself.
   __device__ float factor(int64_t element) const {

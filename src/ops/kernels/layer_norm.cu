@@ -23,7 +23,7 @@ cudaError_t layer_norm_forward_cuda(const LayerNormParams& params, DType dtype,
                                .u_stride = 0,
                                .y_stride = params.y_stride,
                                .eps = static_cast<float>(params.eps),
-                               .mask = {0, 0, nullptr}};
+                               .mask = {0, 0}};
   return cuda::launch_norm_forward<false>(norm, dtype, stream);
 }
 
@@ -52,7 +52,7 @@ cudaError_t layer_norm_backward_cuda(const LayerNormBackwardParams& params, DTyp
                                 .dy_stride = params.dy_stride,
                                 .dx_stride = params.dx_stride,
                                 .du_stride = 0,
-                                .mask = {0, 0, nullptr}};
+                                .mask = {0, 0}};
   return cuda::launch_norm_backward<false>(norm, dtype, stream);
 }
 

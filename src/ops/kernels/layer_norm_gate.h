@@ -19,6 +19,7 @@
 
 #include "base/dtype.h"
 #include "ops/kernels/cuda_api.h"
+#include "ops/kernels/seed.h"
 
 namespace seqfuse::ops {
 
@@ -34,9 +35,7 @@ struct LayerNormGateParams {
   int64_t o_stride, u_stride, y_stride;  // elements from row to row
   double eps;
   double dropout;  // p; 0: no dropout
-  uint64_t seed;
-  // CUDA only: where on the GPU the seed is read instead. Null: seed it is.
-  const uint64_t* seed_place = nullptr;
+  Seed seed;
 };
 
 struct LayerNormGateBackwardParams {
@@ -55,8 +54,7 @@ struct LayerNormGateBackwardParams {
   int64_t rows, dim;
   int64_t o_stride, u_stride, dy_stride, d_o_stride, du_stride;
   double dropout;
-  uint64_t seed;
-  const uint64_t* seed_place = nullptr;
+  Seed seed;
   // CUDA only: u = silu(pre_u), and du is the gradient of pre_u, T [rows, dim]. Null: of u.
   const void* pre_u = nullptr;
   int64_t pre_u_stride = 0;

@@ -11,6 +11,7 @@
 #include <cstdint>
 
 #include "ops/kernels/cuda_api.h"
+#include "ops/kernels/seed.h"
 
 namespace seqfuse::ops {
 
@@ -18,9 +19,7 @@ struct SampleUniformParams {
   const int64_t* pool;  // [size]
   int32_t* samples;     // [count]
   int64_t size, count;
-  uint64_t seed;
-  // CUDA only: where on the GPU the seed is read instead. Null: seed it is.
-  const uint64_t* seed_place = nullptr;
+  Seed seed;
 };
 
 void sample_uniform_cpu(const SampleUniformParams& params);

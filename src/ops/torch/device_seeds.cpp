@@ -33,9 +33,9 @@ const uint64_t* DeviceSeeds::place_of(int64_t seed) const {
          (found - seeds_.begin());
 }
 
-const uint64_t* place_of_seed(const at::Tensor& x, int64_t seed) {
+Seed kernel_seed(const at::Tensor& x, int64_t seed) {
   const DeviceSeeds* seeds = in_use;
-  return seeds && x.is_cuda() ? seeds->place_of(seed) : nullptr;
+  return {static_cast<uint64_t>(seed), seeds && x.is_cuda() ? seeds->place_of(seed) : nullptr};
 }
 
 }  // namespace seqfuse::ops

@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "ops/kernels/seed.h"
+
 namespace seqfuse::ops {
 
 // While it lives, operators that are called with one of these seeds on a GPU, from any thread, have
@@ -28,8 +30,8 @@ class DeviceSeeds {
   at::Tensor places_;
 };
 
-// For an operator on x. Null on the CPU, and where there are no DeviceSeeds: the seed is then the
-// kernel's argument.
-const uint64_t* place_of_seed(const at::Tensor& x, int64_t seed);
+// For the kernel of an operator on x: with its place where there are DeviceSeeds, but not on the
+// CPU.
+Seed kernel_seed(const at::Tensor& x, int64_t seed);
 
 }  // namespace seqfuse::ops

@@ -27,8 +27,7 @@ Tensor run(const Tensor& x_in, double p, int64_t seed) {
                .y = y.mutable_data_ptr(),
                .count = x.numel(),
                .p = p,
-               .seed = static_cast<uint64_t>(seed),
-               .seed_place = place_of_seed(x, seed)},
+               .seed = kernel_seed(x, seed)},
               dtype_of(x));
   return y;
 }

@@ -59,8 +59,7 @@ std::tuple<Tensor, Tensor, Tensor> run_forward(const Tensor& o_in, const Tensor&
                .y_stride = dim,
                .eps = eps,
                .dropout = dropout,
-               .seed = static_cast<uint64_t>(seed),
-               .seed_place = dropout > 0 ? place_of_seed(o, seed) : nullptr},
+               .seed = dropout > 0 ? kernel_seed(o, seed) : 0},
               dtype_of(o));
   return {y, mean, rstd};
 }

@@ -57,8 +57,7 @@ inline LayerNormGateBackwardParams layer_norm_gate_backward_params(
           .d_o_stride = d_o.stride(0),
           .du_stride = du.stride(0),
           .dropout = dropout,
-          .seed = static_cast<uint64_t>(seed),
-          .seed_place = dropout > 0 ? place_of_seed(o, seed) : nullptr};
+          .seed = dropout > 0 ? kernel_seed(o, seed) : 0};
 }
 
 class AffineGradients {

@@ -39,8 +39,7 @@ Tensor run(const Tensor& pool, int64_t rows, int64_t per_row, int64_t seed) {
                .samples = samples.mutable_data_ptr<int32_t>(),
                .size = ids.numel(),
                .count = samples.numel(),
-               .seed = static_cast<uint64_t>(seed),
-               .seed_place = place_of_seed(ids, seed)});
+               .seed = kernel_seed(ids, seed)});
   return samples;
 }
 
