@@ -19,8 +19,8 @@ void sample_uniform_cpu(const SampleUniformParams& params) {
   parallel_for((params.count + kBlock - 1) / kBlock, 256, [&](int64_t begin, int64_t end) {
     uint32_t words[kBlock];
     for (int64_t block = begin; block < end; ++block) {
-      cpu::philox_words(params.seed.value, kStream, static_cast<uint64_t>(block) * cpu::kPhiloxCounters,
-                        words);
+      cpu::philox_words(params.seed.value, kStream,
+                        static_cast<uint64_t>(block) * cpu::kPhiloxCounters, words);
       const int64_t first = block * kBlock, count = std::min(kBlock, params.count - first);
       for (int64_t i = 0; i < count; ++i) {
         params.samples[first + i] =
