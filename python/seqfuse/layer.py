@@ -141,9 +141,8 @@ class HSTULayer(nn.Module):
         of the CPU, or, while torch.compile traces, the mask by an operation of its own.
 
         float16 and bfloat16 on CUDA, head_dim up to 256: one operator with its own backward pass, whose gradients of
-        W, b and the relative biases are float32 before they become what the parameters are. Made of several operators
-        instead: without residual, float32 under torch.autocast, and with dropout but no dropout_seed under
-        torch.compile.
+        parameters are float32 before they become what the parameters are. Made of several operators instead: without
+        residual, float32 under torch.autocast, and with dropout but no dropout_seed under torch.compile.
         """
         if self.time_bias is None:
             timestamps = request_times = None

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 
@@ -11,6 +12,8 @@
 #include "ops/kernels/seed.h"
 
 namespace seqfuse::ops::cuda {
+
+constexpr uint64_t kDropoutStream = 0x64726F706F757400;
 
 struct DropoutMask {
   Seed seed;
@@ -23,7 +26,7 @@ struct DropoutMask {
         scale(static_cast<float>(1 / (1 - p))) {}
 
   __device__ bool drops_any() const { return threshold > 0; }
-  __device__ Philox philox() const { return {seed.get(), 0x64726F706F757400}; }
+  __device__ Philox philox() const { return {seed.get(), kDropoutStream}; }
 
   // The factor of one element, by itself.
   __device__ float factor(int64_t element) const {
@@ -35,8 +38,12 @@ struct DropoutMask {
   // For a whole warp: bit i of the result of lane n tells whether element 128 chunk + 32 (n mod 4)
   // + i is kept.
   __device__ uint32_t draw(int64_t chunk) const {
+    return kept_bits(philox()(static_cast<uint64_t>(chunk) * 32 + threadIdx.x % 32));
+  }
+
+  // The same of the words of counter 32 chunk + lane.
+  __device__ uint32_t kept_bits(const std::array<uint32_t, 4>& words) const {
     const unsigned lane = threadIdx.x % 32;
-    const auto words = philox()(static_cast<uint64_t>(chunk) * 32 + lane);
     uint32_t kept[4];  // [word], bits by counter: 16 of the first 64 elements, 16 of the others
 #pragma unroll
     for (int n = 0; n < 4; ++n) kept[n] = __ballot_sync(0xFFFFFFFF, words[n] >= threshold);
@@ -45,50 +52,102 @@ struct DropoutMask {
   }
 };
 
-// The factors of one row, drawn together by the Group threads that work on it: a warp, or the whole
-// block. words: kWords shared words of the group's own.
-template <int Group, int MaxDim>
-class RowMask {
- public:
-  static constexpr int kWords = (MaxDim / 128 + 1) * 4 + 1;
+// Philox as in base/random.h, with the keys of its rounds in shared memory: adding them up would
+// take many instructions, and registers where it is done once.
+struct SharedPhilox {
+  uint4 keys[5];  // of two rounds each
 
-  // Elements first to first + dim.
-  __device__ RowMask(const DropoutMask& mask, uint32_t* words) : mask_(mask), words_(words) {}
-
-  __device__ void draw(int64_t first, int64_t dim) {
-    if (!mask_.drops_any()) return;
-    skip_ = static_cast<unsigned>(first % 128);
-    const int64_t chunk = first / 128, chunks = (skip_ + dim + 127) / 128;
-    sync();  // the row before this one has been read
-    const int lane = threadIdx.x % 32;
-    for (int64_t c = threadIdx.x % Group / 32; c < chunks; c += Group / 32) {
-      const uint32_t bits = mask_.draw(chunk + c);
-      if (lane < 4) words_[c * 4 + lane] = bits;
-    }
-    sync();
+  // By the first threads of a block, which then waits for them.
+  __device__ void set(const Philox& philox) {
+    if (threadIdx.x >= 5) return;
+    const auto low = static_cast<uint32_t>(philox.seed),
+               high = static_cast<uint32_t>(philox.seed >> 32);
+    const uint32_t first = 2 * threadIdx.x, second = first + 1;
+    keys[threadIdx.x] = {low + first * 0x9E3779B9, high + first * 0xBB67AE85,
+                         low + second * 0x9E3779B9, high + second * 0xBB67AE85};
   }
 
-  // Bit k: whether element j + k of the row is kept; k below 32.
-  __device__ uint32_t kept(int64_t j) const {
+  __device__ std::array<uint32_t, 4> operator()(uint64_t counter, uint64_t stream) const {
+    uint32_t c0 = static_cast<uint32_t>(counter), c1 = static_cast<uint32_t>(counter >> 32);
+    uint32_t c2 = static_cast<uint32_t>(stream), c3 = static_cast<uint32_t>(stream >> 32);
+    const auto round = [&](uint32_t k0, uint32_t k1) {
+      uint32_t low0, high0, low1, high1;
+      multiply(0xD2511F53, c0, low0, high0);
+      multiply(0xCD9E8D57, c2, low1, high1);
+      c0 = high1 ^ c1 ^ k0;
+      c2 = high0 ^ c3 ^ k1;
+      c1 = low1;
+      c3 = low0;
+    };
+#pragma unroll
+    for (const uint4& two : keys) {
+      round(two.x, two.y);
+      round(two.z, two.w);
+    }
+    return {c0, c1, c2, c3};
+  }
+
+ private:
+  // One instruction; of a multiplication in 64 bits the compiler makes two.
+  static __device__ void multiply(uint32_t a, uint32_t b, uint32_t& low, uint32_t& high) {
+    asm("{ .reg .b64 p; mul.wide.u32 p, %2, %3; mov.b64 {%0, %1}, p; }"
+        : "=r"(low), "=r"(high)
+        : "r"(a), "r"(b));
+  }
+};
+
+// The factors of up to Elements neighbouring elements, drawn together by the warp that works on
+// them. words: kWords shared words of the warp's own.
+template <int Elements>
+class WarpMask {
+ public:
+  static constexpr int kWords = (Elements / 128 + 1) * 4 + 1;
+
+  __device__ WarpMask(const DropoutMask& mask, const SharedPhilox& philox, uint32_t* words)
+      : mask_(mask), philox_(philox), words_(words) {}
+
+  // Elements first to first + count.
+  __device__ void draw(int64_t first, int count) {
+    if (!mask_.drops_any() || count <= 0) return;
+    const auto place = static_cast<uint64_t>(first);
+    skip_ = static_cast<unsigned>(place) % 128;
+    const uint64_t chunk = place / 128;
+    const unsigned chunks = (skip_ + static_cast<unsigned>(count) + 127) / 128;
+    __syncwarp();  // the elements before these have been read
+    if (chunks > 1) {
+      const uint32_t bits = bits_of(chunk), more = bits_of(chunk + 1);  // by the same keys
+      keep(0, bits);
+      keep(1, more);
+    }
+    if (chunks % 2 == 1) keep(chunks - 1, bits_of(chunk + chunks - 1));
+    __syncwarp();
+  }
+
+  // Bit k: whether element first + j + k is kept; k below 32.
+  __device__ uint32_t kept(unsigned j) const {
     if (!mask_.drops_any()) return 0xFFFFFFFF;
-    const unsigned place = skip_ + static_cast<unsigned>(j);
+    const unsigned place = skip_ + j;
     return __funnelshift_r(words_[place / 32], words_[place / 32 + 1], place % 32);
   }
 
   __device__ float factor(uint32_t kept, int k) const { return kept >> k & 1 ? mask_.scale : 0; }
 
  private:
-  static __device__ void sync() {
-    if constexpr (Group == 32) {
-      __syncwarp();
-    } else {
-      __syncthreads();
-    }
+  static_assert(Elements <= 256);  // at most three chunks
+
+  __device__ uint32_t bits_of(uint64_t chunk) const {
+    return mask_.kept_bits(philox_(chunk * 32 + threadIdx.x % 32, kDropoutStream));
+  }
+
+  __device__ void keep(unsigned c, uint32_t bits) {
+    const unsigned lane = threadIdx.x % 32;
+    if (lane < 4) words_[c * 4 + lane] = bits;
   }
 
   const DropoutMask& mask_;
+  const SharedPhilox& philox_;
   uint32_t* words_;
-  unsigned skip_ = 0;  // elements of the first chunk before the row
+  unsigned skip_ = 0;  // elements of the first chunk before the first element
 };
 
 }  // namespace seqfuse::ops::cuda

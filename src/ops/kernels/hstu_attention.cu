@@ -5,6 +5,7 @@
 
 #include "ops/kernels/hstu_attention_bias_sums.cuh"
 #include "ops/kernels/hstu_attention_prepare.cuh"
+#include "ops/kernels/hstu_attention_totals.cuh"
 #include "ops/kernels/sm80/launch.h"
 
 namespace seqfuse::ops {
@@ -175,6 +176,33 @@ int64_t bias_sums_bytes(const HstuAttentionBackwardParams& params) {
   const HstuAttentionParams& p = params.forward;
   return wants_bias_gradient(params) ? key_tiles(p) * bias_row(p) * 4 : 0;
 }
+
+bool wants_totals(const HstuAttentionBackwardParams& params) {
+  return params.total_dq || params.total_dk || params.total_dv;
+}
+int64_t totals_bytes(const HstuAttentionBackwardParams& params) {
+  const HstuAttentionParams& p = params.forward;
+  constexpr int64_t kBytes = 3 * sm80::kTotals * sizeof(float);
+  return wants_totals(params) ? kBytes * p.heads * p.head_dim : 0;
+}
+void take_totals(const HstuAttentionBackwardParams& params, Workspace& workspace, Arguments& a) {
+  const int64_t width = params.forward.heads * params.forward.head_dim;
+  auto* totals = workspace.take<float>(totals_bytes(params));
+  for (sm80::GradientView* gradient : {&a.dq, &a.dk, &a.dv}) {
+    gradient->totals = totals;
+    gradient->totals_row = static_cast<int>(width);
+    totals += sm80::kTotals * width;
+  }
+}
+cudaError_t add_totals(const HstuAttentionBackwardParams& params, const Arguments& a,
+                       cudaStream_t stream) {
+  const int width = a.dq.totals_row;
+  const dim3 grid(static_cast<unsigned>((width + kListThreads - 1) / kListThreads), 3);
+  add_totals_kernel<<<grid, kListThreads, 0, stream>>>(
+      a.dq.totals, width, {{params.total_dq, params.total_dk, params.total_dv}});
+  return cudaGetLastError();
+}
+
 // Of any list of tiles.
 int64_t list_bytes(const HstuAttentionParams& p) {
   return sm80::work_list_bytes(std::max(p.total_keys, p.total_queries), p.batch,
@@ -212,17 +240,18 @@ cudaError_t run_queries(const HstuAttentionParams& p, const Arguments& a, DType 
   });
 }
 
-cudaError_t zero_bias_gradients(const HstuAttentionBackwardParams& params, cudaStream_t stream) {
+// Where there are no keys: those that are not of tokens.
+cudaError_t zero_small_gradients(const HstuAttentionBackwardParams& params, cudaStream_t stream) {
   const HstuAttentionParams& p = params.forward;
   cudaError_t error = cudaSuccess;
-  if (params.d_position_bias) {
-    error = cudaMemsetAsync(params.d_position_bias, 0,
-                            static_cast<size_t>(p.position_bias_size) * sizeof(float), stream);
-  }
-  if (error == cudaSuccess && params.d_time_bias) {
-    error = cudaMemsetAsync(params.d_time_bias, 0,
-                            static_cast<size_t>(p.num_time_buckets) * sizeof(float), stream);
-  }
+  const auto zero = [&](void* to, int64_t floats) {
+    if (error == cudaSuccess && to)
+      error = cudaMemsetAsync(to, 0, static_cast<size_t>(floats) * sizeof(float), stream);
+  };
+  zero(params.d_position_bias, p.position_bias_size);
+  zero(params.d_time_bias, p.num_time_buckets);
+  for (float* total : {params.total_dq, params.total_dk, params.total_dv})
+    zero(total, p.heads * p.head_dim);
   return error;
 }
 
@@ -254,22 +283,23 @@ int64_t hstu_attention_backward_workspace_bytes(const HstuAttentionBackwardParam
   const HstuAttentionParams& p = params.forward;
   return time_bytes(p) + kMostLists * list_bytes(p) +
          query_tiles(p) * static_cast<int64_t>(sizeof(sm80::TileMask)) + bias_sums_bytes(params) +
-         (params.deterministic ? 0 : dq_sums_bytes(p)) + 3 * 256;
+         (params.deterministic ? 0 : dq_sums_bytes(p)) + totals_bytes(params) + 4 * 256;
 }
 
 cudaError_t hstu_attention_backward_cuda(const HstuAttentionBackwardParams& params, DType dtype,
                                          cudaStream_t stream) {
   const HstuAttentionParams& p = params.forward;
   if (!hstu_attention_cuda_takes(p.batch, p.head_dim, dtype)) return cudaErrorInvalidValue;
-  if (p.batch == 0 || p.total_keys == 0) return zero_bias_gradients(params, stream);
+  if (params.deterministic && wants_totals(params)) return cudaErrorInvalidValue;
+  if (p.batch == 0 || p.total_keys == 0) return zero_small_gradients(params, stream);
   Arguments a = arguments_of(p);
   a.dout = view_of(params.dout, p.head_dim);
-  a.dq = view_of(params.dq, p.head_dim);
-  a.dk = view_of(params.dk, p.head_dim);
-  a.dv = view_of(params.dv, p.head_dim);
-  a.pre_q = view_of(params.pre_q, p.head_dim);
-  a.pre_k = view_of(params.pre_k, p.head_dim);
-  a.pre_v = view_of(params.pre_v, p.head_dim);
+  const auto gradient_of = [&](const JaggedHeads& to, const JaggedHeads& pre) {
+    return sm80::GradientView{view_of(to, p.head_dim), view_of(pre, p.head_dim), nullptr, 0};
+  };
+  a.dq = gradient_of(params.dq, params.pre_q);
+  a.dk = gradient_of(params.dk, params.pre_k);
+  a.dv = gradient_of(params.dv, params.pre_v);
   a.q_offsets = p.q_offsets;
   a.int32_offsets = p.int32_offsets;
   a.batch = static_cast<int>(p.batch);
@@ -306,12 +336,17 @@ cudaError_t hstu_attention_backward_cuda(const HstuAttentionBackwardParams& para
     a.list = queries_list;
     error = run_queries(p, a, dtype, stream);
   } else {
+    // Zeros for both, which lie side by side, at once.
     a.dq_sums = workspace.take<float>(dq_sums_bytes(p));
-    error = cudaMemsetAsync(a.dq_sums, 0, static_cast<size_t>(dq_sums_bytes(p)), stream);
+    if (wants_totals(params)) take_totals(params, workspace, a);
+    error = cudaMemsetAsync(a.dq_sums, 0,
+                            static_cast<size_t>(dq_sums_bytes(p) + totals_bytes(params)), stream);
   }
   if (error != cudaSuccess) return error;
   a.list = keys_list;
-  return run_keys(p, a, dtype, stream);
+  error = run_keys(p, a, dtype, stream);
+  if (error != cudaSuccess || !wants_totals(params)) return error;
+  return add_totals(params, a, stream);
 }
 
 }  // namespace seqfuse::ops

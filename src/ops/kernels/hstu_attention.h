@@ -96,6 +96,9 @@ struct HstuAttentionBackwardParams {
   // CUDA only: dq, dk and dv are multiplied by silu' of these, which have their shapes and dtype;
   // data null: they are not.
   JaggedHeads pre_q, pre_k, pre_v;  // read only
+  // With these, and not deterministic: the sums over tokens of dq, dk and dv, added in any order,
+  // [heads, head_dim] each in float32. Null, all three: not wanted.
+  float *total_dq = nullptr, *total_dk = nullptr, *total_dv = nullptr;
 };
 
 // The CPU implementation. dtype: f32 or f64. Threaded over sequences, heads and blocks of queries.

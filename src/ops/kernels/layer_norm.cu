@@ -5,7 +5,7 @@
 namespace seqfuse::ops {
 
 int64_t layer_norm_backward_partials(int64_t rows, int64_t dim) {
-  return cuda::norm_backward_partials(rows, dim);
+  return cuda::norm_backward_partials<false>(rows, dim);
 }
 
 cudaError_t layer_norm_forward_cuda(const LayerNormParams& params, DType dtype,
@@ -42,6 +42,7 @@ cudaError_t layer_norm_backward_cuda(const LayerNormBackwardParams& params, DTyp
                                 .du = nullptr,
                                 .dweight = params.dweight,
                                 .dbias = params.dbias,
+                                .float_gradients = params.float_gradients,
                                 .workspace = params.workspace,
                                 .rows = params.rows,
                                 .dim = params.dim,

@@ -51,6 +51,7 @@ struct LayerNormBackwardParams {
   // none.
   const void* residual = nullptr;
   int64_t residual_stride = 0;
+  bool float_gradients = false;  // CUDA only: dweight and dbias are float32
 };
 
 void layer_norm_forward_cpu(const LayerNormParams& params, DType dtype);

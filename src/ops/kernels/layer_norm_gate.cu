@@ -5,7 +5,7 @@
 namespace seqfuse::ops {
 
 int64_t layer_norm_gate_backward_partials(int64_t rows, int64_t dim) {
-  return cuda::norm_backward_partials(rows, dim);
+  return cuda::norm_backward_partials<true>(rows, dim);
 }
 
 cudaError_t layer_norm_gate_forward_cuda(const LayerNormGateParams& params, DType dtype,
@@ -42,6 +42,7 @@ cudaError_t layer_norm_gate_backward_cuda(const LayerNormGateBackwardParams& par
                                 .du = params.du,
                                 .dweight = params.dweight,
                                 .dbias = params.dbias,
+                                .float_gradients = params.float_gradients,
                                 .workspace = params.workspace,
                                 .rows = params.rows,
                                 .dim = params.dim,

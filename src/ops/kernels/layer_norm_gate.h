@@ -58,6 +58,7 @@ struct LayerNormGateBackwardParams {
   // CUDA only: u = silu(pre_u), and du is the gradient of pre_u, T [rows, dim]. Null: of u.
   const void* pre_u = nullptr;
   int64_t pre_u_stride = 0;
+  bool float_gradients = false;  // CUDA only: dweight and dbias are float32
 };
 
 void layer_norm_gate_forward_cpu(const LayerNormGateParams& params, DType dtype);

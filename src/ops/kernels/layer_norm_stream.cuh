@@ -112,7 +112,7 @@ __global__ void __launch_bounds__(kStreamGroup) norm_backward_stream_kernel(Norm
       for (int k = 0; k < Width; ++k) {
         const float masked = to_float(gradients.v[k]) * params.mask.factor(row * dim + j + k);
         float d = masked * (n[k] * to_float(w.v[k]) + to_float(b.v[k]));
-        if (params.pre_u) d *= silu_derivative(to_float(before.v[k]));
+        if (params.pre_u) d *= silu_gradient(to_float(before.v[k]));
         out.v[k] = from_float<T>(d);
       }
       store<Width>(static_cast<T*>(params.du) + row * params.du_stride, j, dim, out);
@@ -169,36 +169,53 @@ __global__ void __launch_bounds__(kColumns* kLanes)
   (column < dim ? dweight : dbias - dim)[column] = from_float<T>(sum);
 }
 
-// Blocks of the backward pass on the current device, which are the parts of dweight and dbias.
-inline int64_t norm_backward_partials(int64_t rows, int64_t dim) {
-  if (dim > kMaxDim) return std::min(rows, kStreamPartials);
+// As many blocks for rows in registers as run at a time on the current device, where Threads run on
+// a multiprocessor.
+template <int Threads>
+int64_t resident_blocks(int64_t rows, int64_t dim) {
   int device = 0, multiprocessors = 1;
   cudaGetDevice(&device);
   cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
-  int64_t parts = 0;
-  with_group(dim, [&]<int Group>() {  // as many blocks as run at a time
-    parts =
-        std::min<int64_t>(divide_up(rows, kRows<Group>), multiprocessors * (512 / kThreads<Group>));
+  int64_t blocks = 0;
+  with_group(dim, [&]<int Group>() {
+    blocks =
+        std::min<int64_t>(divide_up(rows, kRows<Group>), multiprocessors * kBlocks<Group, Threads>);
   });
-  return parts;
+  return blocks;
+}
+
+template <class T>
+void add_parts(const NormBackward& params, int64_t parts, cudaStream_t stream) {
+  add_parts_kernel<T><<<divide_up(2 * params.dim, kColumns), dim3(kColumns, kLanes), 0, stream>>>(
+      params.workspace, parts, params.dim, static_cast<T*>(params.dweight),
+      static_cast<T*>(params.dbias));
+}
+
+// Blocks of the backward pass on the current device, which are the parts of dweight and dbias.
+template <bool Gate>
+int64_t norm_backward_partials(int64_t rows, int64_t dim) {
+  return dim > kMaxDim ? std::min(rows, kStreamPartials)
+                       : resident_blocks<kBackwardThreads<Gate>>(rows, dim);
 }
 
 template <bool Gate>
 cudaError_t launch_norm_forward(const NormForward& params, DType dtype, cudaStream_t stream) {
   if (params.rows == 0) return cudaSuccess;
-  const auto rows = static_cast<unsigned>(params.rows);
-  return dispatch(
-      dtype, {params.x, params.u, params.weight, params.bias, params.y},
-      {params.x_stride, params.u_stride, params.y_stride}, [&]<class T, int Width>() {
-        if (params.dim > kMaxDim) {
-          norm_forward_stream_kernel<T, Width, Gate><<<rows, kStreamGroup, 0, stream>>>(params);
-          return;
-        }
-        with_group(params.dim, [&]<int Group>() {
-          norm_forward_kernel<T, Width, Group, Gate>
-              <<<divide_up(params.rows, kRows<Group>), kThreads<Group>, 0, stream>>>(params);
-        });
-      });
+  return dispatch(dtype, {params.x, params.u, params.weight, params.bias, params.y},
+                  {params.dim, params.x_stride, params.u_stride, params.y_stride},
+                  [&]<class T, int Width>() {
+                    if (params.dim > kMaxDim) {
+                      norm_forward_stream_kernel<T, Width, Gate>
+                          <<<static_cast<unsigned>(params.rows), kStreamGroup, 0, stream>>>(params);
+                      return;
+                    }
+                    const auto blocks = static_cast<unsigned>(
+                        resident_blocks<kForwardThreads<T, Width, Gate>>(params.rows, params.dim));
+                    with_group(params.dim, [&]<int Group>() {
+                      norm_forward_kernel<T, Width, Group, Gate>
+                          <<<blocks, kThreads<Group>, 0, stream>>>(params);
+                    });
+                  });
 }
 
 template <class T, int Width, bool Gate>
@@ -221,22 +238,21 @@ void launch_norm_backward_rows(const NormBackward& params, int64_t parts, cudaSt
 
 template <bool Gate>
 cudaError_t launch_norm_backward(const NormBackward& params, DType dtype, cudaStream_t stream) {
-  const int64_t parts = norm_backward_partials(params.rows, params.dim);
-  return dispatch(
-      dtype,
-      {params.x, params.u, params.pre_u, params.residual, params.weight, params.bias, params.dy,
-       params.dx, params.du},
-      {params.x_stride, params.u_stride, params.pre_u_stride, params.residual_stride,
-       params.dy_stride, params.dx_stride, params.du_stride},
-      [&]<class T, int Width>() {
-        if (params.rows > 0) launch_norm_backward_rows<T, Width, Gate>(params, parts, stream);
-        if (params.dweight) {
-          add_parts_kernel<T>
-              <<<divide_up(2 * params.dim, kColumns), dim3(kColumns, kLanes), 0, stream>>>(
-                  params.workspace, parts, params.dim, static_cast<T*>(params.dweight),
-                  static_cast<T*>(params.dbias));
-        }
-      });
+  const int64_t parts = norm_backward_partials<Gate>(params.rows, params.dim);
+  return dispatch(dtype,
+                  {params.x, params.u, params.pre_u, params.residual, params.weight, params.bias,
+                   params.dy, params.dx, params.du},
+                  {params.dim, params.x_stride, params.u_stride, params.pre_u_stride,
+                   params.residual_stride, params.dy_stride, params.dx_stride, params.du_stride},
+                  [&]<class T, int Width>() {
+                    if (params.rows > 0)
+                      launch_norm_backward_rows<T, Width, Gate>(params, parts, stream);
+                    if (params.dweight && params.float_gradients) {
+                      add_parts<float>(params, parts, stream);
+                    } else if (params.dweight) {
+                      add_parts<T>(params, parts, stream);
+                    }
+                  });
 }
 
 }  // namespace seqfuse::ops::cuda

@@ -269,6 +269,12 @@ std::pair<Tensor, Tensor> attention_gradients_into(const HstuAttentionInputs& in
     params.pre_q = heads_of(before.q);
     params.pre_k = heads_of(before.k);
     params.pre_v = heads_of(before.v);
+    const auto total = [](const Tensor& sums) {
+      return sums.defined() ? sums.mutable_data_ptr<float>() : nullptr;
+    };
+    params.total_dq = total(before.total_dq);
+    params.total_dk = total(before.total_dk);
+    params.total_dv = total(before.total_dv);
   }
   const auto gradient_of = [](const Tensor& bias, bool is_wanted, void*& data) {
     if (!bias.defined() || !is_wanted) return Tensor();

@@ -37,6 +37,10 @@ void attention_into(const HstuAttentionInputs& in, const Tensor& out);
 // these. CUDA only; undefined: none.
 struct BeforeSilu {
   Tensor q, k, v;
+  // The sums over tokens of dq, dk and dv are written to these, [H d] in float32 and contiguous;
+  // added in any order. Undefined, all three: not wanted, as it must be where sums are to be
+  // deterministic.
+  Tensor total_dq, total_dk, total_dv;
 };
 // Whether the gradients of position_bias and time_bias are wanted. Without either, what they take
 // is not run.

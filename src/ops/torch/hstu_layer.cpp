@@ -94,14 +94,30 @@ bool is_fused(const LayerArguments& a) {
                                    a.weights.output.sym_size(0) / a.options.heads, dtype_of(a.x));
 }
 
-// As the fused passes take them.
+// As the fused passes take them. Weights of another dtype are converted: the small ones by one
+// kernel together, which is slow for large ones.
 LayerArguments in_dtype_of_x(LayerArguments a) {
   a.x = a.x.contiguous();
   HstuLayerWeights& w = a.weights;
+  std::vector<Tensor> from, to;
+  const auto convert = [&](Tensor& weight) {
+    weight = weight.contiguous();
+    if (weight.scalar_type() == a.x.scalar_type()) return;
+    constexpr int64_t kLarge = 1 << 18;
+    if (weight.numel() >= kLarge) {
+      weight = weight.to(a.x.scalar_type());
+      return;
+    }
+    from.push_back(weight);
+    to.push_back(at::empty_like(weight, a.x.options()));
+    weight = to.back();
+  };
+  convert(w.uvqk);
+  convert(w.output);
   for (OptionalTensor* weight : {&w.input_norm_weight, &w.input_norm_bias, &w.uvqk_bias,
                                  &w.output_norm_weight, &w.output_norm_bias, &w.output_bias})
-    if (is_there(*weight)) *weight = (*weight)->to(a.x.scalar_type()).contiguous();
-  for (Tensor* weight : {&w.uvqk, &w.output}) *weight = weight->to(a.x.scalar_type()).contiguous();
+    if (is_there(*weight)) convert(**weight);
+  if (!to.empty()) at::_foreach_copy_(to, from);
   return a;
 }
 

@@ -2,12 +2,13 @@
 //
 // What they save over the other operators: the gradients of u, v, q and k are written side by side,
 // as the product with W_uvqk reads them, and multiplied by the derivative of SiLU where they arise;
-// residuals and biases are added by the products and by the layer norm; gradients of the matrices
-// are float32, on a second stream.
+// residuals and biases are added by the products and by the layer norm; gradients of weights are
+// float32, those of the matrices on a second stream.
 #include <torch/torch.h>
 
 #include "ops/kernels/layer_norm.h"
 #include "ops/kernels/layer_norm_gate.h"
+#include "ops/torch/column_sums.h"
 #include "ops/torch/cuda.h"
 #include "ops/torch/hstu_attention_inputs.h"
 #include "ops/torch/hstu_layer_arguments.h"
@@ -77,23 +78,18 @@ FusedResult forward_shapes(Values... values) {
       statistic(),           matrix(inner)};
 }
 
-// a^T b in float32, and the sums of the columns of b; undefined where not wanted. cuBLASLt sums
-// columns by a kernel of its own too, and with that takes a product without tensor cores where rows
-// are not multiples of 16 bytes.
-struct ProductGradient {
-  ProductGradient(const Tensor& a, const Tensor& b, bool of_weight, bool of_bias,
-                  SideStream& side) {
-    if (!of_weight && !of_bias) return;
-    const auto floats = b.options().dtype(at::kFloat);
-    if (of_weight) weight = at::empty({a.size(1), b.size(1)}, floats);
-    if (of_bias) bias = at::empty({b.size(1)}, floats);
-    side.run([&] {
-      if (of_weight) matmul_into(weight, a.t(), b);
-      if (of_bias) at::sum_out(bias, b, 0, /*keepdim=*/false, at::kFloat);
-    });
-  }
-  Tensor weight, bias;
-};
+// a^T b in float32, on a second stream.
+Tensor product_gradient(const Tensor& a, const Tensor& b, SideStream& side) {
+  const Tensor gradient = at::empty({a.size(1), b.size(1)}, b.options().dtype(at::kFloat));
+  side.run([&] { matmul_into(gradient, a.t(), b); });
+  return gradient;
+}
+
+Tensor bias_gradient(const Tensor& d) {
+  const Tensor sums = at::empty({d.size(1)}, d.options().dtype(at::kFloat));
+  column_sums_into(sums, d);
+  return sums;
+}
 
 template <class... Values>
 FusedGradients run_backward(const Tensor& dout_in, WantedGradients wanted, const Tensor& input_mean,
@@ -111,7 +107,9 @@ FusedGradients run_backward(const Tensor& dout_in, WantedGradients wanted, const
   const Tensor dout = dout_in.contiguous();
   SideStream side(x.get_device());
 
-  const ProductGradient d_output(gated, dout, wanted[kOutputWeight], wanted[kOutputBias], side);
+  Tensor d_output, d_output_bias;
+  if (wanted[kOutputWeight]) d_output = product_gradient(gated, dout, side);
+  if (wanted[kOutputBias]) d_output_bias = bias_gradient(dout);
   // What the gate reads as its own gradient, and overwrites with that of attention's result.
   const Tensor dgated = at::empty_like(gated);
   matmul_into(dgated, dout, w.output.t());
@@ -120,7 +118,8 @@ FusedGradients run_backward(const Tensor& dout_in, WantedGradients wanted, const
   const Tensor dbefore = at::empty_like(before);
   const Tensor uvqk = kept_uvqk ? *kept_uvqk : at::silu(before);
   const LayerParts d(dbefore, options.heads), z(before, options.heads), parts(uvqk, options.heads);
-  AffineGradients output_norm(attended, {wanted[kOutputNormWeight], wanted[kOutputNormBias]});
+  AffineGradients output_norm(attended, {wanted[kOutputNormWeight], wanted[kOutputNormBias]},
+                              at::kFloat);
   LayerNormGateBackwardParams gate_params = layer_norm_gate_backward_params(
       attended, parts.u, w.output_norm_weight.value_or(Tensor()),
       w.output_norm_bias.value_or(Tensor()), output_mean, output_rstd, dgated, dgated, d.u,
@@ -130,17 +129,31 @@ FusedGradients run_backward(const Tensor& dout_in, WantedGradients wanted, const
   output_norm.attach_to(gate_params);
   C10_CUDA_CHECK(layer_norm_gate_backward_cuda(gate_params, dtype, stream));
 
+  // Attention sums its parts of the bias's gradient where it writes what they are sums of.
+  const bool sums_apart = at::globalContext().deterministicAlgorithms();
+  BeforeSilu before_silu{.q = z.q, .k = z.k, .v = z.v};
+  Tensor d_uvqk_bias;
+  if (wanted[kUvqkBias] && !sums_apart) {
+    d_uvqk_bias = at::empty({before.size(1)}, before.options().dtype(at::kFloat));
+    const auto sums = d_uvqk_bias.chunk(4);  // as LayerParts
+    column_sums_into(sums[0], d.u);
+    before_silu.total_dv = sums[1];
+    before_silu.total_dq = sums[2];
+    before_silu.total_dk = sums[3];
+  }
   const auto [d_position_bias, d_time_bias] = attention_gradients_into(
       checked_attention_inputs(parts.q, parts.k, parts.v, a.offsets, a.offsets, options.attention),
       dgated.view(parts.q.sizes()), d.q, d.k, d.v, {wanted[kPositionBias], wanted[kTimeBias]},
-      {.q = z.q, .k = z.k, .v = z.v});
+      before_silu);
 
   Tensor normed = kept_normed.value_or(Tensor());
   if (!normed.defined() && wanted[kUvqkWeight]) normed = std::get<0>(input_norm(a));
-  const ProductGradient d_uvqk(normed, dbefore, wanted[kUvqkWeight], wanted[kUvqkBias], side);
+  Tensor d_uvqk;
+  if (wanted[kUvqkWeight]) d_uvqk = product_gradient(normed, dbefore, side);
+  if (wanted[kUvqkBias] && sums_apart) d_uvqk_bias = bias_gradient(dbefore);
 
   Tensor dx;
-  AffineGradients norm(x, {wanted[kInputNormWeight], wanted[kInputNormBias]});
+  AffineGradients norm(x, {wanted[kInputNormWeight], wanted[kInputNormBias]}, at::kFloat);
   if (wanted[kX] || wanted[kInputNormWeight] || wanted[kInputNormBias]) {
     dx = at::empty_like(x);
     matmul_into(dx, dbefore, w.uvqk.t());
@@ -155,12 +168,12 @@ FusedGradients run_backward(const Tensor& dout_in, WantedGradients wanted, const
   return {wanted[kX] ? dx : Tensor(),
           norm.weight(),
           norm.bias(),
-          d_uvqk.weight,
-          d_uvqk.bias,
+          d_uvqk,
+          d_uvqk_bias,
           output_norm.weight(),
           output_norm.bias(),
-          d_output.weight,
-          d_output.bias,
+          d_output,
+          d_output_bias,
           d_position_bias,
           d_time_bias};
 }
@@ -172,20 +185,17 @@ FusedGradients backward_shapes(const Tensor&, WantedGradients wanted, const Tens
                                Values... values) {
   const LayerArguments a = layer_arguments(values...);
   const HstuLayerWeights& w = a.weights;
-  const auto in_dtype = [&](LayerGradient which, const OptionalTensor& like) {
-    return wanted[which] ? empty_like_shape(*like) : Tensor();
-  };
   const auto floats = [&](LayerGradient which, const OptionalTensor& like) {
     return wanted[which] ? at::empty_symint(like->sym_sizes(), like->options().dtype(at::kFloat))
                          : Tensor();
   };
-  return {in_dtype(kX, a.x),
-          in_dtype(kInputNormWeight, w.input_norm_weight),
-          in_dtype(kInputNormBias, w.input_norm_bias),
+  return {wanted[kX] ? empty_like_shape(a.x) : Tensor(),
+          floats(kInputNormWeight, w.input_norm_weight),
+          floats(kInputNormBias, w.input_norm_bias),
           floats(kUvqkWeight, w.uvqk),
           floats(kUvqkBias, w.uvqk_bias),
-          in_dtype(kOutputNormWeight, w.output_norm_weight),
-          in_dtype(kOutputNormBias, w.output_norm_bias),
+          floats(kOutputNormWeight, w.output_norm_weight),
+          floats(kOutputNormBias, w.output_norm_bias),
           floats(kOutputWeight, w.output),
           floats(kOutputBias, w.output_bias),
           floats(kPositionBias, a.options.attention.position_bias),

@@ -68,7 +68,7 @@ std::tuple<Tensor, Tensor, Tensor> run_backward(const Tensor& dy_in, const Tenso
   const Tensor weight = contiguous_or_undefined(weight_in);
   Tensor dx = at::empty(x.sizes(), x.options());
   LayerNormBackwardParams params = layer_norm_backward_params(x, weight, mean, rstd, dy, dx);
-  AffineGradients affine(x, wanted);
+  AffineGradients affine(x, wanted, x.scalar_type());
   affine.attach_to(params);
   SEQFUSE_RUN(x, layer_norm_backward, params, dtype_of(x));
   return {dx, affine.weight(), affine.bias()};

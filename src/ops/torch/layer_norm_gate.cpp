@@ -86,7 +86,7 @@ Gradients run_backward(const Tensor& dy_in, const Tensor& o_in, const Tensor& u_
   Tensor d_o = at::empty(o.sizes(), o.options()), du = at::empty(o.sizes(), o.options());
   LayerNormGateBackwardParams params =
       layer_norm_gate_backward_params(o, u, weight, bias, mean, rstd, dy, d_o, du, dropout, seed);
-  AffineGradients affine(o, wanted);
+  AffineGradients affine(o, wanted, o.scalar_type());
   affine.attach_to(params);
   SEQFUSE_RUN(o, layer_norm_gate_backward, params, dtype_of(o));
   return {d_o, du, affine.weight(), affine.bias()};

@@ -63,10 +63,11 @@ inline LayerNormGateBackwardParams layer_norm_gate_backward_params(
 class AffineGradients {
  public:
   // x: [T, D], what the norm took. wanted: of the weight, of the bias. The passes compute both or
-  // neither.
-  AffineGradients(const Tensor& x, std::array<bool, 2> wanted) : x_(x), wanted_(wanted) {
+  // neither, in the dtype of x, or, on a GPU alone, in float32.
+  AffineGradients(const Tensor& x, std::array<bool, 2> wanted, at::ScalarType type)
+      : x_(x), wanted_(wanted) {
     if (!wanted[0] && !wanted[1]) return;
-    weight_ = at::empty({x.size(1)}, x.options());
+    weight_ = at::empty({x.size(1)}, x.options().dtype(type));
     bias_ = at::empty_like(weight_);
   }
 
@@ -76,6 +77,7 @@ class AffineGradients {
     if (!weight_.defined()) return;
     params.dweight = weight_.mutable_data_ptr();
     params.dbias = bias_.mutable_data_ptr();
+    params.float_gradients = weight_.scalar_type() == at::kFloat;
 #ifdef SEQFUSE_HAS_CUDA
     if (!x_.is_cuda()) return;
     workspace_ = at::empty({partials(params), 2, params.dim}, x_.options().dtype(at::kFloat));

@@ -33,8 +33,8 @@ struct BiasArguments {
 
 struct Arguments {
   HeadsView q, k, v, out;
-  HeadsView dout, dq, dk, dv;
-  HeadsView pre_q, pre_k, pre_v;  // gradients are multiplied by silu' of these, if they have data
+  HeadsView dout;
+  GradientView dq, dk, dv;
   MaskOptions mask;
   BiasArguments bias;
   int heads, head_dim;

@@ -146,10 +146,10 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     store_accumulators<T, kD>(k_tile, row0, 0, dk, args.alpha * args.inverse_scale, lane);
     store_accumulators<T, kD>(v_tile, row0, 0, dv, args.inverse_scale, lane);
     __syncwarp();
-    store_gradient_rows<T, kD, 32, kD>(args.dk, args.pre_k, item.k_begin + n0, head, args.head_dim,
-                                       keys, k_tile, row0, 0, lane);
-    store_gradient_rows<T, kD, 32, kD>(args.dv, args.pre_v, item.k_begin + n0, head, args.head_dim,
-                                       keys, v_tile, row0, 0, lane);
+    store_gradient_rows<T, kD, 32, kD>(args.dk, item.k_begin + n0, head, args.head_dim, keys,
+                                       k_tile, row0, 0, lane);
+    store_gradient_rows<T, kD, 32, kD>(args.dv, item.k_begin + n0, head, args.head_dim, keys,
+                                       v_tile, row0, 0, lane);
     __syncthreads();
     worker.advance();
   }

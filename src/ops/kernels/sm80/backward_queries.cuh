@@ -129,9 +129,8 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     store_accumulators<T, kD>(q_tile, row0, part * kColumns, dq, args.alpha * args.inverse_scale,
                               lane);
     __syncwarp();
-    store_gradient_rows<T, kD, 32, kColumns>(args.dq, args.pre_q, item.q_begin + m0, head,
-                                             args.head_dim, rows, q_tile, row0, part * kColumns,
-                                             lane);
+    store_gradient_rows<T, kD, 32, kColumns>(args.dq, item.q_begin + m0, head, args.head_dim, rows,
+                                             q_tile, row0, part * kColumns, lane);
     __syncthreads();
     worker.advance();
   }

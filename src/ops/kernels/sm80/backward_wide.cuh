@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     init_arrivals(arrived_q, 2 * kThreads);
     init_arrivals(arrived_dout, 2 * kThreads);
   }
-  int parity = 0;
+  int stage = 0;  // of tiles of queries, and what their arrivals are waited for with
   Worker worker(args.list, args.heads, &shared.work);  // a barrier for the lines above, too
   if constexpr (kBias) shared.bias.template load_tables<kThreads>(args.bias);
   // One piece further ahead than elsewhere: in the last visit of a tile, where others ask, all
@@ -108,7 +108,6 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     const int shift = item.keys - item.queries;  // the first query's place among the keys
     QueryTiles<kN> tiles;
     using Visit = typename QueryTiles<kN>::Visit;
-    int stage = 0;
     const auto fill_q = [&](const Visit& to, int at) {
       const int m0 = to.tile() * kM;
       if (!to.covered() && threadIdx.x < kM) {
@@ -134,15 +133,15 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     grad.clear();
     Visit before, visit = tiles.next(args.tile_masks, item);
     if (visit.tile() >= 0) {
-      fill_q(visit, 0);
-      fill_dout(visit, 0);
+      fill_q(visit, stage);
+      fill_dout(visit, stage);
     }
     const auto make_scores = [&](int at, int of_warp, int of_lane) {
       const uint32_t p_tile = p_tiles + (kOnePlaceOfScores ? 0 : at) * 2 * Shape::kScores;
       Shape::MakeScores::make(
           {k_tile, v_tile, q_tiles + (kLateQ ? 0 : at) * Shape::kQueryTile,
            do_tiles + (kLateDout ? 0 : at) * Shape::kQueryTile, p_tile, p_tile + Shape::kScores,
-           silu_gradients, arrived_q, arrived_dout, parity, visit.half()},
+           silu_gradients, arrived_q, arrived_dout, at, visit.half()},
           [&](auto& s, int row0, int query0) {
             if constexpr (kBias)
               add_bias<true>(s, shared.bias, args, stage, 0, stage, row0, query0, of_lane);
@@ -183,7 +182,6 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
       }
       if (visit.tile() < 0) break;
       const Visit next = tiles.next(args.tile_masks, item);
-      parity ^= 1;
       __syncthreads();
       if (next.tile() >= 0) {
         if constexpr (!kLateQ) fill_q(next, stage ^ 1);
@@ -192,12 +190,14 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
 
       if (!visit.half() || grad_row0 == 0) {
         const uint32_t p_tile = p_tiles + (kOnePlaceOfScores ? 0 : stage) * 2 * Shape::kScores;
+        int of_lane = static_cast<int>(threadIdx.x) % 32;  // as above
+        asm volatile("" : "+r"(of_lane));
         const uint32_t a_at = Scores::rows_first(
-            p_tile + makes_dk * Shape::kScores + grad_row0 * Scores::kRowBytes, lane);
+            p_tile + makes_dk * Shape::kScores + grad_row0 * Scores::kRowBytes, of_lane);
         const uint32_t b_at =
             Wide::rows_first(makes_dk ? q_tiles + (kLateQ ? 0 : stage) * Shape::kQueryTile
                                       : do_tiles + (kLateDout ? 0 : stage) * Shape::kQueryTile,
-                             lane);
+                             of_lane);
         const uint32_t b_columns =
             Wide::block(b_at, 0, 0) + grad_column0 * 2;  // 64 columns are 128 bytes
 #pragma unroll
@@ -237,9 +237,8 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
                               lane);
     __syncwarp();
     store_gradient_rows<T, kD, 64, 64>(
-        makes_dk ? args.dk : args.dv, makes_dk ? args.pre_k : args.pre_v, last.k_begin + last_n0,
-        worker.last_head(), args.head_dim, min(kN, last.keys - last_n0), grad_tile, grad_row0,
-        grad_column0, lane);
+        makes_dk ? args.dk : args.dv, last.k_begin + last_n0, worker.last_head(), args.head_dim,
+        min(kN, last.keys - last_n0), grad_tile, grad_row0, grad_column0, lane);
     __syncthreads();
   }
 }

@@ -86,7 +86,7 @@ __device__ __forceinline__ void write_output(const Arguments& args, const WorkIt
   store_accumulators<T, kD>(tile, row0, column0, out, args.inverse_scale, lane);
   __syncwarp();
   store_rows<T, kD, 32, kColumns>(RowsView(args.out, item.q_begin + m0, head, args.head_dim),
-                                  nullptr, min(kM, item.queries - m0), tile, row0, column0, lane);
+                                  min(kM, item.queries - m0), tile, row0, column0, lane);
 }
 
 }  // namespace seqfuse::ops::sm80
