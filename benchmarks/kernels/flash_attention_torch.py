@@ -13,20 +13,23 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 BATCH, HEADS = 32, 4
 
 
-def milliseconds(work, calls: int) -> float:
-    """The median over replays of a graph of so many calls."""
+def milliseconds(work) -> float:
+    """The median over replays of a graph of so many calls that its launch is no part of it."""
     stream = torch.cuda.Stream()
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     with torch.cuda.stream(stream):
         for _ in range(3):
+            begin.record()
             work()
+            end.record()
         torch.cuda.synchronize()
+        calls = min(max(int(6 / begin.elapsed_time(end)), 3), 100)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, stream=stream):
             for _ in range(calls):
                 work()
         times = []
         for _ in range(11):
-            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             begin.record()
             graph.replay()
             end.record()
@@ -44,19 +47,18 @@ def main() -> None:
             q, k, v = (torch.randn(shape, device="cuda", dtype=torch.bfloat16, requires_grad=True) for _ in range(3))
             dout = torch.randn_like(q)
             flops = 2 * BATCH * HEADS * length**2 * head_dim
-            calls = 10 if length < 4096 else 3
             with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
 
                 def attention(q=q, k=k, v=v):
                     return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
 
                 with torch.no_grad():
-                    forward = milliseconds(attention, calls)
+                    forward = milliseconds(attention)
 
                 def step(q=q, k=k, v=v, dout=dout, attention=attention):
                     torch.autograd.grad(attention(), (q, k, v), dout)
 
-                backward = milliseconds(step, calls) - forward
+                backward = milliseconds(step) - forward
             print(
                 f"{head_dim:4} {length:6} {forward:12.4f} {flops / forward * 1e-9:8.1f}"
                 f" {backward:13.4f} {2.5 * flops / backward * 1e-9:8.1f}",

@@ -5,33 +5,38 @@
 
 namespace seqfuse::bench {
 
-// Median milliseconds of one launch, from replays of a graph of several.
+// Median milliseconds of one launch, from replays of a graph of so many that the launch of the
+// graph, some microseconds, is no part of it.
 template <class Launch>
 double median_ms(Launch&& launch) {
-  constexpr int kLaunches = 10, kReplays = 11;
+  constexpr int kReplays = 11;
+  constexpr double kReplayMs = 6;
   cudaStream_t stream;
   must(cudaStreamCreate(&stream), "stream");
-  launch(stream);
-  must(cudaStreamSynchronize(stream), "first launch");
-  cudaGraph_t graph;
-  cudaGraphExec_t replay;
-  must(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capture");
-  for (int n = 0; n < kLaunches; ++n) launch(stream);
-  must(cudaStreamEndCapture(stream, &graph), "capture");
-  must(cudaGraphInstantiate(&replay, graph, 0), "graph");
   cudaEvent_t begin, end;
   must(cudaEventCreate(&begin), "event");
   must(cudaEventCreate(&end), "event");
-  std::vector<double> times;
-  for (int n = 0; n < kReplays; ++n) {
+  const auto ms_of = [&](auto&& work) {
     must(cudaEventRecord(begin, stream), "event");
-    must(cudaGraphLaunch(replay, stream), "replay");
+    work();
     must(cudaEventRecord(end, stream), "event");
-    must(cudaEventSynchronize(end), "replay");
+    must(cudaEventSynchronize(end), "work");
     float ms = 0;
     must(cudaEventElapsedTime(&ms, begin, end), "event");
-    times.push_back(ms / kLaunches);
-  }
+    return static_cast<double>(ms);
+  };
+  launch(stream);
+  const double one = ms_of([&] { launch(stream); });
+  const int launches = std::clamp(static_cast<int>(kReplayMs / one), 3, 100);
+  cudaGraph_t graph;
+  cudaGraphExec_t replay;
+  must(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capture");
+  for (int n = 0; n < launches; ++n) launch(stream);
+  must(cudaStreamEndCapture(stream, &graph), "capture");
+  must(cudaGraphInstantiate(&replay, graph, 0), "graph");
+  std::vector<double> times;
+  for (int n = 0; n < kReplays; ++n)
+    times.push_back(ms_of([&] { must(cudaGraphLaunch(replay, stream), "replay"); }) / launches);
   cudaGraphExecDestroy(replay);
   cudaGraphDestroy(graph);
   cudaEventDestroy(begin);

@@ -38,6 +38,7 @@ constexpr Rule kOurs[] = {
     {"finish_dq_kernel", attention_backward},
     {"bias_gradient_kernel", attention_backward},
     {"bias_sums_kernel", attention_backward},
+    {"add_totals_kernel", attention_backward},
     {"list_kernel", attention_backward},
     {"tile_mask_kernel", attention_backward},
     {"time_tables_kernel", attention_backward},
@@ -51,6 +52,7 @@ constexpr Rule kOthers[] = {
     {"Memcpy", copies},
     {"Memset", copies},
     {"nccl", communication},
+    {"CopyFunctor", other},  // of small weights to 16 bits
     {"multi_tensor_apply_kernel", optimizer},
     {"amp_update_scale", optimizer},
     {"SoftMax", loss},

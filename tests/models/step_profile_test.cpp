@@ -42,6 +42,7 @@ TEST(KernelClasses, OfOurKernels) {
         "void seqfuse::ops::(anonymous namespace)::backward_kernel<float>("
         "seqfuse::ops::RelativeBiasParams)",
         "seqfuse::ops::bias_sums_kernel(seqfuse::ops::ListArguments, seqfuse::ops::BiasSums)",
+        "seqfuse::ops::add_totals_kernel(float const*, int, std::array<float*, 3ul>)",
         "seqfuse::ops::list_kernel(seqfuse::ops::Lists)",
         "seqfuse::ops::tile_mask_kernel(seqfuse::ops::ListArguments, "
         "seqfuse::ops::sm80::MaskOptions, seqfuse::ops::sm80::TileMask*)",
@@ -126,6 +127,11 @@ TEST(KernelClasses, OfTheLibraries) {
        {"void at::native::(anonymous namespace)::multi_tensor_apply_kernel<at::native::(anonymous "
         "namespace)::FusedOptimizerTensorListMetadata<4>, at::native::(anonymous "
         "namespace)::FusedAdamMathFunctor<float, 4, (at::native::ADAM_MODE)0, false> >(int)"}},
+      {other,
+       {"void at::native::(anonymous namespace)::multi_tensor_apply_kernel<at::native::(anonymous "
+        "namespace)::TensorListMetadata<2>, at::native::(anonymous "
+        "namespace)::CopyFunctor<c10::BFloat16, float, 2, 1, 1>, at::native::Copy<c10::BFloat16, "
+        "float> >(int)"}},
       {communication,
        {"ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"}},
       {copies,

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
 import seqfuse
 
@@ -162,6 +163,30 @@ def test_shapes(research, recompute, dtype):
     for tensor in (out, result):
         assert (tensor.shape, tensor.dtype, tensor.device.type) == ((TOTAL, 64), dtype, "cuda")
     assert [kept[2] is None, kept[4] is None] == [recompute, recompute]
+
+
+@pytest.mark.skipif(not hasattr(torch.ops.seqfuse, "hstu_layer_forward"), reason="this build has no CUDA kernels")
+@pytest.mark.parametrize("research", [False, True])
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_symbolic_shapes(research, requires_grad):
+    mode = FakeTensorMode(shape_env=ShapeEnv())
+
+    def symbolic(value):
+        if not isinstance(value, torch.Tensor):
+            return value
+        context = StatelessSymbolicContext(dynamic_sizes=[DimDynamic.DYNAMIC] * value.dim())
+        shape = mode.from_tensor(torch.empty(value.shape), symbolic_context=context).shape
+        floats = requires_grad and value.is_floating_point()
+        with mode:
+            return torch.empty(shape, device="cuda", dtype=value.dtype, requires_grad=floats)
+
+    with FakeTensorMode():
+        arguments = operator_arguments(research, "cuda", torch.bfloat16)
+    arguments = [symbolic(a) for a in arguments]
+    with mode:
+        out = torch.ops.seqfuse.hstu_layer(*arguments)
+    assert all(isinstance(size, torch.SymInt) for size in out.shape)
+    assert (out.dim(), out.dtype, out.requires_grad) == (2, torch.bfloat16, requires_grad)
 
 
 @needs_gpu

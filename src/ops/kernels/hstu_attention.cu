@@ -69,9 +69,13 @@ class Workspace {
 
 ListArguments list_arguments(const HstuAttentionParams& p, int64_t tile_rows, bool of_keys,
                              sm80::WorkList* list) {
-  // Two tensors of half words are read for each tile of the list.
-  constexpr int64_t kCacheBytes = 32 << 20;
+  // Two tensors of half words are read for each tile of the list. A third of the cache of an H100
+  // or A100 was best for most shapes: what is written, and sums of dq, need room too.
+  constexpr int64_t kCacheBytes = 16 << 20;
   const int64_t rows = of_keys ? p.total_queries : p.total_keys;
+  const int64_t bytes = rows * p.heads * p.head_dim * 4;
+  const int groups = static_cast<int>(
+      std::clamp<int64_t>((bytes + kCacheBytes - 1) / kCacheBytes, 1, kOrderSlice));
   return {.q_offsets = p.q_offsets,
           .k_offsets = p.k_offsets,
           .int32_offsets = p.int32_offsets,
@@ -82,7 +86,8 @@ ListArguments list_arguments(const HstuAttentionParams& p, int64_t tile_rows, bo
           .max_seqlen = bounded(p.max_seqlen),
           .of_keys = of_keys,
           .causal = p.causal,
-          .groups = 1 + rows * p.heads * p.head_dim * 4 / kCacheBytes,
+          .groups = groups,
+          .last_group = std::max(groups - 2, 0),
           .list = list};
 }
 

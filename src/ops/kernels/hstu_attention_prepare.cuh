@@ -19,7 +19,8 @@ struct ListArguments {
   int batch, tile_rows, max_seqlen;
   bool of_keys;  // tiles of keys, not of queries
   bool causal;   // later tiles of queries see more, later tiles of keys are seen by less
-  int64_t groups;
+  int groups;    // that sequences are cut into; those from last_group on are one
+  int last_group;
   sm80::WorkList* list;
 };
 
@@ -41,7 +42,8 @@ __device__ __forceinline__ sm80::WorkItem item_of(const ListArguments& a, int b)
 }
 
 constexpr int kOrderThreads = 1024;
-constexpr int kOrderSlice = 1024;  // sequences that are put in order at a time
+constexpr int kOrderSlice = kOrderThreads;  // sequences that are put in order at a time
+constexpr int kRecordThreads = 8;           // that write the records of a sequence
 
 constexpr int kMostLists = 3;  // of a backward pass: of keys, of keys for biases, of queries
 
@@ -76,10 +78,19 @@ __device__ __forceinline__ int first_place(int from, int to, Condition&& holds) 
 // grid that works on small tiles in the end has all its blocks end together. Without groups, tiles
 // that run at the same time would read different heads; without the order within them, the last
 // sequence's largest tiles would begin when most blocks have nothing left to do.
+// The last group may be two in one: with more small tiles left for the end, it comes out evener.
+//
+// For small batches this is a chain of latencies: memory is read once, and whoever finds a
+// sequence's rank and place tells where groups begin and end, so that nobody has to search.
 __global__ void __launch_bounds__(kOrderThreads) list_kernel(const __grid_constant__ Lists all) {
   __shared__ uint64_t size[kOrderSlice];  // tiles, then length of the other side
-  __shared__ int sequence[kOrderSlice];   // by rank, as the next three
-  __shared__ int tiles[kOrderSlice], start[kOrderSlice + 1], group[kOrderSlice];
+  // The records but for their tile: begin and length of the queries; the same of the keys, contexts
+  // and targets.
+  __shared__ int2 queries[kOrderSlice];
+  __shared__ int4 keys[kOrderSlice];
+  __shared__ int start[kOrderSlice + 1];                                 // by rank, as the next two
+  __shared__ uint16_t sequence[kOrderSlice], group[kOrderSlice];         // of the slice
+  __shared__ uint16_t group_begin[kOrderSlice], group_end[kOrderSlice];  // ranks
   __shared__ int earlier;  // tiles of the slices before
   constexpr unsigned kAll = 0xffffffffu;
   constexpr int kWarps = kOrderThreads / 32;
@@ -89,63 +100,85 @@ __global__ void __launch_bounds__(kOrderThreads) list_kernel(const __grid_consta
   const int count = min(kOrderSlice, a.batch - first);
 
   if (threadIdx.x == 0) earlier = 0;
-  for (int s = threadIdx.x; s < count; s += kOrderThreads) {
+  if (threadIdx.x < count) {
+    const int s = threadIdx.x;
     const sm80::WorkItem item = item_of(a, first + s);
     if (item.keys > a.max_seqlen) __trap();  // memory was laid out for max_seqlen
     size[s] = static_cast<uint64_t>(tiles_of(a, item)) << 32 |
               static_cast<uint32_t>(a.of_keys ? item.queries : item.keys);
+    queries[s] = {item.q_begin, item.queries};
+    keys[s] = {item.k_begin, item.keys, item.contexts, item.targets};
   }
   __syncthreads();
-  int before = 0;
-  for (int b = threadIdx.x; b < first; b += kOrderThreads) before += tiles_of(a, item_of(a, b));
-  before = __reduce_add_sync(kAll, before);
-  if (lane == 0) atomicAdd(&earlier, before);
+  if (first > 0) {
+    int before = 0;
+    for (int b = threadIdx.x; b < first; b += kOrderThreads) before += tiles_of(a, item_of(a, b));
+    before = __reduce_add_sync(kAll, before);
+    if (lane == 0) atomicAdd(&earlier, before);
+  }
 
   for (int s = warp; s < count; s += kWarps) {
     const uint64_t own = size[s];
-    int rank = 0, place = 0;
+    int rank = 0, place = 0, total = 0;
     for (int other = lane; other < count; other += 32) {
       const uint64_t theirs = size[other];
+      const int tiles = static_cast<int>(theirs >> 32);
+      total += tiles;
       if (theirs > own || (theirs == own && other < s)) {
         ++rank;
-        place += static_cast<int>(theirs >> 32);
+        place += tiles;
       }
     }
     rank = __reduce_add_sync(kAll, rank);
     place = __reduce_add_sync(kAll, place);
+    total = __reduce_add_sync(kAll, total);
     if (lane == 0) {
-      sequence[rank] = first + s;
-      tiles[rank] = static_cast<int>(own >> 32);
+      const auto group_at = [&, tiles = max(1, (total + a.groups - 1) / a.groups)](int at) {
+        return static_cast<uint16_t>(min(at / tiles, a.last_group));
+      };
+      const int end = place + static_cast<int>(own >> 32);
+      const uint16_t here = group_at(place), next = group_at(end);
+      sequence[rank] = static_cast<uint16_t>(s);
       start[rank] = place;
-      if (rank == count - 1) start[count] = place + tiles[rank];
+      group[rank] = here;
+      if (rank == 0) group_begin[here] = 0;
+      if (rank == count - 1) {
+        start[count] = end;
+        group_end[here] = static_cast<uint16_t>(count);
+      } else if (next != here) {
+        group_end[here] = group_begin[next] = static_cast<uint16_t>(rank + 1);
+      }
     }
   }
-  __syncthreads();
-  const int total = start[count];
-  for (int rank = threadIdx.x; rank < count; rank += kOrderThreads)
-    group[rank] = static_cast<int>(start[rank] * a.groups / max(total, 1));
   __syncthreads();
 
-  for (int i = threadIdx.x; i < total; i += kOrderThreads) {
-    const int rank = first_place(0, count, [&](int r) { return start[r + 1] > i; });
-    const int t = i - start[rank];
-    sm80::WorkItem item = item_of(a, sequence[rank]);
-    item.tile = t;
-    int place = i;
-    if (a.causal) {
-      // t: how many tiles of this sequence see less. Before it are the tiles of the group that see
-      // more, and those that see as much, of the sequences before.
-      const int own = group[rank];
-      const int begin = first_place(0, rank, [&](int r) { return group[r] == own; });
-      const int end = first_place(rank, count, [&](int r) { return group[r] > own; });
-      const int more = first_place(begin, end, [&](int r) { return tiles[r] <= t + 1; });
-      place = start[more] - (more - begin) * (t + 1) + rank - begin;
-      if (a.of_keys) item.tile = tiles[rank] - 1 - t;
+  for (int rank = threadIdx.x / kRecordThreads; rank < count;
+       rank += kOrderThreads / kRecordThreads) {
+    const int s = sequence[rank], from = start[rank], tiles = start[rank + 1] - from;
+    const int begin = group_begin[group[rank]], end = group_end[group[rank]];
+    const int2 q = queries[s];
+    const int4 k = keys[s];
+    for (int t = threadIdx.x % kRecordThreads; t < tiles; t += kRecordThreads) {
+      int place = from + t;
+      if (a.causal) {
+        // t: how many tiles of this sequence see less. Before it are the tiles of the group that
+        // see more, and those that see as much, of the sequences before.
+        const int more =
+            first_place(begin, end, [&](int r) { return start[r + 1] - start[r] <= t + 1; });
+        place = start[more] - (more - begin) * (t + 1) + rank - begin;
+      }
+      a.list->items()[earlier + place] = {.tile = a.causal && a.of_keys ? tiles - 1 - t : t,
+                                          .sequence = first + s,
+                                          .q_begin = q.x,
+                                          .queries = q.y,
+                                          .k_begin = k.x,
+                                          .keys = k.y,
+                                          .contexts = k.z,
+                                          .targets = k.w};
     }
-    a.list->items()[earlier + place] = item;
   }
   if (threadIdx.x == 0 && blockIdx.x == gridDim.x - 1) {
-    a.list->count = earlier + total;
+    a.list->count = earlier + start[count];
     a.list->taken = 0;
   }
 }

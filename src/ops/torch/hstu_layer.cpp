@@ -104,7 +104,7 @@ LayerArguments in_dtype_of_x(LayerArguments a) {
     weight = weight.contiguous();
     if (weight.scalar_type() == a.x.scalar_type()) return;
     constexpr int64_t kLarge = 1 << 18;
-    if (weight.numel() >= kLarge) {
+    if (weight.sym_numel().maybe_as_int().value_or(0) >= kLarge) {  // 0: shapes are traced
       weight = weight.to(a.x.scalar_type());
       return;
     }

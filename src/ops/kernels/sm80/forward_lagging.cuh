@@ -2,10 +2,12 @@
 // second product lags one tile behind the first, so that SiLU of one tile runs beside the product
 // of the one before, and one barrier a tile is enough.
 //
-// There is one block of an SM, so that nothing else runs while a block begins or ends a piece: Q
-// and the first K of the next piece are asked for before the last product of this one, and the
-// output goes through two places of the ring that nobody reads then. For rows of a grain of 16
-// alone, and without bias.
+// There is one block of an SM, so that nothing else runs while a block begins or ends a piece, and
+// what a piece begins with takes as long to arrive as a tile does. So Q and the first K of the next
+// piece are asked for at the last tile of this one, as soon as nobody reads Q any more, and its
+// first V and second K before the output. For that, the ring goes on from piece to piece, so that a
+// piece begins with the places that the last product does not read, and the output goes through the
+// free place of P, some columns at a time. For rows of a grain of 16 alone, and without bias.
 //
 // The main loop takes all registers but few, and whether ptxas finds enough hangs on trifles: look
 // for spills after each change.
@@ -38,7 +40,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
   constexpr int kThreads = Shape::kThreads;
   constexpr int kKeys = kN / Shape::kSplit;     // of a warp, in the first product
   constexpr int kColumns = kD / Shape::kSplit;  // of a warp, in the second
-  static_assert(kKeys == 32 && kM == 2 * kN);
+  static_assert(kKeys == 32 && kD == 256);
   extern __shared__ __align__(1024) char memory[];
   auto& shared = *reinterpret_cast<typename Shape::Shared*>(memory + Shape::kTiles);
   // K0 K1 V0 V1
@@ -57,21 +59,55 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
 
   Worker worker(args.list, args.heads, &shared.work);
   KeyTiles<kN> tiles;
-  // Asks for the piece's Q and its first K, and finds out what it sees.
-  const auto begin = [&] {
+  int first = 0;  // a piece's tiles have numbers from this on, whose parity is their place
+  // Asks for every other of the rows of Q that this warp multiplies with: the other warp of the
+  // group asks for the rest.
+  const auto load_queries = [&](const WorkItem& item, int head) {
+    const int m0 = item.tile * kM + row0 + part, rows = item.queries - m0;
+    const char* from = RowsView(args.q, item.q_begin + m0, head, args.head_dim).data + lane * 16;
+    const uint32_t to = q_tile + (row0 + part) * Tile<kD>::kRowBytes + ((lane ^ part) << 4);
+#pragma unroll
+    for (int i = 0; i < 16; ++i) {
+      copy_async((to ^ (2 * i & 6) << 4) + 2 * i * Tile<kD>::kRowBytes, from,
+                 2 * i < rows && lane * 8 < args.head_dim);
+      from += 2 * args.q.row_bytes;
+    }
+  };
+  // Finds out what the piece sees, and asks for its Q and first K, unless that was done early.
+  const auto begin = [&](bool early) {
     const WorkItem& item = worker.item();
     const int m0 = item.tile * kM;
-    TileLoader<kM, kD, kThreads>(args.q, item.q_begin + m0, worker.head())
-        .load_aligned(q_tile, args.q, 0, item.queries - m0, args.head_dim);
+    if (!early) load_queries(item, worker.head());
     tiles = KeyTiles<kN>(make_row_masks<kM>(shared, args.mask, item, m0), item.keys);
-    if (tiles.count > 0) {
-      const int j = tiles[0] * kN;
+    tiles.number_from(first);
+    // Early, the first is taken to be that of key 0.
+    if (tiles.count > first && !(early && args.mask.window == 0 && tiles[first] == 0)) {
+      if (early && args.mask.window == 0) wait_copies<0>();  // for those to the same place
+      const int j = tiles[first] * kN;
       Loader(args.k, item.k_begin, worker.head())
-          .load_aligned(ring, args.k, j, tiles.keys - j, args.head_dim);
+          .load_aligned(ring + first * Shape::kRingTile, args.k, j, tiles.keys - j, args.head_dim);
     }
     commit_copies();
   };
-  if (!worker.done()) begin();
+  // Asks for the piece's first V and second K: not at once, since the others are waited for.
+  const auto begin_values = [&] {
+    const WorkItem& item = worker.item();
+    if (tiles.count > first) {
+      const int j = tiles[first] * kN;
+      const int next_j = first + 1 < tiles.count ? tiles[first + 1] * kN : tiles.keys;
+      Loader(args.v, item.k_begin, worker.head())
+          .load_aligned(ring + (2 + first) * Shape::kRingTile, args.v, j, tiles.keys - j,
+                        args.head_dim);
+      Loader(args.k, item.k_begin, worker.head())
+          .load_aligned(ring + (first ^ 1) * Shape::kRingTile, args.k, next_j, tiles.keys - next_j,
+                        args.head_dim);
+    }
+    commit_copies();
+  };
+  if (!worker.done()) {
+    begin(false);
+    begin_values();
+  }
   while (!worker.done()) {
     const WorkItem& item = worker.item();
     Accumulators<32, kColumns> out;
@@ -80,22 +116,43 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     const Loader values(args.v, item.k_begin, worker.head());
     constexpr std::true_type kYes;
     constexpr std::false_type kNo;
+    // Whether at the last tile there is a record of a next piece.
+    const auto knows_next = [&] { return tiles.count - first > 2 && worker.next_item().tile >= 0; };
     // The scores of tile t, then SiLU of them beside the values of tile t - 1; between the two
-    // products, copies for the next tile are asked for, unless it was the last.
-    const auto run = [&](int t, auto with_scores, auto with_values, auto masked, auto last) {
+    // products, copies for the next tile are asked for, if there are more, or for the next piece;
+    // at the first tile, begin_values() did. last: t is behind the last tile.
+    const auto run = [&](int t, auto with_scores, auto with_values, auto masked, auto more,
+                         auto last) {
       Accumulators<32, kKeys> s;
       if constexpr (with_scores()) {
         multiply_rows_at<T, kD>(s, q_lane, k_lane + (t & 1) * Shape::kRingTile, [](int) {});
         if (masked) hide(s, shared.rows, row0, tiles[t] * kN + part * kKeys, lane);
       }
       if constexpr (!last()) {
-        // Behind the last tile, zeros that nobody reads: no branch.
-        const int next_j = t + 1 < tiles.count ? tiles[t + 1] * kN : tiles.keys, j = tiles[t] * kN;
-        keys.load_aligned(ring + (~t & 1) * Shape::kRingTile, args.k, next_j, tiles.keys - next_j,
-                          args.head_dim);
-        values.load_aligned(ring + (2 + (t & 1)) * Shape::kRingTile, args.v, j, tiles.keys - j,
-                            args.head_dim);
+        const int j = tiles[t] * kN;
+        if (with_values() || t > first) {
+          if (more) {
+            const int next_j = tiles[t + 1] * kN;
+            keys.load_aligned(ring + (~t & 1) * Shape::kRingTile, args.k, next_j,
+                              tiles.keys - next_j, args.head_dim);
+          }
+          values.load_aligned(ring + (2 + (t & 1)) * Shape::kRingTile, args.v, j, tiles.keys - j,
+                              args.head_dim);
+        }
         commit_copies();
+        if constexpr (!std::is_same_v<decltype(more), std::true_type>) {
+          if (!more && knows_next()) {
+            const WorkItem& next = worker.next_item();
+            if (args.mask.window == 0) {
+              Loader(args.k, next.k_begin, worker.next_head())
+                  .load_aligned(ring + (~t & 1) * Shape::kRingTile, args.k, 0, next.keys,
+                                args.head_dim);
+            }
+            sync_threads(1 + group, 64);  // the two warps that read these rows
+            load_queries(next, worker.next_head());
+            commit_copies();
+          }
+        }
       }
       const uint32_t v_at = v_lane + (2 + (~t & 1)) * Shape::kRingTile;
       const uint32_t p_at = p_lane + (~t & 1) * Shape::kP, p_to = p_tile + (t & 1) * Shape::kP;
@@ -122,34 +179,42 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     };
     bool before = false;  // whether tile t - 1 has values for this warp
     const int count = tiles.count;
-    for (int t = 0; t < count; ++t) {
-      wait_copies<0>();
+    for (int t = first; t < count; ++t) {
+      if (t == first) {
+        wait_copies<1>();
+      } else {
+        wait_copies<0>();
+      }
       __syncthreads();
-      worker.look_ahead(t, count);
+      worker.look_ahead(t, first, count, 1);
       const int j0 = tiles[t] * kN;
       const bool covered = tiles.covered(t);
       const bool now = covered || shared.warps[group].touches(j0, j0 + kN);
-      if (covered && before) {
-        run(t, kYes, kYes, kNo, kNo);
+      const bool masked = !covered && !shared.warps[group].covers(j0, j0 + kN, tiles.keys);
+      const bool more = t + 1 < count;
+      if (!masked && now && before && more) {
+        run(t, kYes, kYes, kNo, kYes, kNo);
       } else if (now && before) {
-        run(t, kYes, kYes, !covered, kNo);
+        run(t, kYes, kYes, masked, more, kNo);
       } else if (now) {
-        run(t, kYes, kNo, !covered, kNo);
+        run(t, kYes, kNo, masked, more, kNo);
       } else if (before) {
-        run(t, kNo, kYes, kNo, kNo);
+        run(t, kNo, kYes, kNo, more, kNo);
       } else {
-        run(t, kNo, kNo, kNo, kNo);
+        run(t, kNo, kNo, kNo, more, kNo);
       }
       before = now;
     }
-    // Then nobody reads Q, K, the masks and one of the places of V any more.
-    worker.end_piece(count);
-    if (!worker.done()) begin();
-    if (before) run(count, kNo, kYes, kNo, kYes);
-    // The first 64 rows through K's second place, the others through V's free one.
-    const uint32_t out_tile = ring + (group < 2 ? 1 : 1 + (count & 1)) * Shape::kRingTile;
-    write_output<T, kD, kM>(args, worker.last_item(), worker.last_head(), out_tile, row0,
-                            part * kColumns, out, lane);
+    // Then nobody reads Q, K, the masks and one of the places each of V and P any more.
+    const bool early = knows_next();
+    worker.end_piece(count - first, early);
+    first = count & 1;
+    if (!worker.done()) begin(early);
+    if (before) run(count, kNo, kYes, kNo, kNo, kYes);
+    if (!worker.done()) begin_values();
+    write_output_in_parts<T, kM>(args, worker.last_item(), worker.last_head(),
+                                 p_tile + (count & 1) * Shape::kP, row0, part * kColumns,
+                                 part * kKeys, out, lane);
   }
 }
 

@@ -31,8 +31,9 @@ cudaError_t launch_forward_type(const Arguments& args, int64_t pieces, cudaStrea
     int available = 0;
     const cudaError_t error = shared_bytes_of_block(available);
     if (error != cudaSuccess) return error;
+    const bool whole_chunks = reads_whole_chunks(args) && (kPairs || args.out.grain == 16);
     // What one block may have is what all blocks of an SM have together.
-    if (reads_whole_chunks(args) && available >= Shape::kBlocks * Shape::kSharedBytes) {
+    if (whole_chunks && available >= Shape::kBlocks * Shape::kSharedBytes) {
       if constexpr (kPairs) {
         return launch_forward_shape<Shape>(forward_pairs_kernel<T, Shape>, args, pieces, stream);
       } else {

@@ -89,4 +89,36 @@ __device__ __forceinline__ void write_output(const Arguments& args, const WorkIt
                                   min(kM, item.queries - m0), tile, row0, column0, lane);
 }
 
+// The same by way of less memory: 32 columns at a time, through as many columns of the warp's rows
+// in a tile of 64 columns, which no other warp uses. For a grain of 16 alone.
+template <class T, int kM, int kColumns>
+__device__ __forceinline__ void write_output_in_parts(const Arguments& args, const WorkItem& item,
+                                                      int head, uint32_t tile, int row0,
+                                                      int column0, int tile_column,
+                                                      const Accumulators<32, kColumns>& out,
+                                                      int lane) {
+  constexpr int kPart = 32;
+  const int m0 = item.tile * kM, rows = min(kM, item.queries - m0) - row0;
+  const RowsView to(args.out, item.q_begin + m0 + row0, head, args.head_dim);
+  // Eight lanes read two rows whose chunks lie in different banks.
+  const int row = (lane >> 3) + (lane & 4), chunk = lane & 3;
+#pragma unroll
+  for (int p = 0; p < kColumns / kPart; ++p) {
+    store_pairs<64, 32, kPart, true>(tile, row0, tile_column, lane, [&](int r, int c, int half) {
+      const float* x = &out.v[r][p * kPart / 8 + c][2 * half];
+      return pack<T>(x[0] * args.inverse_scale, x[1] * args.inverse_scale);
+    });
+    __syncwarp();
+    const int column = column0 + p * kPart + chunk * 8;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int at = row + 8 * i;
+      const uint4 v = load_shared_16(tile + Tile<64>::offset(row0 + at, tile_column / 8 + chunk));
+      if (at < rows && column < to.columns)
+        *reinterpret_cast<uint4*>(to.data + at * to.row_bytes + column * 2) = v;
+    }
+    __syncwarp();
+  }
+}
+
 }  // namespace seqfuse::ops::sm80

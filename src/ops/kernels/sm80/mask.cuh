@@ -88,6 +88,14 @@ struct KeyTiles {
     covered_begin = (m.lo_max + kN - 1) / kN - first;
     covered_end = (m.hi_min >= keys ? (keys + kN - 1) / kN : m.hi_min / kN) - first;
   }
+  // Tiles have numbers from 0 on; now from this.
+  __device__ __forceinline__ void number_from(int number) {
+    first -= number;
+    first_count += number;
+    count += number;
+    covered_begin += number;
+    covered_end += number;
+  }
   __device__ __forceinline__ int operator[](int t) const {
     return t < first_count ? first + t : second + t - first_count;
   }

@@ -50,12 +50,15 @@ class Worker {
 
   __device__ Worker(WorkList* list, int heads, Shared* shared)
       : list_(list), shared_(shared), heads_(heads) {
+    // A list has room for what the grid begins with: its record need not wait for the count.
     if (threadIdx.x == 0) {
+      copy_listed(blockIdx.x, 0);
       shared_->total = list_->count * heads_;
-      copy_record(blockIdx.x, 0);
     }
     commit_copies();
     wait_copies<0>();
+    if (threadIdx.x == 0 && static_cast<int>(blockIdx.x) >= shared_->total)
+      shared_->items[0].tile = -1;
     __syncthreads();
   }
 
@@ -64,6 +67,9 @@ class Worker {
   // Of the piece before the last advance().
   __device__ const WorkItem& last_item() const { return shared_->items[slot_ ^ 1]; }
   __device__ int last_head() const { return shared_->heads[slot_ ^ 1]; }
+  // Of the piece after the next advance().
+  __device__ const WorkItem& next_item() const { return shared_->items[slot_ ^ 1]; }
+  __device__ int next_head() const { return shared_->heads[slot_ ^ 1]; }
   __device__ bool done() const { return item().tile < 0; }
 
   // Asks for the number of the next piece, then for its record, which belongs to the caller's next
@@ -74,23 +80,28 @@ class Worker {
   __device__ void fetch() {
     if (threadIdx.x == 0) copy_record(next_, slot_ ^ 1);
   }
-  // At each tile t of count that a piece walks over: asks two tiles before the last.
-  __device__ void look_ahead(int t, int count) {
-    if (t == max(0, count - 3)) ask();
-    if (t == count - 1) fetch();
+  // At each tile t of [first, end) that a piece walks over: asks two tiles before the last. The
+  // record is there after the last tile; with lead 1 at the last, if there are at least three.
+  __device__ void look_ahead(int t, int first, int end, int lead = 0) {
+    if (t == max(first, end - 3)) ask();
+    if (t == max(min(first + 1, end - 1), end - 1 - lead)) fetch();
   }
   // After the copies have arrived and a barrier.
   __device__ void advance() { slot_ ^= 1; }
   // After the last of a piece's tiles, for kernels with one barrier a tile: when no warp is at work
-  // on one any more, and the next piece is known.
-  __device__ void end_piece(int count) {
+  // on one any more, and the next piece is known. The last group of copies may be under way yet.
+  __device__ void end_piece(int count, bool pending = false) {
     if (count == 0) {
       __syncthreads();
       ask();
       fetch();
       commit_copies();
     }
-    wait_copies<0>();
+    if (pending) {
+      wait_copies<1>();
+    } else {
+      wait_copies<0>();
+    }
     __syncthreads();
     advance();
   }
@@ -101,6 +112,9 @@ class Worker {
       shared_->items[slot].tile = -1;
       return;
     }
+    copy_listed(piece, slot);
+  }
+  __device__ void copy_listed(int piece, int slot) {
     const WorkItem* from = list_->items() + piece / heads_;
     const uint32_t to = shared_address(&shared_->items[slot]);
     copy_async(to, from, true);
