@@ -353,7 +353,7 @@ class ColumnTotals {
   float sums_[8] = {};
 };
 
-// The same of a gradient.
+// store_rows of a gradient.
 template <class T, int kD, int kRows, int kColumns>
 __device__ __forceinline__ void store_gradient_rows(const GradientView& gradient, int64_t first_row,
                                                     int head, int columns, int rows, uint32_t tile,
