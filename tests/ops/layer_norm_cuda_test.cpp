@@ -18,8 +18,9 @@ struct Case {
 
 class LayerNormCudaTest : public CudaTestWithParam<std::tuple<Case, at::ScalarType>> {};
 
-// Each kernel at its limits: one warp (to 512), 128 threads (to 2048), 512 threads (to 8192),
-// streaming; with dims that vector loads divide and others.
+// Each kernel at its limits: rows of a warp (to 256), of 64, 128 and 256 threads (to 512, 1024 and
+// 2048), of 1024 threads (to 8192), streaming; with dims that vector loads divide and others. 5000
+// rows of 64 and 700 of 2048 are more than run at a time.
 INSTANTIATE_TEST_SUITE_P(
     Shapes, LayerNormCudaTest,
     testing::Combine(testing::Values(Case{0, 64}, Case{1, 1}, Case{3, 7}, Case{1025, 50},

@@ -21,14 +21,15 @@ struct Case {
 class LayerNormGateCudaTest : public CudaTestWithParam<std::tuple<Case, at::ScalarType>> {};
 
 // Each kernel at its limits, as in layer_norm_cuda_test.cpp. Rows of 64, 512 and 8192 begin where
-// the mask's chunks of 128 do, or in their middle; rows of other sizes anywhere.
+// the mask's chunks of 128 do, or in their middle; rows of other sizes anywhere. 7000 rows of 64
+// and 1200 of 2048 are more than run at a time.
 INSTANTIATE_TEST_SUITE_P(
     Shapes, LayerNormGateCudaTest,
     testing::Combine(testing::Values(Case{0, 64, .2}, Case{1, 1, .5}, Case{3, 7, .5},
                                      Case{1025, 50, .2}, Case{700, 64, .2}, Case{129, 50, 0},
                                      Case{33, 511, .2}, Case{65, 512, .3}, Case{40, 1023, .2},
                                      Case{70, 2048, .2}, Case{9, 2051, .2}, Case{3, 8192, .2},
-                                     Case{5, 8193, .2}),
+                                     Case{5, 8193, .2}, Case{7000, 64, .2}, Case{1200, 2048, .2}),
                      cuda_types()));
 
 struct Problem {
