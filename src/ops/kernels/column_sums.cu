@@ -1,6 +1,6 @@
 #include "ops/kernels/column_sums.h"
 
-#include "ops/kernels/row_kernels.cuh"
+#include "ops/kernels/add_parts.cuh"
 
 namespace seqfuse::ops {
 namespace {
@@ -48,48 +48,27 @@ __global__ void __launch_bounds__(kLanes* kRows) part_sums_kernel(ColumnSumsPara
   params.workspace[int64_t{blockIdx.y} * params.columns + own] = sum;
 }
 
-// Thread (x, y) adds every kRows-th part of one column.
-__global__ void __launch_bounds__(kLanes* kRows)
-    add_part_sums_kernel(ColumnSumsParams params, int64_t parts) {
-  __shared__ float totals[kRows][kLanes];
-  const int64_t column = int64_t{blockIdx.x} * kLanes + threadIdx.x;
-  float sum = 0;
-  if (column < params.columns) {
-#pragma unroll 8  // loads under way together
-    for (int64_t p = threadIdx.y; p < parts; p += kRows)
-      sum += params.workspace[p * params.columns + column];
-  }
-  totals[threadIdx.y][threadIdx.x] = sum;
-  __syncthreads();
-  if (threadIdx.y > 0 || column >= params.columns) return;
-  for (int r = 1; r < kRows; ++r) sum += totals[r][threadIdx.x];
-  params.sums[column] = sum;
-}
-
 }  // namespace
 
 int64_t column_sums_parts(int64_t rows, int64_t columns) {
-  int device = 0, multiprocessors = 1;
-  cudaGetDevice(&device);
-  cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
   // As many blocks as run at a time, if there are rows for them, with the widest loads.
   constexpr int64_t kBlocks = 4, kMostColumns = kLanes * 8;
   const int64_t across = cuda::divide_up(columns, kMostColumns);
-  const int64_t wanted = cuda::divide_up(multiprocessors * kBlocks, across);
+  const int64_t wanted = cuda::divide_up(cuda::multiprocessors() * kBlocks, across);
   return std::clamp<int64_t>(rows / (kRows * kAhead), 1, wanted);
 }
 
 cudaError_t column_sums_cuda(const ColumnSumsParams& params, DType dtype, cudaStream_t stream) {
   const int64_t parts = column_sums_parts(params.rows, params.columns);
   const dim3 block(kLanes, kRows);
-  return cuda::dispatch(
-      dtype, {params.x}, {params.x_stride, params.columns}, [&]<class T, int Width>() {
-        const dim3 grid(cuda::divide_up(params.columns, kLanes * Width),
-                        static_cast<unsigned>(parts));
-        part_sums_kernel<T, Width><<<grid, block, 0, stream>>>(params);
-        add_part_sums_kernel<<<cuda::divide_up(params.columns, kLanes), block, 0, stream>>>(params,
-                                                                                            parts);
-      });
+  return cuda::dispatch(dtype, {params.x}, {params.x_stride, params.columns},
+                        [&]<class T, int Width>() {
+                          const dim3 grid(cuda::divide_up(params.columns, kLanes * Width),
+                                          static_cast<unsigned>(parts));
+                          part_sums_kernel<T, Width><<<grid, block, 0, stream>>>(params);
+                          cuda::add_parts<float>(params.workspace, parts, params.columns,
+                                                 params.sums, nullptr, stream);
+                        });
 }
 
 }  // namespace seqfuse::ops

@@ -57,14 +57,10 @@ struct DropoutMask {
 struct SharedPhilox {
   uint4 keys[5];  // of two rounds each
 
-  // By the first threads of a block, which then waits for them.
-  __device__ void set(const Philox& philox) {
-    if (threadIdx.x >= 5) return;
-    const auto low = static_cast<uint32_t>(philox.seed),
-               high = static_cast<uint32_t>(philox.seed >> 32);
-    const uint32_t first = 2 * threadIdx.x, second = first + 1;
-    keys[threadIdx.x] = {low + first * 0x9E3779B9, high + first * 0xBB67AE85,
-                         low + second * 0x9E3779B9, high + second * 0xBB67AE85};
+  // For a whole block, with a barrier.
+  __device__ void set(const DropoutMask& mask) {
+    if (mask.drops_any()) set_own(mask.philox());
+    __syncthreads();
   }
 
   __device__ std::array<uint32_t, 4> operator()(uint64_t counter, uint64_t stream) const {
@@ -88,6 +84,16 @@ struct SharedPhilox {
   }
 
  private:
+  // The keys of a thread, if it has any.
+  __device__ void set_own(const Philox& philox) {
+    if (threadIdx.x >= 5) return;
+    const auto low = static_cast<uint32_t>(philox.seed),
+               high = static_cast<uint32_t>(philox.seed >> 32);
+    const uint32_t first = 2 * threadIdx.x, second = first + 1;
+    keys[threadIdx.x] = {low + first * 0x9E3779B9, high + first * 0xBB67AE85,
+                         low + second * 0x9E3779B9, high + second * 0xBB67AE85};
+  }
+
   // One instruction; of a multiplication in 64 bits the compiler makes two.
   static __device__ void multiply(uint32_t a, uint32_t b, uint32_t& low, uint32_t& high) {
     asm("{ .reg .b64 p; mul.wide.u32 p, %2, %3; mov.b64 {%0, %1}, p; }"

@@ -50,17 +50,8 @@ struct Fragments {
 };
 
 template <class T>
-__device__ __forceinline__ float2 unpack(uint32_t pair) {
-  if constexpr (std::is_same_v<T, __nv_bfloat16>) {
-    return {__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000)};
-  } else {
-    return __half22float2(reinterpret_cast<const __half2&>(pair));
-  }
-}
-
-template <class T>
 __device__ __forceinline__ uint32_t silu_of_pair(uint32_t pair) {
-  const float2 z = unpack<T>(pair);
+  const float2 z = numbers<T>(pair);
   return pack<T>(silu(z.x), silu(z.y));
 }
 
@@ -74,7 +65,7 @@ __device__ __forceinline__ void begin_with_bias(Sums& sums, const T* bias, int c
   for (int c = 0; c < kWarpColumns / 8; ++c) {
     const int at = column + 8 * c + 2 * (lane & 3);
     if (at >= columns) continue;
-    const float2 pair = unpack<T>(*reinterpret_cast<const uint32_t*>(bias + at));
+    const float2 pair = numbers<T>(*reinterpret_cast<const uint32_t*>(bias + at));
 #pragma unroll
     for (int r = 0; r < kWarpRows / 16; ++r) {
       sums.v[r][c][0] = sums.v[r][c][2] = pair.x;

@@ -72,12 +72,11 @@ ListArguments list_arguments(const HstuAttentionParams& p, int64_t tile_rows, bo
   // Two tensors of half words are read for each tile of the list. What was best on an H200, whose
   // cache has 50 MB: small groups and a last one of two for tiles of queries; for tiles of keys,
   // whose kernel adds to dq besides, large groups.
-  constexpr int64_t kOfQueries = 16 << 20, kOfKeys = 32 << 20;
+  const int64_t group_bytes = of_keys ? 32 << 20 : 16 << 20;
   const int64_t rows = of_keys ? p.total_queries : p.total_keys;
   const int64_t bytes = rows * p.heads * p.head_dim * 4;
-  const int groups = static_cast<int>(std::min<int64_t>(
-      of_keys ? 1 + bytes / kOfKeys : std::max<int64_t>(1, (bytes + kOfQueries - 1) / kOfQueries),
-      kOrderSlice));
+  const int groups = static_cast<int>(
+      std::clamp<int64_t>((bytes + group_bytes - 1) / group_bytes, 1, kOrderSlice));
   return {.q_offsets = p.q_offsets,
           .k_offsets = p.k_offsets,
           .int32_offsets = p.int32_offsets,

@@ -214,10 +214,7 @@ __global__ void __launch_bounds__(kThreads<Group>, kBlocks<Group, kForwardThread
   const Place<Width, Group> place;
   const int dim = static_cast<int>(params.dim);
   const float share = 1 / static_cast<float>(dim);
-  if constexpr (Gate) {
-    if (params.mask.drops_any()) philox.set(params.mask.philox());
-    __syncthreads();
-  }
+  if constexpr (Gate) philox.set(params.mask);
   Mask mask(params.mask, philox, words[threadIdx.x / 32]);
   GroupSums<Group, 1> sums(scratch);
 
@@ -328,10 +325,7 @@ __global__ void __launch_bounds__(kThreads<Group>, kBlocks<Group, kBackwardThrea
   const Place<Width, Group> place;
   const int dim = static_cast<int>(params.dim);
   const float share = 1 / static_cast<float>(dim);
-  if constexpr (Gate) {
-    if (params.mask.drops_any()) philox.set(params.mask.philox());
-    __syncthreads();
-  }
+  if constexpr (Gate) philox.set(params.mask);
   Mask mask(params.mask, philox, words[threadIdx.x / 32]);
   GroupSums<Group, 2> group_sums(scratch);
   float dweight[kItems] = {}, dbias[kItems] = {};

@@ -1,7 +1,8 @@
-// layer_norm_rows.cuh for rows that are too long for registers, the sum of the parts of dweight and
-// dbias, and the launchers for rows of any length.
+// layer_norm_rows.cuh for rows that are too long for registers, and the launchers for rows of any
+// length.
 #pragma once
 
+#include "ops/kernels/add_parts.cuh"
 #include "ops/kernels/layer_norm_rows.cuh"
 
 namespace seqfuse::ops::cuda {
@@ -150,45 +151,16 @@ __global__ void column_parts_kernel(NormBackward params) {
   part[params.dim + column] = dbias;
 }
 
-// dweight and dbias from parts [count, 2, dim]. Thread (x, y) adds every 16th part of one column.
-constexpr int kColumns = 32, kLanes = 16;
-template <class T>
-__global__ void __launch_bounds__(kColumns* kLanes)
-    add_parts_kernel(const float* parts, int64_t count, int64_t dim, T* dweight, T* dbias) {
-  __shared__ float sums[kLanes][kColumns];
-  const int64_t column = int64_t{blockIdx.x} * kColumns + threadIdx.x;
-  float sum = 0;
-  if (column < 2 * dim) {
-#pragma unroll 8  // loads under way together
-    for (int64_t p = threadIdx.y; p < count; p += kLanes) sum += parts[p * 2 * dim + column];
-  }
-  sums[threadIdx.y][threadIdx.x] = sum;
-  __syncthreads();
-  if (threadIdx.y > 0 || column >= 2 * dim) return;
-  for (int lane = 1; lane < kLanes; ++lane) sum += sums[lane][threadIdx.x];
-  (column < dim ? dweight : dbias - dim)[column] = from_float<T>(sum);
-}
-
 // As many blocks for rows in registers as run at a time on the current device, where Threads run on
 // a multiprocessor.
 template <int Threads>
 int64_t resident_blocks(int64_t rows, int64_t dim) {
-  int device = 0, multiprocessors = 1;
-  cudaGetDevice(&device);
-  cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
   int64_t blocks = 0;
   with_group(dim, [&]<int Group>() {
-    blocks =
-        std::min<int64_t>(divide_up(rows, kRows<Group>), multiprocessors * kBlocks<Group, Threads>);
+    blocks = std::min<int64_t>(divide_up(rows, kRows<Group>),
+                               multiprocessors() * kBlocks<Group, Threads>);
   });
   return blocks;
-}
-
-template <class T>
-void add_parts(const NormBackward& params, int64_t parts, cudaStream_t stream) {
-  add_parts_kernel<T><<<divide_up(2 * params.dim, kColumns), dim3(kColumns, kLanes), 0, stream>>>(
-      params.workspace, parts, params.dim, static_cast<T*>(params.dweight),
-      static_cast<T*>(params.dbias));
 }
 
 // Blocks of the backward pass on the current device, which are the parts of dweight and dbias.
@@ -239,20 +211,21 @@ void launch_norm_backward_rows(const NormBackward& params, int64_t parts, cudaSt
 template <bool Gate>
 cudaError_t launch_norm_backward(const NormBackward& params, DType dtype, cudaStream_t stream) {
   const int64_t parts = norm_backward_partials<Gate>(params.rows, params.dim);
-  return dispatch(dtype,
-                  {params.x, params.u, params.pre_u, params.residual, params.weight, params.bias,
-                   params.dy, params.dx, params.du},
-                  {params.dim, params.x_stride, params.u_stride, params.pre_u_stride,
-                   params.residual_stride, params.dy_stride, params.dx_stride, params.du_stride},
-                  [&]<class T, int Width>() {
-                    if (params.rows > 0)
-                      launch_norm_backward_rows<T, Width, Gate>(params, parts, stream);
-                    if (params.dweight && params.float_gradients) {
-                      add_parts<float>(params, parts, stream);
-                    } else if (params.dweight) {
-                      add_parts<T>(params, parts, stream);
-                    }
-                  });
+  return dispatch(
+      dtype,
+      {params.x, params.u, params.pre_u, params.residual, params.weight, params.bias, params.dy,
+       params.dx, params.du},
+      {params.dim, params.x_stride, params.u_stride, params.pre_u_stride, params.residual_stride,
+       params.dy_stride, params.dx_stride, params.du_stride},
+      [&]<class T, int Width>() {
+        if (params.rows > 0) launch_norm_backward_rows<T, Width, Gate>(params, parts, stream);
+        const auto add = [&]<class Sum>() {
+          add_parts(params.workspace, parts, params.dim, static_cast<Sum*>(params.dweight),
+                    static_cast<Sum*>(params.dbias), stream);
+        };
+        if (!params.dweight) return;
+        params.float_gradients ? add.template operator()<float>() : add.template operator()<T>();
+      });
 }
 
 }  // namespace seqfuse::ops::cuda

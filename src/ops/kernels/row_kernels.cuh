@@ -96,6 +96,14 @@ __device__ void group_sum(float (&v)[N], float* scratch) {
   }
 }
 
+// Of the current device.
+inline int multiprocessors() {
+  int device = 0, count = 1;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
+  return count;
+}
+
 inline unsigned divide_up(int64_t n, int64_t d) {
   return static_cast<unsigned>((n + d - 1) / d);
 }
