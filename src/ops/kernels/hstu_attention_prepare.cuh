@@ -99,6 +99,7 @@ __global__ void __launch_bounds__(kOrderThreads) list_kernel(const __grid_consta
   const int first = static_cast<int>(blockIdx.x) * kOrderSlice;
   const int count = min(kOrderSlice, a.batch - first);
 
+  sm80::begin_next_kernel();
   if (threadIdx.x == 0) earlier = 0;
   if (threadIdx.x < count) {
     const int s = threadIdx.x;

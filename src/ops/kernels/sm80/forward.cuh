@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
           }
         }
       }
-      worker.look_ahead(t, 0, tiles.count);
+      worker.look_ahead(t, tiles.count);
       const uint32_t k_at = k_lane + reading * Shape::kRingTile;
       Accumulators<32, kKeys> s;
       if constexpr (Shape::kKeepQ) {

@@ -5,12 +5,14 @@
 // There is one block of an SM, so that nothing else runs while a block begins or ends a piece, and
 // what a piece begins with takes as long to arrive as a tile does. So Q and the first K of the next
 // piece are asked for at the last tile of this one, as soon as nobody reads Q any more, and its
-// first V and second K before the output. For that, the ring goes on from piece to piece, so that a
-// piece begins with the places that the last product does not read, and the output goes through the
-// free place of P, some columns at a time. For rows of a grain of 16 alone, and without bias.
+// first V and second K before the output, which is written beside the next piece's first product,
+// where there is nothing to multiply with V yet. For that, the ring goes on from piece to piece, so
+// that a piece begins with the places that the last product does not read, and the output goes
+// through the free place of P, some columns at a time. For rows of a grain of 16 alone, and without
+// bias.
 //
 // The main loop takes all registers but few, and whether ptxas finds enough hangs on trifles: look
-// for spills after each change.
+// for spills, and measure, after each change.
 #pragma once
 
 #include "ops/kernels/sm80/forward_parts.cuh"
@@ -73,16 +75,23 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
       from += 2 * args.q.row_bytes;
     }
   };
-  // Finds out what the piece sees, and asks for its Q and first K, unless that was done early.
+  const auto load_first_keys = [&](const WorkItem& item, int head, int place) {
+    Loader(args.k, item.k_begin, head)
+        .load_aligned(ring + place * Shape::kRingTile, args.k, 0, item.keys, args.head_dim);
+  };
+  // Asks for the piece's Q and first K, unless that was done early, and finds out what it sees.
   const auto begin = [&](bool early) {
     const WorkItem& item = worker.item();
-    const int m0 = item.tile * kM;
-    if (!early) load_queries(item, worker.head());
-    tiles = KeyTiles<kN>(make_row_masks<kM>(shared, args.mask, item, m0), item.keys);
+    const bool without_window = args.mask.window == 0;  // the first K is taken to be that of key 0
+    if (!early) {
+      if (without_window) load_first_keys(item, worker.head(), first);
+      load_queries(item, worker.head());
+    }
+    tiles = KeyTiles<kN>(make_row_masks<kM>(shared, args.mask, item, item.tile * kM), item.keys);
     tiles.number_from(first);
-    // Early, the first is taken to be that of key 0.
-    if (tiles.count > first && !(early && args.mask.window == 0 && tiles[first] == 0)) {
-      if (early && args.mask.window == 0) wait_copies<0>();  // for those to the same place
+    worker.begin_piece(tiles.count - first);
+    if (tiles.count > first && !(without_window && tiles[first] == 0)) {
+      if (without_window) wait_copies<0>();  // for those to the same place
       const int j = tiles[first] * kN;
       Loader(args.k, item.k_begin, worker.head())
           .load_aligned(ring + first * Shape::kRingTile, args.k, j, tiles.keys - j, args.head_dim);
@@ -108,29 +117,53 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     begin(false);
     begin_values();
   }
+  Accumulators<32, kColumns> out;
+  OutputInParts output;  // of the piece before, whose values are in out
+  const auto stage_part = [&](int n, int place) {
+    output.stage<T>(args, n, p_tile + place * Shape::kP, row0, part * kKeys, out, lane);
+  };
+  const auto write_part = [&](int n, int place) {
+    output.write(args, n, p_tile + place * Shape::kP, row0, part * kKeys, lane);
+  };
+  const auto write_output = [&](int place) {
+#pragma unroll
+    for (int n = 0; n < kColumns / OutputInParts::kColumns; ++n) {
+      stage_part(n, place);
+      write_part(n, place);
+    }
+    out.clear();
+  };
+  out.clear();
   while (!worker.done()) {
     const WorkItem& item = worker.item();
-    Accumulators<32, kColumns> out;
-    out.clear();
     const Loader keys(args.k, item.k_begin, worker.head());
     const Loader values(args.v, item.k_begin, worker.head());
     constexpr std::true_type kYes;
     constexpr std::false_type kNo;
+    enum class Second { kNone, kValues, kOutput };
+    constexpr std::integral_constant<Second, Second::kNone> kNone;
+    constexpr std::integral_constant<Second, Second::kValues> kValues;
+    constexpr std::integral_constant<Second, Second::kOutput> kOutput;
     // Whether at the last tile there is a record of a next piece.
-    const auto knows_next = [&] { return tiles.count - first > 2 && worker.next_item().tile >= 0; };
-    // The scores of tile t, then SiLU of them beside the values of tile t - 1; between the two
-    // products, copies for the next tile are asked for, if there are more, or for the next piece;
-    // at the first tile, begin_values() did. last: t is behind the last tile.
-    const auto run = [&](int t, auto with_scores, auto with_values, auto masked, auto more,
-                         auto last) {
+    const auto knows_next = [&] { return tiles.count - first > 1 && worker.next_item().tile >= 0; };
+    // The scores of tile t, then SiLU of them beside the second product, the values of tile t - 1;
+    // between the two products, copies for the next tile are asked for, if there are more, or for
+    // the next piece. At the first tile begin_values() did, and beside the scores the output of the
+    // piece before is written. last: t is behind the last tile.
+    const auto run = [&](int t, auto with_scores, auto second, auto masked, auto more, auto last) {
       Accumulators<32, kKeys> s;
       if constexpr (with_scores()) {
-        multiply_rows_at<T, kD>(s, q_lane, k_lane + (t & 1) * Shape::kRingTile, [](int) {});
+        multiply_rows_at<T, kD>(s, q_lane, k_lane + (t & 1) * Shape::kRingTile, [&](int d) {
+          if constexpr (second() == Second::kOutput) {
+            if (d % 4 == 1) stage_part(d / 4, ~t & 1);
+            if (d % 4 == 3) write_part(d / 4, ~t & 1);
+          }
+        });
         if (masked) hide(s, shared.rows, row0, tiles[t] * kN + part * kKeys, lane);
       }
       if constexpr (!last()) {
         const int j = tiles[t] * kN;
-        if (with_values() || t > first) {
+        if (second() == Second::kValues || t > first) {
           if (more) {
             const int next_j = tiles[t + 1] * kN;
             keys.load_aligned(ring + (~t & 1) * Shape::kRingTile, args.k, next_j,
@@ -143,11 +176,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
         if constexpr (!std::is_same_v<decltype(more), std::true_type>) {
           if (!more && knows_next()) {
             const WorkItem& next = worker.next_item();
-            if (args.mask.window == 0) {
-              Loader(args.k, next.k_begin, worker.next_head())
-                  .load_aligned(ring + (~t & 1) * Shape::kRingTile, args.k, 0, next.keys,
-                                args.head_dim);
-            }
+            if (args.mask.window == 0) load_first_keys(next, worker.next_head(), ~t & 1);
             sync_threads(1 + group, 64);  // the two warps that read these rows
             load_queries(next, worker.next_head());
             commit_copies();
@@ -158,7 +187,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
       const uint32_t p_at = p_lane + (~t & 1) * Shape::kP, p_to = p_tile + (t & 1) * Shape::kP;
 #pragma unroll
       for (int k = 0; k < kN / 16; ++k) {
-        if constexpr (with_values()) {
+        if constexpr (second() == Second::kValues) {
           uint32_t a[2][4];
           load_matrices(a[0], Tile<kN>::block(p_at, 0, k));
           load_matrices(a[1], Tile<kN>::block(p_at, 1, k));
@@ -176,46 +205,60 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
                                     lane);
         }
       }
+      if constexpr (second() == Second::kOutput) out.clear();
     };
-    bool before = false;  // whether tile t - 1 has values for this warp
     const int count = tiles.count;
-    for (int t = first; t < count; ++t) {
-      if (t == first) {
-        wait_copies<1>();
-      } else {
-        wait_copies<0>();
-      }
+    struct Sight {
+      bool any, partly, more;  // keys that this warp's queries see, not all, and tiles behind
+    };
+    const auto enter = [&](int t) {
       __syncthreads();
-      worker.look_ahead(t, first, count, 1);
+      worker.look_further_ahead(t, first, count);
       const int j0 = tiles[t] * kN;
       const bool covered = tiles.covered(t);
-      const bool now = covered || shared.warps[group].touches(j0, j0 + kN);
-      const bool masked = !covered && !shared.warps[group].covers(j0, j0 + kN, tiles.keys);
-      const bool more = t + 1 < count;
-      if (!masked && now && before && more) {
-        run(t, kYes, kYes, kNo, kYes, kNo);
-      } else if (now && before) {
-        run(t, kYes, kYes, masked, more, kNo);
-      } else if (now) {
-        run(t, kYes, kNo, masked, more, kNo);
+      return Sight{covered || shared.warps[group].touches(j0, j0 + kN),
+                   !covered && !shared.warps[group].covers(j0, j0 + kN, tiles.keys), t + 1 < count};
+    };
+    Sight start{false, false, false};
+    if (count > first) {
+      wait_copies<1>();
+      start = enter(first);
+    }
+    if (start.any) {
+      run(first, kYes, kOutput, start.partly, start.more, kNo);
+    } else {
+      write_output(first);
+      if (count > first) run(first, kNo, kNone, kNo, start.more, kNo);
+    }
+    bool before = start.any;  // whether tile t - 1 has values for this warp
+    for (int t = first + 1; t < count; ++t) {
+      wait_copies<0>();
+      const auto [any, partly, more] = enter(t);
+      if (!partly && any && before && more) {
+        run(t, kYes, kValues, kNo, kYes, kNo);
+      } else if (any && before) {
+        run(t, kYes, kValues, partly, more, kNo);
+      } else if (any) {
+        run(t, kYes, kNone, partly, more, kNo);
       } else if (before) {
-        run(t, kNo, kYes, kNo, more, kNo);
+        run(t, kNo, kValues, kNo, more, kNo);
       } else {
-        run(t, kNo, kNo, kNo, more, kNo);
+        run(t, kNo, kNone, kNo, more, kNo);
       }
-      before = now;
+      before = any;
     }
     // Then nobody reads Q, K, the masks and one of the places each of V and P any more.
     const bool early = knows_next();
     worker.end_piece(count - first, early);
     first = count & 1;
     if (!worker.done()) begin(early);
-    if (before) run(count, kNo, kYes, kNo, kNo, kYes);
+    if (before) run(count, kNo, kValues, kNo, kNo, kYes);
     if (!worker.done()) begin_values();
-    write_output_in_parts<T, kM>(args, worker.last_item(), worker.last_head(),
-                                 p_tile + (count & 1) * Shape::kP, row0, part * kColumns,
-                                 part * kKeys, out, lane);
+    output = OutputInParts::of<kM>(args, worker.last_item(), worker.last_head(), row0,
+                                   part * kColumns, lane);
   }
+  __syncwarp();
+  write_output(first);
 }
 
 }  // namespace seqfuse::ops::sm80

@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     for (int t = 0; t < tiles.count; ++t) {
       wait_copies<0>();
       __syncthreads();
-      worker.look_ahead(t, 0, tiles.count);
+      worker.look_ahead(t, tiles.count);
       const int j0 = tiles[t] * kN;
       if (tiles.covered(t)) {
         run(t, std::false_type());

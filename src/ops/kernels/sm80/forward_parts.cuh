@@ -89,36 +89,58 @@ __device__ __forceinline__ void write_output(const Arguments& args, const WorkIt
                                   min(kM, item.queries - m0), tile, row0, column0, lane);
 }
 
-// The same by way of less memory: 32 columns at a time, through as many columns of the warp's rows
-// in a tile of 64 columns, which no other warp uses. For a grain of 16 alone.
-template <class T, int kM, int kColumns>
-__device__ __forceinline__ void write_output_in_parts(const Arguments& args, const WorkItem& item,
-                                                      int head, uint32_t tile, int row0,
-                                                      int column0, int tile_column,
-                                                      const Accumulators<32, kColumns>& out,
-                                                      int lane) {
-  constexpr int kPart = 32;
-  const int m0 = item.tile * kM, rows = min(kM, item.queries - m0) - row0;
-  const RowsView to(args.out, item.q_begin + m0 + row0, head, args.head_dim);
-  // Eight lanes read two rows whose chunks lie in different banks.
-  const int row = (lane >> 3) + (lane & 4), chunk = lane & 3;
-#pragma unroll
-  for (int p = 0; p < kColumns / kPart; ++p) {
-    store_pairs<64, 32, kPart, true>(tile, row0, tile_column, lane, [&](int r, int c, int half) {
-      const float* x = &out.v[r][p * kPart / 8 + c][2 * half];
+// The same by way of less memory and in parts, 32 columns each, which may be written one by one
+// while something else goes on: first stage(), then write(). They go through as many columns of the
+// warp's rows in a tile of 64 columns, which no other warp uses. For a grain of 16 alone.
+class OutputInParts {
+ public:
+  static constexpr int kColumns = 32;  // of a part
+
+  // Nothing to write.
+  OutputInParts() = default;
+  // The rows from row of a piece of work with kM rows, and the columns from column.
+  template <int kM>
+  static __device__ OutputInParts of(const Arguments& args, const WorkItem& item, int head, int row,
+                                     int column, int lane) {
+    const int at = item.tile * kM + row + row_of(lane), first = column + chunk_of(lane) * 8;
+    OutputInParts result;
+    result.to_ = RowsView(args.out, item.q_begin + at, head, args.head_dim).data + first * 2;
+    result.rows_ = item.queries - at;
+    result.columns_ = args.head_dim - first;
+    return result;
+  }
+
+  // tile, row, column: where in shared memory.
+  template <class T, int kAll>
+  __device__ void stage(const Arguments& args, int part, uint32_t tile, int row, int column,
+                        const Accumulators<32, kAll>& out, int lane) const {
+    store_pairs<64, 32, kColumns, true>(tile, row, column, lane, [&](int r, int c, int half) {
+      const float* x = &out.v[r][part * kColumns / 8 + c][2 * half];
       return pack<T>(x[0] * args.inverse_scale, x[1] * args.inverse_scale);
     });
     __syncwarp();
-    const int column = column0 + p * kPart + chunk * 8;
+  }
+  __device__ void write(const Arguments& args, int part, uint32_t tile, int row, int column,
+                        int lane) const {
+    char* to = to_ + part * kColumns * 2;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int at = row + 8 * i;
-      const uint4 v = load_shared_16(tile + Tile<64>::offset(row0 + at, tile_column / 8 + chunk));
-      if (at < rows && column < to.columns)
-        *reinterpret_cast<uint4*>(to.data + at * to.row_bytes + column * 2) = v;
+    for (int i = 0; i < 32; i += 8) {
+      const uint4 v = load_shared_16(
+          tile + Tile<64>::offset(row + row_of(lane) + i, column / 8 + chunk_of(lane)));
+      if (i < rows_ && part * kColumns < columns_) *reinterpret_cast<uint4*>(to) = v;
+      to += 8 * args.out.row_bytes;
     }
     __syncwarp();
   }
-}
+
+ private:
+  // Eight lanes read two rows whose chunks lie in different banks.
+  static __device__ int row_of(int lane) { return (lane >> 3) + (lane & 4); }
+  static __device__ int chunk_of(int lane) { return lane & 3; }
+
+  // Where this lane writes, and the rows and columns that exist from there on.
+  char* to_ = nullptr;
+  int rows_ = 0, columns_ = 0;
+};
 
 }  // namespace seqfuse::ops::sm80

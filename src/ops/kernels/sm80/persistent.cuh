@@ -22,20 +22,31 @@ inline cudaError_t shared_bytes_of_block(int& bytes) {
   return error;
 }
 
-// A grid that fills the device, or less where there are fewer pieces of work.
+// A grid that fills the device, or less where there are fewer pieces of work. From SM 9.0 on it
+// begins while the kernel before runs, if that lets it; Worker waits for the end of that.
 template <class Kernel>
 cudaError_t launch_persistent(Kernel kernel, const Arguments& args, int threads, int blocks,
                               int shared_bytes, int64_t pieces, cudaStream_t stream) {
-  int device = 0, processors = 0;
+  int device = 0, processors = 0, major = 0;
   cudaError_t error = cudaGetDevice(&device);
   if (error == cudaSuccess)
     error = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
   if (error == cudaSuccess)
+    error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+  if (error == cudaSuccess)
     error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
   if (error != cudaSuccess) return error;
-  const auto grid = static_cast<unsigned>(std::min<int64_t>(pieces, processors * blocks));
-  kernel<<<grid, threads, shared_bytes, stream>>>(args);
-  return cudaGetLastError();
+  cudaLaunchAttribute early{};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = static_cast<unsigned>(std::min<int64_t>(pieces, processors * blocks));
+  config.blockDim = static_cast<unsigned>(threads);
+  config.dynamicSmemBytes = static_cast<size_t>(shared_bytes);
+  config.stream = stream;
+  config.attrs = &early;
+  config.numAttrs = major >= 9 ? 1 : 0;
+  return cudaLaunchKernelEx(&config, kernel, args);
 }
 
 }  // namespace seqfuse::ops::sm80

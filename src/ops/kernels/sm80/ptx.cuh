@@ -146,6 +146,20 @@ __device__ __forceinline__ float tanh_approximate(float x) {
   return y;
 }
 
+// Lets the next kernel of the stream begin, if it was launched to begin early.
+__device__ __forceinline__ void begin_next_kernel() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;\n" ::: "memory");
+#endif
+}
+
+// In a kernel that may begin early: waits for what the kernel before wrote.
+__device__ __forceinline__ void wait_for_kernel_before() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;\n" ::: "memory");
+#endif
+}
+
 // What load_matrices reads, written by one instruction, which SM 9.0 has.
 #if __CUDA_ARCH__ >= 900
 constexpr bool kStoresMatrices = true;

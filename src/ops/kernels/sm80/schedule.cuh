@@ -50,6 +50,7 @@ class Worker {
 
   __device__ Worker(WorkList* list, int heads, Shared* shared)
       : list_(list), shared_(shared), heads_(heads) {
+    wait_for_kernel_before();
     // A list has room for what the grid begins with: its record need not wait for the count.
     if (threadIdx.x == 0) {
       copy_listed(blockIdx.x, 0);
@@ -80,11 +81,21 @@ class Worker {
   __device__ void fetch() {
     if (threadIdx.x == 0) copy_record(next_, slot_ ^ 1);
   }
-  // At each tile t of [first, end) that a piece walks over: asks two tiles before the last. The
-  // record is there after the last tile; with lead 1 at the last, if there are at least three.
-  __device__ void look_ahead(int t, int first, int end, int lead = 0) {
-    if (t == max(first, end - 3)) ask();
-    if (t == max(min(first + 1, end - 1), end - 1 - lead)) fetch();
+  // At each tile t of [0, end) that a piece walks over: asks two tiles before the last. The record
+  // is there after the last tile.
+  __device__ void look_ahead(int t, int end) {
+    if (t == max(0, end - 3)) ask();
+    if (t == end - 1) fetch();
+  }
+  // The same, so that the record is there at the last of two or more tiles already. begin_piece():
+  // before the first of a piece's count tiles; look_further_ahead(): at each tile t of [first,
+  // end).
+  __device__ void begin_piece(int count) {
+    if (count == 1 || count == 2) ask();
+  }
+  __device__ void look_further_ahead(int t, int first, int end) {
+    if (t == end - 3) ask();
+    if (t == max(first, end - 2)) fetch();
   }
   // After the copies have arrived and a barrier.
   __device__ void advance() { slot_ ^= 1; }
