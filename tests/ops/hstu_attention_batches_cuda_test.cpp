@@ -1,5 +1,6 @@
 // Sequences of a large batch against the same in small batches: the list of work is made in slices
 // of 1024 sequences, which are cut into groups.
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -11,11 +12,28 @@ namespace {
 using at::Tensor;
 using namespace seqfuse::test;
 
-constexpr int64_t kSequences = 2300, kHeads = 2, kHeadDim = 32;
+constexpr int64_t kSequences = 2300, kHeads = 2;
 
-class HstuAttentionBatchesCudaTest : public CudaTestWithParam<bool> {};  // causal
-INSTANTIATE_TEST_SUITE_P(Masks, HstuAttentionBatchesCudaTest, testing::Bool());
+struct Case {
+  int64_t head_dim;
+  bool causal, targets, window;
+};
+void PrintTo(const Case& c, std::ostream* to) {
+  *to << "head_dim " << c.head_dim << (c.causal ? ", causal" : "") << (c.targets ? ", targets" : "")
+      << (c.window ? ", window" : "");
+}
 
+class HstuAttentionBatchesCudaTest : public CudaTestWithParam<Case> {};
+INSTANTIATE_TEST_SUITE_P(Masks, HstuAttentionBatchesCudaTest,
+                         testing::Values(Case{32, true, false, false},
+                                         Case{32, false, false, false},
+                                         Case{128, true, false, false}, Case{128, true, true, true},
+                                         Case{256, true, false, false},
+                                         Case{256, true, true, false},
+                                         Case{256, true, true, true}));
+
+// Whether a block goes on to a next piece of work, and which, must not change a bit: in the large
+// batch each has several, in the parts most have one.
 TEST_P(HstuAttentionBatchesCudaTest, ALargeBatchIsItsPartsSideBySide) {
   const Deterministic mode;
   // Rows of tokens for several groups, with long sequences, short ones and none at all.
@@ -23,10 +41,14 @@ TEST_P(HstuAttentionBatchesCudaTest, ALargeBatchIsItsPartsSideBySide) {
       (at::rand({kSequences}, at::kDouble).pow(4) * 1000).floor().to(at::kLong).cuda();
   const Tensor offsets = ops::lengths_to_offsets(lengths);
   const int64_t tokens = offsets[-1].item<int64_t>();
+  const auto up_to = [&](int64_t most) {
+    return at::minimum(lengths.div(3, "floor"), at::randint(most + 1, {kSequences}).to(lengths));
+  };
+  const Tensor contexts = up_to(100), targets = up_to(200);
   std::vector<Tensor> arguments;
   for (int i = 0; i < 4; ++i) {
-    arguments.push_back(
-        at::randn({tokens, kHeads, kHeadDim}, at::TensorOptions(at::kCUDA).dtype(at::kBFloat16)));
+    arguments.push_back(at::randn({tokens, kHeads, GetParam().head_dim},
+                                  at::TensorOptions(at::kCUDA).dtype(at::kBFloat16)));
   }
   // Of the sequences from `first` to `end`: the result, then the gradients of q, k and v.
   const auto results = [&](int64_t first, int64_t end) {
@@ -34,16 +56,22 @@ TEST_P(HstuAttentionBatchesCudaTest, ALargeBatchIsItsPartsSideBySide) {
     const Tensor own = offsets.slice(0, first, end + 1) - from;
     std::vector<Tensor> rows;
     for (const Tensor& all : arguments) rows.push_back(all.slice(0, from, to));
+    ops::HstuAttentionOptions options{
+        .scaling_seqlen = 100, .causal = GetParam().causal, .max_seqlen = 1000};
+    if (GetParam().targets) {
+      options.num_contexts = contexts.slice(0, first, end);
+      options.num_targets = targets.slice(0, first, end);
+      options.target_group_size = 30;
+    }
+    if (GetParam().window) options.max_attn_len = 150;
     return with_gradients(
         [&](const std::vector<Tensor>& t) {
-          return ops::hstu_attention(
-              t[0], t[1], t[2], own, own,
-              {.scaling_seqlen = 100, .causal = GetParam(), .max_seqlen = 1000});
+          return ops::hstu_attention(t[0], t[1], t[2], own, own, options);
         },
         {rows[0], rows[1], rows[2]}, rows[3]);
   };
   const std::vector<Tensor> whole = results(0, kSequences);
-  constexpr int64_t kPart = 100;
+  constexpr int64_t kPart = 25;
   for (int64_t first = 0; first < kSequences; first += kPart) {
     const int64_t end = first + kPart;
     std::vector<Tensor> there;

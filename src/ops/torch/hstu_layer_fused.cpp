@@ -136,7 +136,8 @@ FusedGradients run_backward(const Tensor& dout_in, WantedGradients wanted, const
   if (wanted[kUvqkBias] && !sums_apart) {
     d_uvqk_bias = at::empty({before.size(1)}, before.options().dtype(at::kFloat));
     const auto sums = d_uvqk_bias.chunk(4);  // as LayerParts
-    side.run([&] { column_sums_into(sums[0], d.u); });  // beside the zeros for attention's sums
+    // Beside the zeros that attention begins with.
+    side.run([&] { column_sums_into(sums[0], d.u); });
     before_silu.total_dv = sums[1];
     before_silu.total_dq = sums[2];
     before_silu.total_dk = sums[3];
