@@ -294,9 +294,6 @@ __device__ void write_part(const float (&dweight)[kItems], const float (&dbias)[
   } else {
     __shared__ float totals[2][kItems][Group];  // each thread's elements apart from each other
     const int thread = threadIdx.x % Group;
-    // For compute-sanitizer's racecheck alone: where groups had unequal numbers of rows, and so of
-    // barriers of their own, it does not see the barriers of the whole block that follow.
-    __syncthreads();
     for (int turn = 0; turn < kGroups; ++turn) {
       if (turn == place.group) {
 #pragma unroll
