@@ -273,6 +273,10 @@ inline int check_all(bool backward) {
         o.group = 70;
         run("targets, groups, window", o);
         o = base;
+        o.targets.assign(lengths.begin(), lengths.end());
+        o.group = 5;
+        run("targets alone", o);  // the first keys are hidden from later tiles of queries
+        o = base;
         o.contexts = counts(lengths, 70);
         run("contexts", o);
         o = base;

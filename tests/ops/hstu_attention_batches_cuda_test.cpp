@@ -17,10 +17,11 @@ constexpr int64_t kSequences = 2300, kHeads = 2;
 struct Case {
   int64_t head_dim;
   bool causal, targets, window;
+  bool alone = false;  // targets without history and contexts
 };
 void PrintTo(const Case& c, std::ostream* to) {
   *to << "head_dim " << c.head_dim << (c.causal ? ", causal" : "") << (c.targets ? ", targets" : "")
-      << (c.window ? ", window" : "");
+      << (c.window ? ", window" : "") << (c.alone ? ", alone" : "");
 }
 
 class HstuAttentionBatchesCudaTest : public CudaTestWithParam<Case> {};
@@ -29,8 +30,8 @@ INSTANTIATE_TEST_SUITE_P(Masks, HstuAttentionBatchesCudaTest,
                                          Case{32, false, false, false},
                                          Case{128, true, false, false}, Case{128, true, true, true},
                                          Case{256, true, false, false},
-                                         Case{256, true, true, false},
-                                         Case{256, true, true, true}));
+                                         Case{256, true, true, false}, Case{256, true, true, true},
+                                         Case{256, true, true, false, true}));
 
 // Whether a block goes on to a next piece of work, and which, must not change a bit: in the large
 // batch each has several, in the parts most have one.
@@ -59,8 +60,8 @@ TEST_P(HstuAttentionBatchesCudaTest, ALargeBatchIsItsPartsSideBySide) {
     ops::HstuAttentionOptions options{
         .scaling_seqlen = 100, .causal = GetParam().causal, .max_seqlen = 1000};
     if (GetParam().targets) {
-      options.num_contexts = contexts.slice(0, first, end);
-      options.num_targets = targets.slice(0, first, end);
+      if (!GetParam().alone) options.num_contexts = contexts.slice(0, first, end);
+      options.num_targets = (GetParam().alone ? lengths : targets).slice(0, first, end);
       options.target_group_size = 30;
     }
     if (GetParam().window) options.max_attn_len = 150;

@@ -3,7 +3,7 @@
 // What they save over the other operators: the gradients of u, v, q and k are written side by side,
 // as the product with W_uvqk reads them, and multiplied by the derivative of SiLU where they arise;
 // residuals and biases are added by the products and by the layer norm; gradients of weights are
-// float32, those of the matrices on a second stream.
+// float32, those of the matrices and the sums of du on a second stream.
 #include <torch/torch.h>
 
 #include "ops/kernels/layer_norm.h"

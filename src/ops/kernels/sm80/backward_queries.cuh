@@ -84,8 +84,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     Accumulators<32, kColumns> dq;
     dq.clear();
     for (int t = 0; t < tiles.count; ++t) {
-      if (t == max(0, tiles.count - 3)) worker.ask();
-      if (t == tiles.count - 1) worker.fetch();
+      worker.look_ahead(t, tiles.count);
       wait_copies<0>();
       __syncthreads();
       fill(t + 1);

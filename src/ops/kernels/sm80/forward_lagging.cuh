@@ -91,7 +91,10 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     tiles.number_from(first);
     worker.begin_piece(tiles.count - first);
     if (tiles.count > first && !(without_window && tiles[first] == 0)) {
-      if (without_window) wait_copies<0>();  // for those to the same place
+      if (without_window) {  // for those to the same place
+        commit_copies();
+        wait_copies<0>();
+      }
       const int j = tiles[first] * kN;
       Loader(args.k, item.k_begin, worker.head())
           .load_aligned(ring + first * Shape::kRingTile, args.k, j, tiles.keys - j, args.head_dim);
@@ -257,7 +260,6 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     output = OutputInParts::of<kM>(args, worker.last_item(), worker.last_head(), row0,
                                    part * kColumns, lane);
   }
-  __syncwarp();
   write_output(first);
 }
 

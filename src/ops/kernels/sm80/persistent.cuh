@@ -22,19 +22,19 @@ inline cudaError_t shared_bytes_of_block(int& bytes) {
   return error;
 }
 
-// A grid that fills the device, or less where there are fewer pieces of work. From SM 9.0 on it
+// A grid that fills the device, or less where there are fewer pieces of work. Code for SM 9.0
 // begins while the kernel before runs, if that lets it; Worker waits for the end of that.
 template <class Kernel>
 cudaError_t launch_persistent(Kernel kernel, const Arguments& args, int threads, int blocks,
                               int shared_bytes, int64_t pieces, cudaStream_t stream) {
-  int device = 0, processors = 0, major = 0;
+  int device = 0, processors = 0;
   cudaError_t error = cudaGetDevice(&device);
   if (error == cudaSuccess)
     error = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
   if (error == cudaSuccess)
-    error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-  if (error == cudaSuccess)
     error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
+  cudaFuncAttributes attributes{};
+  if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, kernel);
   if (error != cudaSuccess) return error;
   cudaLaunchAttribute early{};
   early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
@@ -45,7 +45,7 @@ cudaError_t launch_persistent(Kernel kernel, const Arguments& args, int threads,
   config.dynamicSmemBytes = static_cast<size_t>(shared_bytes);
   config.stream = stream;
   config.attrs = &early;
-  config.numAttrs = major >= 9 ? 1 : 0;
+  config.numAttrs = attributes.ptxVersion >= 90 ? 1 : 0;  // code for less does not wait
   return cudaLaunchKernelEx(&config, kernel, args);
 }
 
