@@ -57,6 +57,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
   const uint32_t p_lane = Tile<kN>::rows_first(p_tile + row0 * Tile<kN>::kRowBytes, lane);
   const float scale = kBias ? 0.5f : 0.5f * args.alpha;
 
+  wait_for_kernel_before();
   Worker worker(args.list, args.heads, &shared.work);
   if constexpr (kBias) shared.bias.template load_tables<kThreads>(args.bias);
   while (!worker.done()) {

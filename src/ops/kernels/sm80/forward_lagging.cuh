@@ -59,6 +59,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
   const float scale = 0.5f * args.alpha;
   using Loader = TileLoader<kN, kD, kThreads>;
 
+  wait_for_kernel_before();
   Worker worker(args.list, args.heads, &shared.work);
   KeyTiles<kN> tiles;
   int first = 0;  // a piece's tiles have numbers from this on, whose parity is their place

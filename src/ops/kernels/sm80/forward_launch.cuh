@@ -14,7 +14,7 @@ cudaError_t launch_forward_shape(void (*kernel)(Arguments), const Arguments& arg
                                  cudaStream_t stream) {
   static_assert(Shape::kM == kForwardQueries);
   return launch_persistent(kernel, args, Shape::kThreads, Shape::kBlocks, Shape::kSharedBytes,
-                           pieces, stream);
+                           pieces, stream, /*early=*/true);
 }
 
 template <class T, int kHeadDim>

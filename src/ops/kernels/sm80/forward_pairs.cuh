@@ -43,6 +43,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
   const float scale = 0.5f * args.alpha;
   using Loader = TileLoader<kN, kD, Shape::kThreads>;
 
+  wait_for_kernel_before();
   Worker worker(args.list, args.heads, &shared.work);
   KeyTiles<kN>& tiles = shared.tiles[warp];
   Loader keys, values;

@@ -22,11 +22,12 @@ inline cudaError_t shared_bytes_of_block(int& bytes) {
   return error;
 }
 
-// A grid that fills the device, or less where there are fewer pieces of work. Code for SM 9.0
-// begins while the kernel before runs, if that lets it; Worker waits for the end of that.
+// A grid that fills the device, or less where there are fewer pieces of work. early: the kernel
+// calls wait_for_kernel_before(), and so may begin while the kernel before runs, if that lets it.
 template <class Kernel>
 cudaError_t launch_persistent(Kernel kernel, const Arguments& args, int threads, int blocks,
-                              int shared_bytes, int64_t pieces, cudaStream_t stream) {
+                              int shared_bytes, int64_t pieces, cudaStream_t stream,
+                              bool early = false) {
   int device = 0, processors = 0;
   cudaError_t error = cudaGetDevice(&device);
   if (error == cudaSuccess)
@@ -34,17 +35,17 @@ cudaError_t launch_persistent(Kernel kernel, const Arguments& args, int threads,
   if (error == cudaSuccess)
     error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
   cudaFuncAttributes attributes{};
-  if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, kernel);
+  if (error == cudaSuccess && early) error = cudaFuncGetAttributes(&attributes, kernel);
   if (error != cudaSuccess) return error;
-  cudaLaunchAttribute early{};
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
   config.gridDim = static_cast<unsigned>(std::min<int64_t>(pieces, processors * blocks));
   config.blockDim = static_cast<unsigned>(threads);
   config.dynamicSmemBytes = static_cast<size_t>(shared_bytes);
   config.stream = stream;
-  config.attrs = &early;
+  config.attrs = &attribute;
   config.numAttrs = attributes.ptxVersion >= 90 ? 1 : 0;  // code for less does not wait
   return cudaLaunchKernelEx(&config, kernel, args);
 }

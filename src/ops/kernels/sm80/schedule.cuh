@@ -50,7 +50,6 @@ class Worker {
 
   __device__ Worker(WorkList* list, int heads, Shared* shared)
       : list_(list), shared_(shared), heads_(heads) {
-    wait_for_kernel_before();
     // A list has room for what the grid begins with: its record need not wait for the count.
     if (threadIdx.x == 0) {
       copy_listed(blockIdx.x, 0);
