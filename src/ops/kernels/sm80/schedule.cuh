@@ -87,8 +87,7 @@ class Worker {
     if (t == end - 1) fetch();
   }
   // The same, so that the record is there at the last of two or more tiles already. begin_piece():
-  // before the first of a piece's count tiles; look_further_ahead(): at each tile t of [first,
-  // end).
+  // before the first of count tiles; look_further_ahead(): at each tile t from first to end - 1.
   __device__ void begin_piece(int count) {
     if (count == 1 || count == 2) ask();
   }
