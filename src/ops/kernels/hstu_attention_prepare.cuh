@@ -16,10 +16,10 @@ struct ListArguments {
   bool int32_offsets;
   const int64_t* contexts;
   const int64_t* targets;
-  int batch, tile_rows, max_seqlen;
-  bool of_keys;  // tiles of keys, not of queries
-  bool causal;   // later tiles of queries see more, later tiles of keys are seen by less
-  int groups;    // that sequences are cut into; those from last_group on are one
+  int batch, tile_rows, max_seqlen;  // tile_rows: a power of two
+  bool of_keys;                      // tiles of keys, not of queries
+  bool causal;  // later tiles of queries see more, later tiles of keys are seen by less
+  int groups;   // that sequences are cut into; those from last_group on are one
   int last_group;
   sm80::WorkList* list;
 };
@@ -43,7 +43,7 @@ __device__ __forceinline__ sm80::WorkItem item_of(const ListArguments& a, int b)
 
 constexpr int kOrderThreads = 1024;
 constexpr int kOrderSlice = kOrderThreads;  // sequences that are put in order at a time
-constexpr int kRecordThreads = 8;           // that write the records of a sequence
+constexpr int kSequenceThreads = 8;         // that work on a sequence together
 
 constexpr int kMostLists = 3;  // of a backward pass: of keys, of keys for biases, of queries
 
@@ -54,7 +54,7 @@ struct Lists {
 };
 
 __device__ __forceinline__ int tiles_of(const ListArguments& a, const sm80::WorkItem& item) {
-  return ((a.of_keys ? item.keys : item.queries) + a.tile_rows - 1) / a.tile_rows;
+  return ((a.of_keys ? item.keys : item.queries) + a.tile_rows - 1) >> (31 - __clz(a.tile_rows));
 }
 
 // The first place of [from, to) where a condition holds that holds from some place on; else to.
@@ -80,10 +80,13 @@ __device__ __forceinline__ int first_place(int from, int to, Condition&& holds) 
 // sequence's largest tiles would begin when most blocks have nothing left to do.
 // The last group may be two in one: with more small tiles left for the end, it comes out evener.
 //
-// For small batches this is a chain of latencies: memory is read once, and whoever finds a
-// sequence's rank and place tells where groups begin and end, so that nobody has to search.
+// For small batches this is a chain of latencies, of memory and of instructions that are run once,
+// and so are in no cache. So memory is read once; its arguments are all read at the beginning;
+// loops are not unrolled, and nothing is divided by a number that is not a power of two; and
+// whoever finds a sequence's rank and place tells where groups begin and end, so that nobody has to
+// search.
 __global__ void __launch_bounds__(kOrderThreads) list_kernel(const __grid_constant__ Lists all) {
-  __shared__ uint64_t size[kOrderSlice];  // tiles, then length of the other side
+  __shared__ uint64_t size[kOrderSlice];  // tiles, then length of the other side; 0 behind the last
   // The records but for their tile: begin and length of the queries; the same of the keys, contexts
   // and targets.
   __shared__ int2 queries[kOrderSlice];
@@ -93,14 +96,15 @@ __global__ void __launch_bounds__(kOrderThreads) list_kernel(const __grid_consta
   __shared__ uint16_t group_begin[kOrderSlice], group_end[kOrderSlice];  // ranks
   __shared__ int earlier;  // tiles of the slices before
   constexpr unsigned kAll = 0xffffffffu;
-  constexpr int kWarps = kOrderThreads / 32;
-  const ListArguments& a = all.lists[blockIdx.y];
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  constexpr int kSequences = 32 / kSequenceThreads;  // of a warp
+  const ListArguments a = all.lists[blockIdx.y];
+  const int lane = threadIdx.x % 32, part = threadIdx.x % kSequenceThreads;
   const int first = static_cast<int>(blockIdx.x) * kOrderSlice;
   const int count = min(kOrderSlice, a.batch - first);
 
   sm80::begin_next_kernel();
   if (threadIdx.x == 0) earlier = 0;
+  size[threadIdx.x] = 0;
   if (threadIdx.x < count) {
     const int s = threadIdx.x;
     const sm80::WorkItem item = item_of(a, first + s);
@@ -113,29 +117,40 @@ __global__ void __launch_bounds__(kOrderThreads) list_kernel(const __grid_consta
   __syncthreads();
   if (first > 0) {
     int before = 0;
+#pragma unroll 1
     for (int b = threadIdx.x; b < first; b += kOrderThreads) before += tiles_of(a, item_of(a, b));
     before = __reduce_add_sync(kAll, before);
     if (lane == 0) atomicAdd(&earlier, before);
   }
 
-  for (int s = warp; s < count; s += kWarps) {
+  for (int s0 = threadIdx.x / 32 * kSequences; s0 < count; s0 += kOrderThreads / kSequenceThreads) {
+    const int s = s0 + lane / kSequenceThreads;
     const uint64_t own = size[s];
     int rank = 0, place = 0, total = 0;
-    for (int other = lane; other < count; other += 32) {
-      const uint64_t theirs = size[other];
-      const int tiles = static_cast<int>(theirs >> 32);
-      total += tiles;
-      if (theirs > own || (theirs == own && other < s)) {
-        ++rank;
-        place += tiles;
+#pragma unroll 1
+    for (int begin = part; begin < count; begin += 32) {
+#pragma unroll
+      for (int other = begin; other < begin + 32; other += kSequenceThreads) {
+        const uint64_t theirs = size[other];
+        const int tiles = static_cast<int>(theirs >> 32);
+        total += tiles;
+        if (theirs > own || (theirs == own && other < s)) {
+          ++rank;
+          place += tiles;
+        }
       }
     }
-    rank = __reduce_add_sync(kAll, rank);
-    place = __reduce_add_sync(kAll, place);
-    total = __reduce_add_sync(kAll, total);
-    if (lane == 0) {
-      const auto group_at = [&, tiles = max(1, (total + a.groups - 1) / a.groups)](int at) {
-        return static_cast<uint16_t>(min(at / tiles, a.last_group));
+#pragma unroll
+    for (int distance = kSequenceThreads / 2; distance > 0; distance /= 2) {
+      rank += __shfl_xor_sync(kAll, rank, distance);
+      place += __shfl_xor_sync(kAll, place, distance);
+      total += __shfl_xor_sync(kAll, total, distance);
+    }
+    if (part == 0 && s < count) {
+      const float groups_per_tile = __fdividef(a.groups, max(1, total));
+      const auto group_at = [&](int at) {
+        const int group = static_cast<int>((static_cast<float>(at) + 0.5f) * groups_per_tile);
+        return static_cast<uint16_t>(min(group, a.last_group));
       };
       const int end = place + static_cast<int>(own >> 32);
       const uint16_t here = group_at(place), next = group_at(end);
@@ -153,13 +168,14 @@ __global__ void __launch_bounds__(kOrderThreads) list_kernel(const __grid_consta
   }
   __syncthreads();
 
-  for (int rank = threadIdx.x / kRecordThreads; rank < count;
-       rank += kOrderThreads / kRecordThreads) {
+  for (int rank = threadIdx.x / kSequenceThreads; rank < count;
+       rank += kOrderThreads / kSequenceThreads) {
     const int s = sequence[rank], from = start[rank], tiles = start[rank + 1] - from;
     const int begin = group_begin[group[rank]], end = group_end[group[rank]];
     const int2 q = queries[s];
     const int4 k = keys[s];
-    for (int t = threadIdx.x % kRecordThreads; t < tiles; t += kRecordThreads) {
+#pragma unroll 1
+    for (int t = part; t < tiles; t += kSequenceThreads) {
       int place = from + t;
       if (a.causal) {
         // t: how many tiles of this sequence see less. Before it are the tiles of the group that
