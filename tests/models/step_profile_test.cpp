@@ -25,6 +25,7 @@ TEST(KernelClasses, OfOurKernels) {
         "seqfuse::ops::sm80::ForwardLaggingShape<256> >(seqfuse::ops::sm80::Arguments)",
         "void seqfuse::ops::sm80::forward_pairs_kernel<__nv_bfloat16, "
         "seqfuse::ops::sm80::ForwardPairsShape<128> >(seqfuse::ops::sm80::Arguments)",
+        "seqfuse::ops::forward_list_kernel(seqfuse::ops::ListArguments)",
         "void seqfuse::ops::(anonymous namespace)::forward_kernel<float>("
         "seqfuse::ops::RelativeBiasParams)"}},
       {attention_backward,
@@ -43,9 +44,7 @@ TEST(KernelClasses, OfOurKernels) {
         "seqfuse::ops::RelativeBiasParams)",
         "seqfuse::ops::bias_sums_kernel(seqfuse::ops::ListArguments, seqfuse::ops::BiasSums)",
         "seqfuse::ops::add_totals_kernel(float const*, int, std::array<float*, 3ul>)",
-        "seqfuse::ops::list_kernel(seqfuse::ops::Lists)",
-        "seqfuse::ops::tile_mask_kernel(seqfuse::ops::ListArguments, "
-        "seqfuse::ops::sm80::MaskOptions, seqfuse::ops::sm80::TileMask*)",
+        "seqfuse::ops::backward_prepare_kernel(seqfuse::ops::BackwardPreparation)",
         "seqfuse::ops::time_tables_kernel(seqfuse::ops::TimeEdges, float const*, int, "
         "seqfuse::ops::sm80::TimeTables*)",
         "seqfuse::ops::times_kernel(seqfuse::ops::ListArguments, long const*, long const*, "

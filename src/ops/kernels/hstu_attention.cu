@@ -2,6 +2,7 @@
 #include "ops/kernels/hstu_attention.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "ops/kernels/hstu_attention_bias_sums.cuh"
 #include "ops/kernels/hstu_attention_prepare.cuh"
@@ -92,13 +93,6 @@ ListArguments list_arguments(const HstuAttentionParams& p, int64_t tile_rows, bo
           .list = list};
 }
 
-cudaError_t make_lists(const Lists& lists, cudaStream_t stream) {
-  const dim3 grid(static_cast<unsigned>((lists.lists[0].batch + kOrderSlice - 1) / kOrderSlice),
-                  static_cast<unsigned>(lists.count));
-  list_kernel<<<grid, kOrderThreads, 0, stream>>>(lists);
-  return cudaGetLastError();
-}
-
 // What biases by time need, if there are any.
 cudaError_t make_times(const HstuAttentionParams& p, Workspace& workspace, Arguments& a,
                        cudaStream_t stream) {
@@ -143,7 +137,9 @@ cudaError_t hstu_attention_forward_cuda(const HstuAttentionParams& p, DType dtyp
   if (error != cudaSuccess) return error;
   a.list = workspace.take<sm80::WorkList>(
       sm80::work_list_bytes(p.total_queries, p.batch, sm80::kForwardQueries));
-  error = make_lists({{list_arguments(p, sm80::kForwardQueries, false, a.list)}, 1}, stream);
+  forward_list_kernel<<<static_cast<unsigned>(list_slices(p.batch)), kPrepareThreads, 0, stream>>>(
+      list_arguments(p, sm80::kForwardQueries, false, a.list));
+  error = cudaGetLastError();
   if (error != cudaSuccess) return error;
   const int64_t pieces = (p.total_queries / sm80::kForwardQueries + p.batch) * p.heads;
   return for_head_dim(p.head_dim, [&](auto width) {
@@ -215,13 +211,10 @@ int64_t list_bytes(const HstuAttentionParams& p) {
                                std::min<int64_t>(sm80::kBackwardQueries, sm80::kBiasGradientKeys));
 }
 
-cudaError_t make_tile_masks(const HstuAttentionParams& p, const Arguments& a, sm80::TileMask* masks,
-                            cudaStream_t stream) {
-  const int64_t tiles = (p.max_seqlen + sm80::kBackwardQueries - 1) / sm80::kBackwardQueries;
-  const dim3 grid(static_cast<unsigned>((tiles * 32 + kListThreads - 1) / kListThreads),
-                  static_cast<unsigned>(p.batch));
-  tile_mask_kernel<<<grid, kListThreads, 0, stream>>>(
-      list_arguments(p, sm80::kBackwardQueries, false, nullptr), a.mask, masks);
+cudaError_t prepare(const BackwardPreparation& p, cudaStream_t stream) {
+  const int64_t blocks = p.list_blocks() + p.mask_blocks() + p.zero_blocks();
+  if (blocks > std::numeric_limits<int>::max()) return cudaErrorInvalidValue;
+  backward_prepare_kernel<<<static_cast<unsigned>(blocks), kPrepareThreads, 0, stream>>>(p);
   return cudaGetLastError();
 }
 
@@ -313,10 +306,10 @@ cudaError_t hstu_attention_backward_cuda(const HstuAttentionBackwardParams& para
   Workspace workspace(p.workspace);
   cudaError_t error = make_times(p, workspace, a, stream);
   if (error != cudaSuccess) return error;
-  Lists lists{};
+  BackwardPreparation preparation{};
   const auto add_list = [&](int64_t tile_rows, bool of_keys) {
     auto* list = workspace.take<sm80::WorkList>(list_bytes(p));
-    lists.lists[lists.count++] = list_arguments(p, tile_rows, of_keys, list);
+    preparation.lists[preparation.list_count++] = list_arguments(p, tile_rows, of_keys, list);
     return list;
   };
   const int width = width_of(p.head_dim);
@@ -325,11 +318,21 @@ cudaError_t hstu_attention_backward_cuda(const HstuAttentionBackwardParams& para
       wants_bias_gradient(params) ? add_list(sm80::kBiasGradientKeys, true) : nullptr;
   auto* const queries_list =
       params.deterministic ? add_list(sm80::backward_dq_queries(width), false) : nullptr;
-  error = make_lists(lists, stream);
-  if (error != cudaSuccess) return error;
-  auto* masks = workspace.take<sm80::TileMask>(query_tiles(p) * sizeof(sm80::TileMask));
+  auto* const masks = workspace.take<sm80::TileMask>(query_tiles(p) * sizeof(sm80::TileMask));
+  preparation.tiles = list_arguments(p, sm80::kBackwardQueries, false, nullptr);
+  preparation.tiles_of_longest =
+      static_cast<int>((p.max_seqlen + sm80::kBackwardQueries - 1) / sm80::kBackwardQueries);
+  preparation.mask = a.mask;
+  preparation.masks = masks;
   a.tile_masks = masks;
-  error = make_tile_masks(p, a, masks, stream);
+  if (!params.deterministic) {
+    // Both lie side by side.
+    a.dq_sums = workspace.take<float>(dq_sums_bytes(p));
+    if (wants_totals(params)) take_totals(params, workspace, a);
+    preparation.zeros = reinterpret_cast<uint4*>(a.dq_sums);
+    preparation.zero_count = (dq_sums_bytes(p) + totals_bytes(params)) / int64_t{sizeof(uint4)};
+  }
+  error = prepare(preparation, stream);
   if (error != cudaSuccess) return error;
   if (wants_bias_gradient(params)) {
     a.list = bias_list;
@@ -341,14 +344,8 @@ cudaError_t hstu_attention_backward_cuda(const HstuAttentionBackwardParams& para
   if (params.deterministic) {
     a.list = queries_list;
     error = run_queries(p, a, dtype, stream);
-  } else {
-    // Zeros for both, which lie side by side, at once.
-    a.dq_sums = workspace.take<float>(dq_sums_bytes(p));
-    if (wants_totals(params)) take_totals(params, workspace, a);
-    error = cudaMemsetAsync(a.dq_sums, 0,
-                            static_cast<size_t>(dq_sums_bytes(p) + totals_bytes(params)), stream);
+    if (error != cudaSuccess) return error;
   }
-  if (error != cudaSuccess) return error;
   a.list = keys_list;
   error = run_keys(p, a, dtype, stream);
   if (error != cudaSuccess || !wants_totals(params)) return error;

@@ -1,4 +1,5 @@
-// What runs before the kernels of HSTU attention: the list of work and the table of time weights.
+// What runs before the kernels of HSTU attention: lists of work, masks of tiles, zeros for sums,
+// and the tables of times.
 #pragma once
 
 #include <array>
@@ -41,17 +42,9 @@ __device__ __forceinline__ sm80::WorkItem item_of(const ListArguments& a, int b)
   return item;
 }
 
-constexpr int kOrderThreads = 1024;
-constexpr int kOrderSlice = kOrderThreads;  // sequences that are put in order at a time
-constexpr int kSequenceThreads = 8;         // that work on a sequence together
-
-constexpr int kMostLists = 3;  // of a backward pass: of keys, of keys for biases, of queries
-
-// The lists that a pass needs, made by one launch.
-struct Lists {
-  ListArguments lists[kMostLists];
-  int count;
-};
+constexpr int kPrepareThreads = 1024;
+constexpr int kOrderSlice = kPrepareThreads;  // sequences that are put in order at a time
+constexpr int kSequenceThreads = 8;           // that work on a sequence together
 
 __device__ __forceinline__ int tiles_of(const ListArguments& a, const sm80::WorkItem& item) {
   return ((a.of_keys ? item.keys : item.queries) + a.tile_rows - 1) >> (31 - __clz(a.tile_rows));
@@ -71,7 +64,7 @@ __device__ __forceinline__ int first_place(int from, int to, Condition&& holds) 
   return from;
 }
 
-// Writes the records of all tiles of a slice of sequences, blockIdx.x, of a list, blockIdx.y.
+// A block writes the records of all tiles of a slice of sequences.
 //
 // Sequences are in order of length. They are cut into groups, such that what the tiles of one group
 // read fits in the second-level cache, and within a group the tiles that see most come first: a
@@ -85,7 +78,7 @@ __device__ __forceinline__ int first_place(int from, int to, Condition&& holds) 
 // loops are not unrolled, and nothing is divided by a number that is not a power of two; and
 // whoever finds a sequence's rank and place tells where groups begin and end, so that nobody has to
 // search.
-__global__ void __launch_bounds__(kOrderThreads) list_kernel(const __grid_constant__ Lists all) {
+__device__ __forceinline__ void make_list(const ListArguments& arguments, int slice) {
   __shared__ uint64_t size[kOrderSlice];  // tiles, then length of the other side; 0 behind the last
   // The records but for their tile: begin and length of the queries; the same of the keys, contexts
   // and targets.
@@ -97,12 +90,11 @@ __global__ void __launch_bounds__(kOrderThreads) list_kernel(const __grid_consta
   __shared__ int earlier;  // tiles of the slices before
   constexpr unsigned kAll = 0xffffffffu;
   constexpr int kSequences = 32 / kSequenceThreads;  // of a warp
-  const ListArguments a = all.lists[blockIdx.y];
+  const ListArguments a = arguments;
   const int lane = threadIdx.x % 32, part = threadIdx.x % kSequenceThreads;
-  const int first = static_cast<int>(blockIdx.x) * kOrderSlice;
+  const int first = slice * kOrderSlice;
   const int count = min(kOrderSlice, a.batch - first);
 
-  sm80::begin_next_kernel();
   if (threadIdx.x == 0) earlier = 0;
   size[threadIdx.x] = 0;
   if (threadIdx.x < count) {
@@ -118,12 +110,13 @@ __global__ void __launch_bounds__(kOrderThreads) list_kernel(const __grid_consta
   if (first > 0) {
     int before = 0;
 #pragma unroll 1
-    for (int b = threadIdx.x; b < first; b += kOrderThreads) before += tiles_of(a, item_of(a, b));
+    for (int b = threadIdx.x; b < first; b += kPrepareThreads) before += tiles_of(a, item_of(a, b));
     before = __reduce_add_sync(kAll, before);
     if (lane == 0) atomicAdd(&earlier, before);
   }
 
-  for (int s0 = threadIdx.x / 32 * kSequences; s0 < count; s0 += kOrderThreads / kSequenceThreads) {
+  for (int s0 = threadIdx.x / 32 * kSequences; s0 < count;
+       s0 += kPrepareThreads / kSequenceThreads) {
     const int s = s0 + lane / kSequenceThreads;
     const uint64_t own = size[s];
     int rank = 0, place = 0, total = 0;
@@ -169,7 +162,7 @@ __global__ void __launch_bounds__(kOrderThreads) list_kernel(const __grid_consta
   __syncthreads();
 
   for (int rank = threadIdx.x / kSequenceThreads; rank < count;
-       rank += kOrderThreads / kSequenceThreads) {
+       rank += kPrepareThreads / kSequenceThreads) {
     const int s = sequence[rank], from = start[rank], tiles = start[rank + 1] - from;
     const int begin = group_begin[group[rank]], end = group_end[group[rank]];
     const int2 q = queries[s];
@@ -194,18 +187,29 @@ __global__ void __launch_bounds__(kOrderThreads) list_kernel(const __grid_consta
                                           .targets = k.w};
     }
   }
-  if (threadIdx.x == 0 && blockIdx.x == gridDim.x - 1) {
+  if (threadIdx.x == 0 && first + count == a.batch) {
     a.list->count = earlier + start[count];
     a.list->taken = 0;
   }
 }
 
-// The masks of all tiles of queries, a warp each; rows of the grid are sequences.
-__global__ void __launch_bounds__(kListThreads)
-    tile_mask_kernel(ListArguments a, sm80::MaskOptions mask, sm80::TileMask* masks) {
-  const sm80::WorkItem item = item_of(a, static_cast<int>(blockIdx.y));
-  const int lane = threadIdx.x % 32;
-  const int tile = (blockIdx.x * kListThreads + threadIdx.x) / 32, m0 = tile * a.tile_rows;
+constexpr int list_slices(int64_t batch) {
+  return static_cast<int>((batch + kOrderSlice - 1) / kOrderSlice);
+}
+
+// A block for each slice.
+__global__ void __launch_bounds__(kPrepareThreads)
+    forward_list_kernel(const __grid_constant__ ListArguments list) {
+  sm80::begin_next_kernel();
+  make_list(list, static_cast<int>(blockIdx.x));
+}
+
+// A warp makes the mask of a tile of queries.
+__device__ __forceinline__ void make_tile_mask(const ListArguments& a,
+                                               const sm80::MaskOptions& mask, int sequence,
+                                               int tile, sm80::TileMask* masks) {
+  const sm80::WorkItem item = item_of(a, sequence);
+  const int lane = threadIdx.x % 32, m0 = tile * a.tile_rows;
   if (m0 >= item.queries) return;
   const int end = min(item.queries, m0 + a.tile_rows), shift = item.keys - item.queries;
   sm80::TileMask all =
@@ -215,6 +219,56 @@ __global__ void __launch_bounds__(kListThreads)
         all, sm80::combine_lanes(sm80::row_mask(mask, item, shift + min(row + lane, end - 1))));
   }
   if (lane == 0) masks[sm80::tile_base(item.q_begin, item.sequence, a.tile_rows) + tile] = all;
+}
+
+constexpr int kMostLists = 3;  // of a backward pass: of keys, of keys for biases, of queries
+constexpr int kZerosOfThread = 8;
+constexpr int64_t kZeroBytes = int64_t{kPrepareThreads} * kZerosOfThread * sizeof(uint4);
+
+// What a backward pass needs before its kernels. Blocks are of lists, of masks and of zeros, in
+// this order, side by side.
+struct BackwardPreparation {
+  ListArguments lists[kMostLists];
+  int list_count;
+  ListArguments tiles;  // of queries, that masks are made of
+  int tiles_of_longest;
+  sm80::MaskOptions mask;
+  sm80::TileMask* masks;
+  uint4* zeros;
+  int64_t zero_count;  // of 16 bytes
+
+  __host__ __device__ int list_blocks() const { return list_count * list_slices(tiles.batch); }
+  __host__ __device__ int64_t mask_blocks() const {
+    constexpr int kWarps = kPrepareThreads / 32;
+    return (int64_t{tiles_of_longest} * tiles.batch + kWarps - 1) / kWarps;
+  }
+  int64_t zero_blocks() const {
+    return (zero_count * static_cast<int64_t>(sizeof(uint4)) + kZeroBytes - 1) / kZeroBytes;
+  }
+};
+
+__global__ void __launch_bounds__(kPrepareThreads)
+    backward_prepare_kernel(const __grid_constant__ BackwardPreparation p) {
+  int64_t block = blockIdx.x;
+  if (block < p.list_blocks()) {
+    const int slices = list_slices(p.tiles.batch), list = static_cast<int>(block) / slices;
+    make_list(p.lists[list], static_cast<int>(block) - list * slices);
+    return;
+  }
+  block -= p.list_blocks();
+  if (block < p.mask_blocks()) {
+    const int64_t tile = (block * kPrepareThreads + threadIdx.x) / 32;
+    const int sequence = static_cast<int>(tile / p.tiles_of_longest);
+    if (sequence >= p.tiles.batch) return;
+    make_tile_mask(p.tiles, p.mask, sequence, static_cast<int>(tile % p.tiles_of_longest), p.masks);
+    return;
+  }
+  block -= p.mask_blocks();
+#pragma unroll
+  for (int n = 0; n < kZerosOfThread; ++n) {
+    const int64_t at = (block * kZerosOfThread + n) * kPrepareThreads + threadIdx.x;
+    if (at < p.zero_count) p.zeros[at] = uint4{};
+  }
 }
 
 // The smallest difference of each bucket and above, as float64 arithmetic gives it.
