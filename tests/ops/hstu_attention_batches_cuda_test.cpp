@@ -16,30 +16,36 @@ constexpr int64_t kSequences = 2300, kHeads = 2;
 
 struct Case {
   int64_t head_dim;
-  bool causal, targets, window;
+  bool causal = true, targets = false, window = false;
   bool alone = false;  // targets without history and contexts
+  bool bias = false;
+  bool deterministic = true;
+  bool hole = false;  // a slice of sequences of length 0
 };
 void PrintTo(const Case& c, std::ostream* to) {
   *to << "head_dim " << c.head_dim << (c.causal ? ", causal" : "") << (c.targets ? ", targets" : "")
-      << (c.window ? ", window" : "") << (c.alone ? ", alone" : "");
+      << (c.window ? ", window" : "") << (c.alone ? ", alone" : "") << (c.bias ? ", bias" : "")
+      << (c.deterministic ? "" : ", not deterministic") << (c.hole ? ", hole" : "");
 }
 
 class HstuAttentionBatchesCudaTest : public CudaTestWithParam<Case> {};
-INSTANTIATE_TEST_SUITE_P(Masks, HstuAttentionBatchesCudaTest,
-                         testing::Values(Case{32, true, false, false},
-                                         Case{32, false, false, false},
-                                         Case{128, true, false, false}, Case{128, true, true, true},
-                                         Case{256, true, false, false},
-                                         Case{256, true, true, false}, Case{256, true, true, true},
-                                         Case{256, true, true, false, true}));
+INSTANTIATE_TEST_SUITE_P(
+    Masks, HstuAttentionBatchesCudaTest,
+    testing::Values(Case{32, true, false, false}, Case{32, false, false, false},
+                    Case{128, true, false, false}, Case{128, true, true, true},
+                    Case{256, true, false, false}, Case{256, true, true, false},
+                    Case{256, true, true, true}, Case{256, true, true, false, true},
+                    Case{.head_dim = 64, .targets = true, .bias = true},
+                    Case{.head_dim = 64, .deterministic = false, .hole = true}));
 
 // Whether a block goes on to a next piece of work, and which, must not change a bit: in the large
 // batch each has several, in the parts most have one.
 TEST_P(HstuAttentionBatchesCudaTest, ALargeBatchIsItsPartsSideBySide) {
-  const Deterministic mode;
+  const Deterministic mode(GetParam().deterministic);
   // Rows of tokens for several groups, with long sequences, short ones and none at all.
   const Tensor lengths =
       (at::rand({kSequences}, at::kDouble).pow(4) * 1000).floor().to(at::kLong).cuda();
+  if (GetParam().hole) lengths.slice(0, 1024, 2048).zero_();
   const Tensor offsets = ops::lengths_to_offsets(lengths);
   const int64_t tokens = offsets[-1].item<int64_t>();
   const auto up_to = [&](int64_t most) {
@@ -51,35 +57,51 @@ TEST_P(HstuAttentionBatchesCudaTest, ALargeBatchIsItsPartsSideBySide) {
     arguments.push_back(at::randn({tokens, kHeads, GetParam().head_dim},
                                   at::TensorOptions(at::kCUDA).dtype(at::kBFloat16)));
   }
-  // Of the sequences from `first` to `end`: the result, then the gradients of q, k and v.
+  constexpr int64_t kLongest = 1000;
+  const Tensor bias = at::randn({2 * kLongest - 1}, at::TensorOptions(at::kCUDA));
+  // Of the sequences from `first` to `end`: the result, then the gradients of q, k, v and the bias.
   const auto results = [&](int64_t first, int64_t end) {
     const int64_t from = offsets[first].item<int64_t>(), to = offsets[end].item<int64_t>();
     const Tensor own = offsets.slice(0, first, end + 1) - from;
     std::vector<Tensor> rows;
     for (const Tensor& all : arguments) rows.push_back(all.slice(0, from, to));
     ops::HstuAttentionOptions options{
-        .scaling_seqlen = 100, .causal = GetParam().causal, .max_seqlen = 1000};
+        .scaling_seqlen = 100, .causal = GetParam().causal, .max_seqlen = kLongest};
     if (GetParam().targets) {
       if (!GetParam().alone) options.num_contexts = contexts.slice(0, first, end);
       options.num_targets = (GetParam().alone ? lengths : targets).slice(0, first, end);
       options.target_group_size = 30;
     }
     if (GetParam().window) options.max_attn_len = 150;
+    std::vector<Tensor> leaves = {rows[0], rows[1], rows[2]};
+    if (GetParam().bias) leaves.push_back(bias);
     return with_gradients(
         [&](const std::vector<Tensor>& t) {
+          if (GetParam().bias) options.position_bias = t[3];
           return ops::hstu_attention(t[0], t[1], t[2], own, own, options);
         },
-        {rows[0], rows[1], rows[2]}, rows[3]);
+        leaves, rows[3]);
   };
   const std::vector<Tensor> whole = results(0, kSequences);
   constexpr int64_t kPart = 25;
+  Tensor bias_gradient = at::zeros(bias.sizes(), at::kDouble);  // of the parts
   for (int64_t first = 0; first < kSequences; first += kPart) {
     const int64_t end = first + kPart;
-    std::vector<Tensor> there;
-    for (const Tensor& all : whole) {
-      there.push_back(all.slice(0, offsets[first].item<int64_t>(), offsets[end].item<int64_t>()));
+    const std::vector<Tensor> part = results(first, end);
+    const std::string what = "sequences from " + std::to_string(first);
+    const auto there = [&](size_t i) {
+      return whole[i].slice(0, offsets[first].item<int64_t>(), offsets[end].item<int64_t>());
+    };
+    expect_equal({there(0), there(2), there(3)}, {part[0], part[2], part[3]}, what);
+    if (GetParam().deterministic) {
+      expect_equal({there(1)}, {part[1]}, what + ", dq");
+    } else {  // which is summed in the order in which blocks come to it
+      expect_close({there(1)}, {part[1]}, what + ", dq");
     }
-    expect_equal(there, results(first, end), "sequences from " + std::to_string(first));
+    if (GetParam().bias) bias_gradient += to64(part[4]);
+  }
+  if (GetParam().bias) {
+    EXPECT_LE(max_abs(to64(whole[4]) - bias_gradient), 1e-5 * (1 + max_abs(bias_gradient)));
   }
 }
 

@@ -102,10 +102,10 @@ cudaError_t make_times(const HstuAttentionParams& p, Workspace& workspace, Argum
   auto* times_after = workspace.take<double>(p.total_keys * 8);
   time_tables_kernel<<<1, sm80::kTimeCells, 0, stream>>>(
       time_edges(), static_cast<const float*>(p.time_bias), bounded(p.num_time_buckets), tables);
-  const dim3 grid(static_cast<unsigned>((p.max_seqlen + kListThreads - 1) / kListThreads),
+  const dim3 grid(static_cast<unsigned>((p.max_seqlen + kElementThreads - 1) / kElementThreads),
                   static_cast<unsigned>(p.batch));
-  times_kernel<<<grid, kListThreads, 0, stream>>>(list_arguments(p, 1, true, nullptr), p.timestamps,
-                                                  p.request_times, times, times_after);
+  times_kernel<<<grid, kElementThreads, 0, stream>>>(
+      list_arguments(p, 1, true, nullptr), p.timestamps, p.request_times, times, times_after);
   a.bias.tables = tables;
   a.bias.times = times;
   a.bias.times_after = times_after;
@@ -161,7 +161,9 @@ int width_of(int64_t head_dim) {
   });
   return width;
 }
+// Of whole pieces of the workspace, so that nothing lies between them and what is taken next.
 int64_t dq_sums_bytes(const HstuAttentionParams& p) {
+  static_assert(sm80::kBackwardQueries * sizeof(float) % 256 == 0);
   return query_tiles(p) * p.heads * sm80::kBackwardQueries * width_of(p.head_dim) * 4;
 }
 
@@ -199,8 +201,8 @@ void take_totals(const HstuAttentionBackwardParams& params, Workspace& workspace
 cudaError_t add_totals(const HstuAttentionBackwardParams& params, const Arguments& a,
                        cudaStream_t stream) {
   const int width = a.dq.totals_row;
-  const dim3 grid(static_cast<unsigned>((width + kListThreads - 1) / kListThreads), 3);
-  add_totals_kernel<<<grid, kListThreads, 0, stream>>>(
+  const dim3 grid(static_cast<unsigned>((width + kElementThreads - 1) / kElementThreads), 3);
+  add_totals_kernel<<<grid, kElementThreads, 0, stream>>>(
       a.dq.totals, width, {{params.total_dq, params.total_dk, params.total_dv}});
   return cudaGetLastError();
 }
@@ -326,7 +328,7 @@ cudaError_t hstu_attention_backward_cuda(const HstuAttentionBackwardParams& para
   preparation.masks = masks;
   a.tile_masks = masks;
   if (!params.deterministic) {
-    // Both lie side by side.
+    // Sums of dq and totals lie side by side, and are zeroed as one.
     a.dq_sums = workspace.take<float>(dq_sums_bytes(p));
     if (wants_totals(params)) take_totals(params, workspace, a);
     preparation.zeros = reinterpret_cast<uint4*>(a.dq_sums);

@@ -25,7 +25,7 @@ struct ListArguments {
   sm80::WorkList* list;
 };
 
-constexpr int kListThreads = 256;
+constexpr int kElementThreads = 256;
 
 __device__ __forceinline__ sm80::WorkItem item_of(const ListArguments& a, int b) {
   const auto begin = [&](const void* offsets, int s) {
@@ -74,10 +74,9 @@ __device__ __forceinline__ int first_place(int from, int to, Condition&& holds) 
 // The last group may be two in one: with more small tiles left for the end, it comes out evener.
 //
 // For small batches this is a chain of latencies, of memory and of instructions that are run once,
-// and so are in no cache. So memory is read once; its arguments are all read at the beginning;
-// loops are not unrolled, and nothing is divided by a number that is not a power of two; and
-// whoever finds a sequence's rank and place tells where groups begin and end, so that nobody has to
-// search.
+// and so are in no cache. So memory is read once; arguments are all read at the beginning; loops
+// over sequences and tiles are not unrolled, and there is no division of integers; and whoever
+// finds a sequence's rank and place tells where groups begin and end, so that nobody has to search.
 __device__ __forceinline__ void make_list(const ListArguments& arguments, int slice) {
   __shared__ uint64_t size[kOrderSlice];  // tiles, then length of the other side; 0 behind the last
   // The records but for their tile: begin and length of the queries; the same of the keys, contexts
@@ -223,7 +222,7 @@ __device__ __forceinline__ void make_tile_mask(const ListArguments& a,
 
 constexpr int kMostLists = 3;  // of a backward pass: of keys, of keys for biases, of queries
 constexpr int kZerosOfThread = 8;
-constexpr int64_t kZeroBytes = int64_t{kPrepareThreads} * kZerosOfThread * sizeof(uint4);
+constexpr int kZerosOfBlock = kPrepareThreads * kZerosOfThread;
 
 // What a backward pass needs before its kernels. Blocks are of lists, of masks and of zeros, in
 // this order, side by side.
@@ -235,16 +234,14 @@ struct BackwardPreparation {
   sm80::MaskOptions mask;
   sm80::TileMask* masks;
   uint4* zeros;
-  int64_t zero_count;  // of 16 bytes
+  int64_t zero_count;
 
   __host__ __device__ int list_blocks() const { return list_count * list_slices(tiles.batch); }
   __host__ __device__ int64_t mask_blocks() const {
     constexpr int kWarps = kPrepareThreads / 32;
     return (int64_t{tiles_of_longest} * tiles.batch + kWarps - 1) / kWarps;
   }
-  int64_t zero_blocks() const {
-    return (zero_count * static_cast<int64_t>(sizeof(uint4)) + kZeroBytes - 1) / kZeroBytes;
-  }
+  int64_t zero_blocks() const { return (zero_count + kZerosOfBlock - 1) / kZerosOfBlock; }
 };
 
 __global__ void __launch_bounds__(kPrepareThreads)
@@ -308,11 +305,11 @@ __global__ void __launch_bounds__(sm80::kTimeCells)
 }
 
 // Times since the first of each sequence; rows of the grid are sequences.
-__global__ void __launch_bounds__(kListThreads)
+__global__ void __launch_bounds__(kElementThreads)
     times_kernel(ListArguments a, const int64_t* timestamps, const int64_t* request_times,
                  double* times, double* times_after) {
   const sm80::WorkItem item = item_of(a, static_cast<int>(blockIdx.y));
-  const int j = static_cast<int>(blockIdx.x * kListThreads + threadIdx.x);
+  const int j = static_cast<int>(blockIdx.x * kElementThreads + threadIdx.x);
   if (j >= item.keys) return;
   const int64_t* t = timestamps + item.k_begin;
   const int64_t after = j + 1 < item.keys ? t[j + 1]

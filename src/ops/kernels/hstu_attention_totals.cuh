@@ -9,10 +9,10 @@
 namespace seqfuse::ops {
 
 // rows: [3, kTotals, width]; totals: [width] each, of dq, dk and dv.
-__global__ void __launch_bounds__(kListThreads)
+__global__ void __launch_bounds__(kElementThreads)
     add_totals_kernel(const float* rows, int width,
                       const __grid_constant__ std::array<float*, 3> totals) {
-  const int column = static_cast<int>(blockIdx.x * kListThreads + threadIdx.x);
+  const int column = static_cast<int>(blockIdx.x * kElementThreads + threadIdx.x);
   if (column >= width) return;
   rows += int64_t{blockIdx.y} * sm80::kTotals * width + column;
   float sum = 0;

@@ -1,6 +1,6 @@
 // The order of work: tiles of the longest sequences first, taken one by one by a grid that stays.
 //
-// A small kernel writes a record for each tile of each sequence, without the host knowing how many
+// A kernel before writes a record for each tile of each sequence, without the host knowing how many
 // there are. A block asks for its next piece when it has almost done one, so that the answer is
 // there in time, but not earlier: whoever reserves a piece while busy with another keeps idle
 // blocks from it. Kernels without registers to spare ask at the start of a piece.
