@@ -320,13 +320,12 @@ cudaError_t hstu_attention_backward_cuda(const HstuAttentionBackwardParams& para
       wants_bias_gradient(params) ? add_list(sm80::kBiasGradientKeys, true) : nullptr;
   auto* const queries_list =
       params.deterministic ? add_list(sm80::backward_dq_queries(width), false) : nullptr;
-  auto* const masks = workspace.take<sm80::TileMask>(query_tiles(p) * sizeof(sm80::TileMask));
   preparation.tiles = list_arguments(p, sm80::kBackwardQueries, false, nullptr);
   preparation.tiles_of_longest =
       static_cast<int>((p.max_seqlen + sm80::kBackwardQueries - 1) / sm80::kBackwardQueries);
   preparation.mask = a.mask;
-  preparation.masks = masks;
-  a.tile_masks = masks;
+  preparation.masks = workspace.take<sm80::TileMask>(query_tiles(p) * sizeof(sm80::TileMask));
+  a.tile_masks = preparation.masks;
   if (!params.deterministic) {
     // Sums of dq and totals lie side by side, and are zeroed as one.
     a.dq_sums = workspace.take<float>(dq_sums_bytes(p));

@@ -77,7 +77,7 @@ __device__ __forceinline__ int first_place(int from, int to, Condition&& holds) 
 // and so are in no cache. So memory is read once; arguments are all read at the beginning; loops
 // over sequences and tiles are not unrolled, and there is no division of integers; and whoever
 // finds a sequence's rank and place tells where groups begin and end, so that nobody has to search.
-__device__ __forceinline__ void make_list(const ListArguments& arguments, int slice) {
+__device__ __forceinline__ void make_list(const ListArguments a, int slice) {
   __shared__ uint64_t size[kOrderSlice];  // tiles, then length of the other side; 0 behind the last
   // The records but for their tile: begin and length of the queries; the same of the keys, contexts
   // and targets.
@@ -89,7 +89,6 @@ __device__ __forceinline__ void make_list(const ListArguments& arguments, int sl
   __shared__ int earlier;  // tiles of the slices before
   constexpr unsigned kAll = 0xffffffffu;
   constexpr int kSequences = 32 / kSequenceThreads;  // of a warp
-  const ListArguments a = arguments;
   const int lane = threadIdx.x % 32, part = threadIdx.x % kSequenceThreads;
   const int first = slice * kOrderSlice;
   const int count = min(kOrderSlice, a.batch - first);
