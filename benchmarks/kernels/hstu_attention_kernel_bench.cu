@@ -1,11 +1,12 @@
 // The HSTU attention kernels alone: needs the CUDA runtime and nothing else.
 //
 //   hstu_attention_kernel_bench --check [forward|backward]   against the formula in float64
-//   hstu_attention_kernel_bench --time [forward|backward]    TFLOP/s beside FlashAttention-2's
-//   hstu_attention_kernel_bench --cell CELL [forward|backward]   timed alone
-//   hstu_attention_kernel_bench --once CELL [forward|backward]   one launch
+//   hstu_attention_kernel_bench --time [forward|backward] [loaded]   TFLOP/s beside
+//   FlashAttention-2's hstu_attention_kernel_bench --cell CELL [forward|backward] [loaded]   timed
+//   alone hstu_attention_kernel_bench --once CELL [forward|backward]   one launch
 //
-// CELL: d,N,batch,heads,biases[,shortest], as the members of Cell
+// CELL: d,N,batch,heads,biases[,shortest], as the members of Cell. loaded: timed on a card under
+// load, not at rest
 #include <cuda_runtime.h>
 
 #include <cstdio>
@@ -19,8 +20,10 @@ int main(int argc, char** argv) {
   const std::string mode = argc > 1 ? argv[1] : "--check";
   const std::string what = argc > 2 ? argv[2] : "";
   const bool forward = what != "backward", backward = what != "forward";
+  using seqfuse::bench::Before;
+  const Before before = std::string(argv[argc - 1]) == "loaded" ? Before::kLoad : Before::kRest;
   if (mode == "--time") {
-    seqfuse::bench::time_all(forward, backward);
+    seqfuse::bench::time_all(before, forward, backward);
     return 0;
   }
   if (mode == "--cell" || mode == "--once") {
@@ -31,8 +34,10 @@ int main(int argc, char** argv) {
                   &cell.heads, &biases, &cell.shortest);
     cell.biases = biases != 0;
     const std::string pass = argc > 3 ? argv[3] : "";
-    const auto run = mode == "--cell" ? seqfuse::bench::time_cell : seqfuse::bench::run_cell;
-    run(cell, pass != "backward", pass != "forward");
+    if (mode == "--cell")
+      seqfuse::bench::time_cell(cell, before, pass != "backward", pass != "forward");
+    else
+      seqfuse::bench::run_cell(cell, pass != "backward", pass != "forward");
     return 0;
   }
   const int failures = seqfuse::bench::check_all(backward);

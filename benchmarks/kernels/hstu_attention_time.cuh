@@ -1,14 +1,24 @@
 // Timings of the attention kernels: causal, most with 4 heads and 32 sequences of one length.
 #pragma once
 
+#include <chrono>
+#include <thread>
+
 #include "benchmarks/kernels/hstu_attention_problem.cuh"
 
 namespace seqfuse::bench {
 
+// What the card did before a timing. Long sequences bring it to its limit of power within
+// milliseconds, its clock then falls by up to 14 %, and what ran before decides when.
+enum class Before {
+  kRest,  // nothing, for a second
+  kLoad,  // the same work, for two seconds
+};
+
 // Median milliseconds of one launch, from replays of a graph of so many that the launch of the
 // graph, some microseconds, is no part of it.
 template <class Launch>
-double median_ms(Launch&& launch) {
+double median_ms(Before before, Launch&& launch) {
   constexpr int kReplays = 11;
   constexpr double kReplayMs = 6;
   cudaStream_t stream;
@@ -34,9 +44,17 @@ double median_ms(Launch&& launch) {
   for (int n = 0; n < launches; ++n) launch(stream);
   must(cudaStreamEndCapture(stream, &graph), "capture");
   must(cudaGraphInstantiate(&replay, graph, 0), "graph");
+  const auto replay_ms = [&] {
+    return ms_of([&] { must(cudaGraphLaunch(replay, stream), "replay"); }) / launches;
+  };
+  if (before == Before::kRest) {
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+  } else {
+    const auto start = std::chrono::steady_clock::now();
+    while (std::chrono::steady_clock::now() - start < std::chrono::seconds(2)) replay_ms();
+  }
   std::vector<double> times;
-  for (int n = 0; n < kReplays; ++n)
-    times.push_back(ms_of([&] { must(cudaGraphLaunch(replay, stream), "replay"); }) / launches);
+  for (int n = 0; n < kReplays; ++n) times.push_back(replay_ms());
   cudaGraphExecDestroy(replay);
   cudaGraphDestroy(graph);
   cudaEventDestroy(begin);
@@ -82,7 +100,7 @@ inline Options options_of(const Cell& c) {
   return o;
 }
 
-inline void time_cell(const Cell& c, bool forward, bool backward) {
+inline void time_cell(const Cell& c, Before before, bool forward, bool backward) {
   const auto line = [&](const char* what, double ms, double flops, double goal) {
     const double speed = flops / ms * 1e-9;
     const char* kind = c.biases ? "biases" : c.shortest > 0 ? "jagged" : "";
@@ -97,22 +115,23 @@ inline void time_cell(const Cell& c, bool forward, bool backward) {
   {
     const Problem p(o);
     if (forward)
-      line("forward", median_ms([&](cudaStream_t stream) { p.forward(stream); }), flops, c.forward);
+      line("forward", median_ms(before, [&](cudaStream_t stream) { p.forward(stream); }), flops,
+           c.forward);
     if (backward)
-      line("backward", median_ms([&](cudaStream_t stream) { p.backward(stream); }), 2.5 * flops,
-           c.backward);
+      line("backward", median_ms(before, [&](cudaStream_t stream) { p.backward(stream); }),
+           2.5 * flops, c.backward);
   }
   if (!backward) return;
   o.deterministic = true;
   const Problem p(o);
-  line("backward, deterministic", median_ms([&](cudaStream_t stream) { p.backward(stream); }),
-       2.5 * flops, 0);
+  line("backward, deterministic",
+       median_ms(before, [&](cudaStream_t stream) { p.backward(stream); }), 2.5 * flops, 0);
 }
 
-inline void time_all(bool forward, bool backward) {
+inline void time_all(Before before, bool forward, bool backward) {
   std::printf("%4s %6s %5s %3s  %-32s %9s %9s %9s %7s\n", "d", "N", "batch", "H", "what", "ms",
               "TFLOP/s", "goal", "ratio");
-  for (const Cell& c : cells()) time_cell(c, forward, backward);
+  for (const Cell& c : cells()) time_cell(c, before, forward, backward);
 }
 
 // One launch of each pass, for a profiler.
