@@ -9,7 +9,7 @@ namespace seqfuse::ops {
 struct BiasSums {
   const float* rows;  // [tiles of keys][row]: max_seqlen + kBiasGradientKeys diagonals, buckets
   int row, max_seqlen;
-  float inverse_scale;
+  float scale;        // of the result
   float* d_position;  // [2 reach + 1]; null: none
   int reach;
   float* d_time;  // [buckets]; null: none
@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(kSumColumns* kSumParts)
   if (part != 0) return;
   total = 0;
   for (int p = 0; p < kSumParts; ++p) total += parts[p][column];
-  total *= s.inverse_scale;
+  total *= s.scale;
   if (bucket < 0) {
     s.d_position[weight] = total;
   } else if (bucket < s.buckets) {

@@ -79,14 +79,14 @@ __device__ __forceinline__ void hide_transposed(Accumulators<kRows, kColumns>& x
 // Half a score that is hidden: its SiLU and silu' are 0 to the bit, since its tanh is -1.
 constexpr float kHiddenHalf = -1e30f;
 
-// silu(2 h), and h becomes silu'(2 h).
+// silu(2 h), and h becomes kScoreGradients silu'(2 h).
 __device__ __forceinline__ float silu_and_gradient(float& h) {
-  const float t = tanh_approximate(h), silu = fmaf(h, t, h);
-  h = fmaf(silu, fmaf(t, -0.5f, 0.5f), fmaf(t, 0.5f, 0.5f));
+  const float t = tanh_approximate(h), one_and_t = 1 + t, silu = h * one_and_t;
+  h = fmaf(one_and_t, fmaf(-h, t, h), one_and_t);
   return silu;
 }
 
-// s becomes silu(2 s scale), dp becomes dp silu'(2 s scale).
+// s becomes silu(2 s scale), dp becomes dp kScoreGradients silu'(2 s scale).
 template <int kRows, int kColumns>
 __device__ __forceinline__ void silu_and_gradient(Accumulators<kRows, kColumns>& s,
                                                   Accumulators<kRows, kColumns>& dp, float scale) {
@@ -96,9 +96,10 @@ __device__ __forceinline__ void silu_and_gradient(Accumulators<kRows, kColumns>&
     for (int c = 0; c < kColumns / 8; ++c) {
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        float h = s.v[r][c][e] * scale;
-        s.v[r][c][e] = silu_and_gradient(h);
-        dp.v[r][c][e] *= h;
+        const float h = s.v[r][c][e] * scale, t = tanh_approximate(h);
+        const float dp_and_t = fmaf(dp.v[r][c][e], t, dp.v[r][c][e]);
+        dp.v[r][c][e] = fmaf(dp_and_t, fmaf(-h, t, h), dp_and_t);
+        s.v[r][c][e] = fmaf(h, t, h);
       }
     }
   }
@@ -185,7 +186,8 @@ __global__ void __launch_bounds__(Shape::kThreads)
   }
   const uint32_t tile = shared_address(memory);
   const int row0 = warp % 2 * 32, column0 = warp / 2 * kDqColumns;
-  store_accumulators<T, kD>(tile, row0, column0, dq, args.alpha * args.inverse_scale, lane);
+  store_accumulators<T, kD>(tile, row0, column0, dq,
+                            args.alpha * args.inverse_scale / kScoreGradients, lane);
   __syncwarp();
   store_gradient_rows<T, kD, 32, kDqColumns>(args.dq, begin + m0, head, args.head_dim, queries - m0,
                                              tile, row0, column0, lane);

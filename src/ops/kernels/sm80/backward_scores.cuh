@@ -1,6 +1,6 @@
-// P = silu(S) and dS = dP silu'(S) of a tile of keys and a tile of queries, for backward_wide.cuh:
-// eight warps make them in registers and leave them in shared memory. There are two ways to divide
-// the two products.
+// P = silu(S) and dS = dP silu'(S), kScoreGradients times, of a tile of keys and a tile of queries,
+// for backward_wide.cuh: eight warps make them in registers and leave them in shared memory. There
+// are two ways to divide the two products.
 #pragma once
 
 #include "ops/kernels/sm80/backward_parts.cuh"
@@ -15,19 +15,6 @@ struct ScoreTiles {
   int parity;                        // that the barriers are waited for with
   bool half;                         // only the first half of the keys is seen
 };
-
-// Two values of silu(2 h), and silu' of them: rounded to 11 bits, of which dS keeps 8 or 11.
-template <class T>
-__device__ __forceinline__ uint32_t pack_silu(float h0, float h1, uint32_t& gradients) {
-  const float silu0 = silu_and_gradient(h0), silu1 = silu_and_gradient(h1);
-  gradients = pack<__half>(h0, h1);
-  return pack<T>(silu0, silu1);
-}
-__device__ __forceinline__ void multiply_halves(float* values, uint32_t by) {
-  const float2 two = __half22float2(reinterpret_cast<const __half2&>(by));
-  values[0] *= two.x;
-  values[1] *= two.y;
-}
 
 // A warp makes both products of 32 keys and some queries.
 template <class T, int kD, int kN, int kM>
@@ -55,15 +42,16 @@ struct ScoresTogether {
     // SiLU beside the product of dP: a block of S, 16 x 8, for each of its steps.
     constexpr int kC = kQueries / 8;
     static_assert(kD / 16 == 2 * kC);
-    uint32_t p[2][kC][2], g[2][kC][2];
+    uint32_t p[2][kC][2];
     multiply_rows_at<T, kD>(dp, Tile<kD>::rows_first(at.v + row0 * Tile<kD>::kRowBytes, lane),
                             Tile<kD>::columns_first(at.dout + query0 * Tile<kD>::kRowBytes, lane),
                             [&](int d) {
                               const int r = d / kC, c = d % kC;
 #pragma unroll
                               for (int half = 0; half < 2; ++half) {
-                                const float* const x = &s.v[r][c][2 * half];
-                                p[r][c][half] = pack_silu<T>(x[0], x[1], g[r][c][half]);
+                                float* const x = &s.v[r][c][2 * half];
+                                const float silu = silu_and_gradient(x[0]);
+                                p[r][c][half] = pack<T>(silu, silu_and_gradient(x[1]));
                               }
                             });
     enter();
@@ -72,7 +60,7 @@ struct ScoresTogether {
 #pragma unroll
       for (int c = 0; c < kC; ++c)
 #pragma unroll
-        for (int half = 0; half < 2; ++half) multiply_halves(&dp.v[r][c][2 * half], g[r][c][half]);
+        for (int e = 0; e < 4; ++e) dp.v[r][c][e] *= s.v[r][c][e];
     store_pairs<kM, 32, kQueries, true>(at.p, row0, query0, lane,
                                         [&](int r, int c, int half) { return p[r][c][half]; });
     store_accumulators<T, kM>(at.ds, row0, query0, dp, 1.0f, lane);
@@ -80,7 +68,8 @@ struct ScoresTogether {
 };
 
 // Warps 0 to 3 make S and P, warps 4 to 7 dP and dS, in larger blocks, which read less of shared
-// memory. silu'(S) goes from warp w to warp w + 4 as halves.
+// memory. silu'(S) goes from warp w to warp w + 4 as halves: with 11 bits, of which dS keeps 8 or
+// 11.
 template <class T, int kD, int kN, int kM>
 struct ScoresInHalves {
   static constexpr int kRows = kN / 2, kPairBytes = kRows * 32 * 2, kSharedBytes = 4 * kPairBytes;
@@ -106,7 +95,11 @@ struct ScoresInHalves {
           const uint4 packed = load_shared_16(gradients + (2 * r + c / 2) * 512);
           const uint32_t g[4] = {packed.x, packed.y, packed.z, packed.w};
 #pragma unroll
-          for (int e = 0; e < 8; e += 2) multiply_halves(&x.v[r][c + e / 4][e % 4], g[e / 2]);
+          for (int e = 0; e < 8; e += 2) {
+            const float2 two = __half22float2(reinterpret_cast<const __half2&>(g[e / 2]));
+            x.v[r][c + e / 4][e % 4] *= two.x;
+            x.v[r][c + e / 4][e % 4 + 1] *= two.y;
+          }
         }
       }
     } else {
