@@ -95,30 +95,34 @@ struct Layer {
   ops::HstuLayerOptions options;
 };
 
-float milliseconds(const std::function<void()>& work) {
+// Of one step, of some that follow each other without a pause, as in training.
+float milliseconds(const std::function<void()>& step, int steps) {
   at::cuda::CUDAEvent begin(cudaEventDefault), end(cudaEventDefault);
   begin.record();
-  work();
+  for (int i = 0; i < steps; ++i) step();
   end.record();
   end.synchronize();
-  return begin.elapsed_time(end);
+  return begin.elapsed_time(end) / static_cast<float>(steps);
 }
 
-// The second step of a card that rested for a second: steps of long sequences bring it to its
-// limit of power, and what ran before would decide when.
+constexpr int kSteps = 4;
+
+// On a card that rested for a second: steps of long sequences bring it to its limit of power, and
+// what ran before would decide when.
 float rested_milliseconds(const std::function<void()>& step) {
   torch::cuda::synchronize();
   std::this_thread::sleep_for(std::chrono::seconds(1));
-  milliseconds(step);
-  return milliseconds(step);
+  milliseconds(step, 1);
+  return milliseconds(step, kSteps);
 }
 
-// Steps after two seconds of the same, as in training.
+// After two seconds of the same.
 std::vector<float> loaded_milliseconds(const std::function<void()>& step) {
   const auto start = std::chrono::steady_clock::now();
-  while (std::chrono::steady_clock::now() - start < std::chrono::seconds(2)) milliseconds(step);
+  while (std::chrono::steady_clock::now() - start < std::chrono::seconds(2))
+    milliseconds(step, kSteps);
   std::vector<float> times;
-  for (int i = 0; i < 9; ++i) times.push_back(milliseconds(step));
+  for (int i = 0; i < 9; ++i) times.push_back(milliseconds(step, kSteps));
   return times;
 }
 
