@@ -3,9 +3,9 @@
 
 usage: benchmarks/kernels/flash_attention_torch.py [--loaded] [--cell HEAD_DIM,LENGTH]
 
-bfloat16, batch 32, 4 heads, causal, full length. Medians of CUDA-graph replays; TFLOP/s count causal attention by half,
-backward as 2.5 times forward. It computes a softmax, which HSTU attention does not. Each is timed after a second
-of rest, or --loaded, after two seconds of the same work, as there.
+bfloat16, batch 32, 4 heads, causal, full length. Medians of CUDA-graph replays, after a second of rest, or with
+--loaded after two seconds of the same work; backward is both passes less forward alone. TFLOP/s count causal attention
+by half, backward as 2.5 times forward. It computes a softmax, which HSTU attention does not.
 """
 
 import argparse

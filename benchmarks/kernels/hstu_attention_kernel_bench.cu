@@ -1,46 +1,48 @@
 // The HSTU attention kernels alone: needs the CUDA runtime and nothing else.
 //
-//   hstu_attention_kernel_bench --check [forward|backward]   against the formula in float64
-//   hstu_attention_kernel_bench --time [forward|backward] [loaded]   TFLOP/s beside
-//   FlashAttention-2's hstu_attention_kernel_bench --cell CELL [forward|backward] [loaded]   timed
-//   alone hstu_attention_kernel_bench --once CELL [forward|backward]   one launch
+//   hstu_attention_kernel_bench --check [PASS]                against the formula in float64
+//   hstu_attention_kernel_bench --time [PASS] [loaded]        TFLOP/s beside FlashAttention-2's
+//   hstu_attention_kernel_bench --cell CELL [PASS] [loaded]   timed alone
+//   hstu_attention_kernel_bench --once CELL [PASS]            one launch
 //
-// CELL: d,N,batch,heads,biases[,shortest], as the members of Cell. loaded: timed on a card under
-// load, not at rest
+// PASS: forward or backward; both if neither is given. CELL: d,N,batch,heads,biases[,shortest], as
+// the members of Cell. loaded: timed on a card under load, not at rest.
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <cstdio>
-#include <cstring>
 #include <string>
 
 #include "benchmarks/kernels/hstu_attention_check.cuh"
 #include "benchmarks/kernels/hstu_attention_time.cuh"
 
 int main(int argc, char** argv) {
+  using namespace seqfuse::bench;
   const std::string mode = argc > 1 ? argv[1] : "--check";
-  const std::string what = argc > 2 ? argv[2] : "";
-  const bool forward = what != "backward", backward = what != "forward";
-  using seqfuse::bench::Before;
-  const Before before = std::string(argv[argc - 1]) == "loaded" ? Before::kLoad : Before::kRest;
+  const auto given = [&](const char* word) {
+    return std::any_of(argv, argv + argc,
+                       [&](const char* arg) { return arg == std::string(word); });
+  };
+  const bool forward = !given("backward"), backward = !given("forward");
+  const Before before = given("loaded") ? Before::kLoad : Before::kRest;
   if (mode == "--time") {
-    seqfuse::bench::time_all(before, forward, backward);
+    time_all(before, forward, backward);
     return 0;
   }
   if (mode == "--cell" || mode == "--once") {
-    seqfuse::bench::Cell cell{64, 1024, 32, 4, 0, 0, false};
+    Cell cell{64, 1024, 32, 4, 0, 0, false};
     int biases = 0;
     if (argc > 2)
       std::sscanf(argv[2], "%d,%d,%d,%d,%d,%d", &cell.head_dim, &cell.length, &cell.batch,
                   &cell.heads, &biases, &cell.shortest);
     cell.biases = biases != 0;
-    const std::string pass = argc > 3 ? argv[3] : "";
     if (mode == "--cell")
-      seqfuse::bench::time_cell(cell, before, pass != "backward", pass != "forward");
+      time_cell(cell, before, forward, backward);
     else
-      seqfuse::bench::run_cell(cell, pass != "backward", pass != "forward");
+      run_cell(cell, forward, backward);
     return 0;
   }
-  const int failures = seqfuse::bench::check_all(backward);
+  const int failures = check_all(backward);
   std::printf("%s: %d failures\n", failures ? "FAILED" : "passed", failures);
   return failures != 0;
 }

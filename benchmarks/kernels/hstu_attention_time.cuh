@@ -8,8 +8,8 @@
 
 namespace seqfuse::bench {
 
-// What the card did before a timing. Long sequences bring it to its limit of power within
-// milliseconds, its clock then falls by up to 14 %, and what ran before decides when.
+// What the card did before a timing. Long sequences bring it to its limit of power within tenths of
+// a second, its clock then falls by up to 14 %, and what ran before decides when.
 enum class Before {
   kRest,  // nothing, for a second
   kLoad,  // the same work, for two seconds

@@ -266,7 +266,7 @@ cudaError_t run_bias_gradient(const HstuAttentionBackwardParams& params, const A
   const BiasSums sums{.rows = a.bias_sums,
                       .row = a.bias_row,
                       .max_seqlen = a.max_seqlen,
-                      .scale = a.inverse_scale / sm80::kScoreGradients,
+                      .scale = a.inverse_scale / sm80::kScoreGradientFactor,
                       .d_position = static_cast<float*>(params.d_position_bias),
                       .reach = a.bias.reach,
                       .d_time = static_cast<float*>(params.d_time_bias),

@@ -9,7 +9,7 @@ namespace seqfuse::ops {
 struct BiasSums {
   const float* rows;  // [tiles of keys][row]: max_seqlen + kBiasGradientKeys diagonals, buckets
   int row, max_seqlen;
-  float scale;        // of the result
+  float scale;        // that sums are multiplied with
   float* d_position;  // [2 reach + 1]; null: none
   int reach;
   float* d_time;  // [buckets]; null: none

@@ -45,6 +45,7 @@ struct Arguments {
   const void* q_offsets;
   bool int32_offsets;
   int batch, max_seqlen;
+  // With gradients of scores times kScoreGradientFactor:
   float* bias_sums;  // [tiles of keys][bias_row]: see bias_gradient.cuh
   int bias_row;
   float* dq_sums;  // [tile, head][fragments]; null: a kernel of its own computes dq

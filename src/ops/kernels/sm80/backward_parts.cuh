@@ -76,17 +76,17 @@ __device__ __forceinline__ void hide_transposed(Accumulators<kRows, kColumns>& x
   }
 }
 
-// Half a score that is hidden: its SiLU and silu' are 0 to the bit, since its tanh is -1.
+// Half a score that is hidden: its SiLU and silu' are exactly 0 (or -0), since its tanh is -1.
 constexpr float kHiddenHalf = -1e30f;
 
-// silu(2 h), and h becomes kScoreGradients silu'(2 h).
+// silu(2 h), and h becomes kScoreGradientFactor silu'(2 h).
 __device__ __forceinline__ float silu_and_gradient(float& h) {
   const float t = tanh_approximate(h), one_and_t = 1 + t, silu = h * one_and_t;
   h = fmaf(one_and_t, fmaf(-h, t, h), one_and_t);
   return silu;
 }
 
-// s becomes silu(2 s scale), dp becomes dp kScoreGradients silu'(2 s scale).
+// s becomes silu(2 s scale), dp becomes dp kScoreGradientFactor silu'(2 s scale).
 template <int kRows, int kColumns>
 __device__ __forceinline__ void silu_and_gradient(Accumulators<kRows, kColumns>& s,
                                                   Accumulators<kRows, kColumns>& dp, float scale) {
@@ -187,7 +187,7 @@ __global__ void __launch_bounds__(Shape::kThreads)
   const uint32_t tile = shared_address(memory);
   const int row0 = warp % 2 * 32, column0 = warp / 2 * kDqColumns;
   store_accumulators<T, kD>(tile, row0, column0, dq,
-                            args.alpha * args.inverse_scale / kScoreGradients, lane);
+                            args.alpha * args.inverse_scale / kScoreGradientFactor, lane);
   __syncwarp();
   store_gradient_rows<T, kD, 32, kDqColumns>(args.dq, begin + m0, head, args.head_dim, queries - m0,
                                              tile, row0, column0, lane);

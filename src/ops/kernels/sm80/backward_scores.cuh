@@ -1,6 +1,6 @@
-// P = silu(S) and dS = dP silu'(S), kScoreGradients times, of a tile of keys and a tile of queries,
-// for backward_wide.cuh: eight warps make them in registers and leave them in shared memory. There
-// are two ways to divide the two products.
+// P = silu(S) and dS = dP silu'(S), kScoreGradientFactor times, of a tile of keys and a tile of
+// queries, for backward_wide.cuh: eight warps make them in registers and leave them in shared
+// memory. There are two ways to divide the two products.
 #pragma once
 
 #include "ops/kernels/sm80/backward_parts.cuh"

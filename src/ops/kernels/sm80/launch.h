@@ -21,10 +21,10 @@ constexpr int backward_dq_queries(int head_dim) {
 constexpr int backward_keys(int head_dim) {
   return head_dim == 256 ? 64 : 128;
 }
-// Kernels of the backward pass have gradients of scores twice, since
-// 2 silu'(2 h) = (1 + tanh h) (1 + h (1 - tanh h)) takes an operation less than silu' alone. Their
-// sums are divided by it.
-constexpr float kScoreGradients = 2;
+// What kernels of the backward pass multiply gradients of scores with, and divide their sums by:
+// dp 2 silu'(2 h) = dp (1 + tanh h) (1 + h (1 - tanh h)) takes an operation less, where dp is at
+// hand, than with silu' itself. In float16 they reach its limit a bit sooner; loss scaling adapts.
+constexpr float kScoreGradientFactor = 2;
 
 // pieces: at least the number of (tile, head) in the list, which only the device knows.
 template <int kHeadDim>
