@@ -22,6 +22,11 @@ namespace seqfuse::bench {
 
 constexpr int kCalls = 20;  // in a graph, and between two readings of the wall clock
 
+inline double median(std::vector<double> values) {
+  std::ranges::nth_element(values, values.begin() + std::ssize(values) / 2);
+  return values[values.size() / 2];
+}
+
 // One contestant: its work, once recorded in a graph.
 class Timed {
  public:
@@ -63,10 +68,6 @@ class Timed {
     cudaEvent_t event = nullptr;
     C10_CUDA_CHECK(cudaEventCreate(&event));
     return Event(event);
-  }
-  static double median(std::vector<double>& values) {
-    std::ranges::nth_element(values, values.begin() + std::ssize(values) / 2);
-    return values[values.size() / 2];
   }
 
   Work work_;

@@ -96,20 +96,20 @@ struct Layer {
 };
 
 // Of one step, of some that follow each other without a pause, as in training.
-float milliseconds(const std::function<void()>& step, int steps) {
+double milliseconds(const Work& step, int steps) {
   at::cuda::CUDAEvent begin(cudaEventDefault), end(cudaEventDefault);
   begin.record();
   for (int i = 0; i < steps; ++i) step();
   end.record();
   end.synchronize();
-  return begin.elapsed_time(end) / static_cast<float>(steps);
+  return begin.elapsed_time(end) / static_cast<double>(steps);
 }
 
 constexpr int kSteps = 4;
 
 // On a card that rested for a second, after one step that is not timed: steps of long sequences
 // bring it to its limit of power, and what ran before would decide when.
-float rested_milliseconds(const std::function<void()>& step) {
+double rested_milliseconds(const Work& step) {
   torch::cuda::synchronize();
   std::this_thread::sleep_for(std::chrono::seconds(1));
   milliseconds(step, 1);
@@ -117,18 +117,13 @@ float rested_milliseconds(const std::function<void()>& step) {
 }
 
 // After two seconds of the same.
-std::vector<float> loaded_milliseconds(const std::function<void()>& step) {
+std::vector<double> loaded_milliseconds(const Work& step) {
   const auto start = std::chrono::steady_clock::now();
   while (std::chrono::steady_clock::now() - start < std::chrono::seconds(2))
     milliseconds(step, kSteps);
-  std::vector<float> times;
+  std::vector<double> times;
   for (int i = 0; i < 9; ++i) times.push_back(milliseconds(step, kSteps));
   return times;
-}
-
-float median(std::vector<float> values) {
-  std::ranges::nth_element(values, values.begin() + std::ssize(values) / 2);
-  return values[values.size() / 2];
 }
 
 void run(benchmark::State& state, int64_t length) {
@@ -142,9 +137,9 @@ void run(benchmark::State& state, int64_t length) {
       layer.x,      *w.input_norm_weight,  *w.input_norm_bias,  w.uvqk,
       *w.uvqk_bias, *w.output_norm_weight, *w.output_norm_bias, w.output};
   const auto step = [&](const Tensor& out) { torch::autograd::grad({out}, leaves, {layer.dout}); };
-  const std::function<void()> fused = [&] { step(layer.fused()); };
-  const std::function<void()> operators = [&] { step(layer.of_operators()); };
-  std::vector<float> ours, theirs;
+  const Work fused = [&] { step(layer.fused()); };
+  const Work operators = [&] { step(layer.of_operators()); };
+  std::vector<double> ours, theirs;
   for (auto _ : state) {
     ours.push_back(rested_milliseconds(fused));
     theirs.push_back(rested_milliseconds(operators));

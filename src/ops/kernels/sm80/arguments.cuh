@@ -56,6 +56,11 @@ inline bool reads_whole_chunks(const Arguments& args) {
   return args.q.grain == 16 && args.k.grain == 16 && args.v.grain == 16;
 }
 
+// What sums of dq and dk are multiplied with at the end.
+__device__ __forceinline__ float query_key_scale(const Arguments& args) {
+  return args.alpha * args.inverse_scale / kScoreGradientFactor;
+}
+
 // Sequence b's first entry in tables of tiles that leave room for one part tile a sequence.
 __host__ __device__ __forceinline__ int64_t tile_base(int64_t q_begin, int64_t b, int tile_rows) {
   return q_begin / tile_rows + b;

@@ -143,8 +143,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     commit_copies();
     wait_copies<0>();
     __syncthreads();
-    store_accumulators<T, kD>(k_tile, row0, 0, dk,
-                              args.alpha * args.inverse_scale / kScoreGradientFactor, lane);
+    store_accumulators<T, kD>(k_tile, row0, 0, dk, query_key_scale(args), lane);
     store_accumulators<T, kD>(v_tile, row0, 0, dv, args.inverse_scale, lane);
     __syncwarp();
     store_gradient_rows<T, kD, 32, kD>(args.dk, item.k_begin + n0, head, args.head_dim, keys,

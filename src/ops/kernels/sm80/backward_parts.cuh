@@ -186,8 +186,7 @@ __global__ void __launch_bounds__(Shape::kThreads)
   }
   const uint32_t tile = shared_address(memory);
   const int row0 = warp % 2 * 32, column0 = warp / 2 * kDqColumns;
-  store_accumulators<T, kD>(tile, row0, column0, dq,
-                            args.alpha * args.inverse_scale / kScoreGradientFactor, lane);
+  store_accumulators<T, kD>(tile, row0, column0, dq, query_key_scale(args), lane);
   __syncwarp();
   store_gradient_rows<T, kD, 32, kDqColumns>(args.dq, begin + m0, head, args.head_dim, queries - m0,
                                              tile, row0, column0, lane);

@@ -125,8 +125,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     commit_copies();
     wait_copies<0>();
     __syncthreads();
-    store_accumulators<T, kD>(q_tile, row0, part * kColumns, dq,
-                              args.alpha * args.inverse_scale / kScoreGradientFactor, lane);
+    store_accumulators<T, kD>(q_tile, row0, part * kColumns, dq, query_key_scale(args), lane);
     __syncwarp();
     store_gradient_rows<T, kD, 32, kColumns>(args.dq, item.q_begin + m0, head, args.head_dim, rows,
                                              q_tile, row0, part * kColumns, lane);

@@ -232,10 +232,8 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     const WorkItem& last = worker.last_item();
     const int last_n0 = last.tile * kN;
     const uint32_t grad_tile = makes_dk ? q_tiles : do_tiles;
-    store_accumulators<T, kD>(
-        grad_tile, grad_row0, grad_column0, grad,
-        makes_dk ? args.alpha * args.inverse_scale / kScoreGradientFactor : args.inverse_scale,
-        lane);
+    store_accumulators<T, kD>(grad_tile, grad_row0, grad_column0, grad,
+                              makes_dk ? query_key_scale(args) : args.inverse_scale, lane);
     __syncwarp();
     store_gradient_rows<T, kD, 64, 64>(
         makes_dk ? args.dk : args.dv, last.k_begin + last_n0, worker.last_head(), args.head_dim,
