@@ -3,6 +3,7 @@
 #include <c10/util/Logging.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdlib>
 #include <numeric>
 
@@ -41,6 +42,18 @@ struct ProcessGroup::State {
   }
 };
 
+namespace {
+
+// What is sent to a process that has just died would end this one without a word; as an error of
+// the call it comes to those who name the dead. A handler that somebody has set stays.
+void outlive_broken_connections() {
+  struct sigaction now {};
+  if (sigaction(SIGPIPE, nullptr, &now) == 0 && now.sa_handler == SIG_DFL)
+    std::signal(SIGPIPE, SIG_IGN);
+}
+
+}  // namespace
+
 ProcessGroup::ProcessGroup() = default;
 
 ProcessGroup& ProcessGroup::single() {
@@ -55,6 +68,7 @@ ProcessGroup::ProcessGroup(const Launch& launch, at::Device device, double rank_
   // c10d would print a stack for each connection that a dead process leaves; the watchdog says who
   // died.
   if (std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr) FLAGS_caffe2_log_level = c10::GLOG_ERROR;
+  outlive_broken_connections();
   const c10::intrusive_ptr<c10d::Store> store = open_store(launch, launch.rank == 0);
   try {
     state_ = std::make_unique<State>(launch, rank_timeout_seconds);

@@ -3,7 +3,9 @@
 
 #include <gmock/gmock.h>
 #include <signal.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <thread>
 
@@ -77,6 +79,15 @@ TEST(Watchdog, WhatAProcessFailedWithIsToldByTheOthers) {
     _exit(1);
   });
   EXPECT_THAT(result.ended[0].err, HasSubstr("rank 1 failed: disk full: /x; rank 0 waited"));
+}
+
+TEST(Watchdog, AConnectionThatBreaksIsAnErrorOfTheCall) {
+  in_processes(2, [](ProcessGroup&) {
+    int ends[2];
+    if (pipe(ends) != 0) return false;
+    close(ends[0]);
+    return write(ends[1], "x", 1) == -1 && errno == EPIPE;
+  });
 }
 
 TEST(Watchdog, AProcessThatLeavesIsNotMissed) {
