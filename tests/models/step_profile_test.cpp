@@ -22,7 +22,7 @@ TEST(KernelClasses, OfOurKernels) {
         "false> "
         ">(seqfuse::ops::sm80::Arguments)",
         "void seqfuse::ops::sm80::forward_lagging_kernel<__nv_bfloat16, "
-        "seqfuse::ops::sm80::ForwardLaggingShape<256> >(seqfuse::ops::sm80::Arguments)",
+        "seqfuse::ops::sm80::ForwardLaggingShape<256, 2> >(seqfuse::ops::sm80::Arguments)",
         "void seqfuse::ops::sm80::forward_pairs_kernel<__nv_bfloat16, "
         "seqfuse::ops::sm80::ForwardPairsShape<128> >(seqfuse::ops::sm80::Arguments)",
         "seqfuse::ops::forward_list_kernel(seqfuse::ops::ListArguments)",

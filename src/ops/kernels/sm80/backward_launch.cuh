@@ -28,8 +28,9 @@ cudaError_t launch_backward_bias(const Arguments& args, int64_t pieces, cudaStre
     static_assert(Shape::kSharedBytes <= kSmallestShared);
     return launch_backward_shape<Shape>(backward_kernel<Shape>, args, pieces, stream);
   } else {
-    using Large = BackwardWideShape<T, kHeadDim, kBias, Places{2, kHeadDim == 128 ? 2 : 1, 2}>;
-    using Small = BackwardWideShape<T, kHeadDim, kBias, Places{kHeadDim == 128 ? 2 : 1, 1, 1}>;
+    constexpr int kFew = kHeadDim == 128 ? 2 : 1;  // biases take the room of a second dO
+    using Large = BackwardWideShape<T, kHeadDim, kBias, Places{2, kFew, 2}>;
+    using Small = BackwardWideShape<T, kHeadDim, kBias, Places{kFew, kBias ? 1 : kFew, 1}>;
     static_assert(Small::kSharedBytes <= kSmallestShared);
     int available = 0;
     const cudaError_t error = shared_bytes_of_block(available);

@@ -21,6 +21,7 @@ template <class T, int kD, int kN, int kM>
 struct ScoresTogether {
   static constexpr int kKeyGroups = kN / 32, kQueries = kM / (8 / kKeyGroups);
   static constexpr int kSharedBytes = 0;
+  static constexpr bool kCompleteAtEnter = true;  // by then P and dS are, in registers
 
   // finish(s, row, query): scaling, bias and mask of S [32, kQueries]. enter(): once by every warp,
   // before P and dS are written.
@@ -54,16 +55,25 @@ struct ScoresTogether {
                                 p[r][c][half] = pack<T>(silu, silu_and_gradient(x[1]));
                               }
                             });
-    enter();
 #pragma unroll
     for (int r = 0; r < 2; ++r)
 #pragma unroll
       for (int c = 0; c < kC; ++c)
 #pragma unroll
         for (int e = 0; e < 4; ++e) dp.v[r][c][e] *= s.v[r][c][e];
+    uint32_t ds[2][kC][2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r)
+#pragma unroll
+      for (int c = 0; c < kC; ++c)
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
+          ds[r][c][half] = pack<T>(dp.v[r][c][2 * half], dp.v[r][c][2 * half + 1]);
+    enter();
     store_pairs<kM, 32, kQueries, true>(at.p, row0, query0, lane,
                                         [&](int r, int c, int half) { return p[r][c][half]; });
-    store_accumulators<T, kM>(at.ds, row0, query0, dp, 1.0f, lane);
+    store_pairs<kM, 32, kQueries, true>(at.ds, row0, query0, lane,
+                                        [&](int r, int c, int half) { return ds[r][c][half]; });
   }
 };
 
@@ -73,6 +83,7 @@ struct ScoresTogether {
 template <class T, int kD, int kN, int kM>
 struct ScoresInHalves {
   static constexpr int kRows = kN / 2, kPairBytes = kRows * 32 * 2, kSharedBytes = 4 * kPairBytes;
+  static constexpr bool kCompleteAtEnter = false;
   static_assert(kM == 64);
 
   template <class Finish, class Enter>

@@ -136,7 +136,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
       fill_q(visit, stage);
       fill_dout(visit, stage);
     }
-    const auto make_scores = [&](int at, int of_warp, int of_lane) {
+    const auto make_scores = [&](int at, int of_warp, int of_lane, auto enter) {
       const uint32_t p_tile = p_tiles + (kOnePlaceOfScores ? 0 : at) * 2 * Shape::kScores;
       Shape::MakeScores::make(
           {k_tile, v_tile, q_tiles + (kLateQ ? 0 : at) * Shape::kQueryTile,
@@ -149,10 +149,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
             if (!visit.covered())
               hide_transposed(s, kHiddenHalf, shared.rows, query0, n0 + row0, of_lane);
           },
-          [] {
-            if constexpr (kOnePlaceOfScores) __syncthreads();
-          },
-          of_warp, of_lane);
+          enter, of_warp, of_lane);
     };
     const auto add_dq_before = [&](int at, int of_warp, int of_lane) {
       if (before.tile() < 0 || !args.dq_sums) return;
@@ -161,13 +158,24 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
                     of_warp, of_lane);
     };
     while (true) {
-      // P and dS of a visit, and dQ of the one before.
+      // P and dS of a visit, and dQ of the one before. If possible, the warps of a scheduler, w and
+      // w + 4, do that in different order, so that one has products while the other is busy with
+      // SiLU.
       if constexpr (kOnePlaceOfScores) {
-        add_dq_before(stage, warp, lane);
-        if (visit.tile() >= 0) make_scores(stage, warp, lane);
+        const auto add_dq_now = [&] {
+          int of_lane = static_cast<int>(threadIdx.x) % 32, of_warp = threadIdx.x / 32;  // as below
+          asm volatile("" : "+r"(of_lane), "+r"(of_warp));
+          add_dq_before(stage, of_warp, of_lane);
+        };
+        const bool late = Shape::MakeScores::kCompleteAtEnter && !makes_dk && visit.tile() >= 0;
+        if (!late) add_dq_now();
+        if (visit.tile() >= 0) {
+          make_scores(stage, warp, lane, [&] {
+            if (late) add_dq_now();
+            __syncthreads();  // then the place may be written
+          });
+        }
       } else {
-        // The warps of a scheduler, w and w + 4, do that in different order, so that one has
-        // products while the other is busy with SiLU.
 #pragma unroll 1
         for (int step = 0; step < 2; ++step) {
           // So that no addresses are kept in registers all the while.
@@ -176,7 +184,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
           if (step != static_cast<int>(makes_dk)) {
             add_dq_before(at, of_warp, of_lane);
           } else if (visit.tile() >= 0) {
-            make_scores(at, of_warp, of_lane);
+            make_scores(at, of_warp, of_lane, [] {});
           }
         }
       }

@@ -6,8 +6,9 @@
 // the first product and half of the columns in the second.
 //
 // K and V take turns in a ring of tiles, K0 V0 K1 V1 ..., which is filled kStages - 1 tiles ahead.
-// Where shared memory has room for four of them, head_dim 128 and 256 have kernels of their own for
-// what is most common: forward_pairs.cuh and forward_lagging.cuh.
+// For what is most common there are kernels of their own: for head_dim 256, and for 128 where
+// shared memory has room for four tiles in each of an SM's two blocks (forward_lagging.cuh,
+// forward_pairs.cuh).
 #pragma once
 
 #include "ops/kernels/sm80/bias.cuh"

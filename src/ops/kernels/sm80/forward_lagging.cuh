@@ -1,15 +1,19 @@
-// Forward for head_dim 256 where shared memory has room for two tiles each of K, V and P: the
-// second product lags one tile behind the first, so that SiLU of one tile runs beside the product
-// of the one before, and one barrier a tile is enough.
+// Forward for head_dim 256: the second product lags one tile behind the first, so that SiLU of one
+// tile runs beside the product of the one before.
+//
+// Where shared memory has room for two tiles each of K and V, one barrier a tile is enough. With
+// one place each, as on SM 8.0, there is a second one, between the products: behind it K of the
+// next tile is asked for (at the last tile, V of it), and behind the first V of the tile before,
+// each while the other is read.
 //
 // There is one block of an SM, so that nothing else runs while a block begins or ends a piece, and
 // what a piece begins with takes as long to arrive as a tile does. So Q and the first K of the next
-// piece are asked for at the last tile of this one, as soon as nobody reads Q any more, and its
-// first V and second K before the output, which is written beside the next piece's first product,
-// where there is nothing to multiply with V yet. For that, the ring goes on from piece to piece, so
-// that a piece begins with the places that the last product does not read, and the output goes
-// through the free place of P, some columns at a time. For rows of a grain of 16 alone, and without
-// bias.
+// piece are asked for at the last tile of this one, as soon as nobody reads Q any more (K, with one
+// place, after that tile), and with two places its first V and second K before the output, which is
+// written beside the next piece's first product, where there is nothing to multiply with V yet. For
+// that, the ring goes on from piece to piece, so that a piece begins with the places that the last
+// product does not read, and the output goes through the free place of P, some columns at a time.
+// For rows of a grain of 16 alone, and without bias.
 //
 // The main loop takes all registers but few, and whether ptxas finds enough hangs on trifles: look
 // for spills, and measure, after each change.
@@ -19,10 +23,11 @@
 
 namespace seqfuse::ops::sm80 {
 
-template <int kD_>
+template <int kD_, int kPlaces_>
 struct ForwardLaggingShape {
   static constexpr int kD = kD_, kM = 128, kN = 64;
-  static constexpr int kSplit = 2;  // as in ForwardShape
+  static constexpr int kPlaces = kPlaces_;  // for tiles of K, and of V
+  static constexpr int kSplit = 2;          // as in ForwardShape
   static constexpr int kThreads = 128 * kSplit, kBlocks = 1;
   static constexpr int kTile = kM * kD * 2, kRingTile = kN * kD * 2, kP = kM * kN * 2;
 
@@ -31,7 +36,7 @@ struct ForwardLaggingShape {
     TileMask warps[kM / 32];
     Worker::Shared work;
   };
-  static constexpr int kTiles = kTile + 4 * kRingTile + 2 * kP;
+  static constexpr int kTiles = kTile + 2 * kPlaces * kRingTile + 2 * kP;
   static constexpr int kSharedBytes = kTiles + sizeof(Shared);
 };
 
@@ -39,15 +44,15 @@ template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     forward_lagging_kernel(const __grid_constant__ Arguments args) {
   constexpr int kD = Shape::kD, kM = Shape::kM, kN = Shape::kN;
-  constexpr int kThreads = Shape::kThreads;
+  constexpr int kThreads = Shape::kThreads, kRingTile = Shape::kRingTile;
+  constexpr bool kOnePlace = Shape::kPlaces == 1;
   constexpr int kKeys = kN / Shape::kSplit;     // of a warp, in the first product
   constexpr int kColumns = kD / Shape::kSplit;  // of a warp, in the second
   static_assert(kKeys == 32 && kD == 256);
   extern __shared__ __align__(1024) char memory[];
   auto& shared = *reinterpret_cast<typename Shape::Shared*>(memory + Shape::kTiles);
-  // K0 K1 V0 V1
   const uint32_t q_tile = shared_address(memory), ring = q_tile + Shape::kTile;
-  const uint32_t p_tile = ring + 4 * Shape::kRingTile;
+  const uint32_t p_tile = ring + 2 * Shape::kPlaces * kRingTile;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   // A scheduler has warps w and w + 4: of different queries, so that none is idle while all keys of
   // a tile are hidden from half of the queries.
@@ -62,7 +67,19 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
   wait_for_kernel_before();
   Worker worker(args.list, args.heads, &shared.work);
   KeyTiles<kN> tiles;
-  int first = 0;  // a piece's tiles have numbers from this on, whose parity is their place
+  // A piece's tiles have numbers from this on, whose parity is their place in what has two.
+  int first = 0;
+  // Where in the ring: K0 K1 V0 V1. With one place each, a piece's last V goes where K was, which
+  // is free first, and the next piece's K where V was: they change places.
+  int k_place = 0;
+  const auto keys_at = [&](int parity) {
+    if constexpr (kOnePlace) return k_place;
+    return parity * kRingTile;
+  };
+  const auto values_at = [&](int parity) {
+    if constexpr (kOnePlace) return k_place ^ kRingTile;
+    return (2 + parity) * kRingTile;
+  };
   // Asks for every other of the rows of Q that this warp multiplies with: the other warp of the
   // group asks for the rest.
   const auto load_queries = [&](const WorkItem& item, int head) {
@@ -76,17 +93,21 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
       from += 2 * args.q.row_bytes;
     }
   };
-  const auto load_first_keys = [&](const WorkItem& item, int head, int place) {
+  const auto load_first_keys = [&](const WorkItem& item, int head, int parity) {
     Loader(args.k, item.k_begin, head)
-        .load_aligned(ring + place * Shape::kRingTile, args.k, 0, item.keys, args.head_dim);
+        .load_aligned(ring + keys_at(parity), args.k, 0, item.keys, args.head_dim);
   };
-  // Asks for the piece's Q and first K, unless that was done early, and finds out what it sees.
+  // Asks for the piece's Q and first K, unless that was done early (of Q alone, with one place),
+  // and finds out what it sees.
   const auto begin = [&](bool early) {
     const WorkItem& item = worker.item();
     const bool without_window = args.mask.window == 0;  // the first K is taken to be that of key 0
     if (!early) {
       if (without_window) load_first_keys(item, worker.head(), first);
       load_queries(item, worker.head());
+    }
+    if constexpr (kOnePlace) {  // written so that nothing spills
+      if (early && without_window) load_first_keys(item, worker.head(), first);
     }
     tiles = KeyTiles<kN>(make_row_masks<kM>(shared, args.mask, item, item.tile * kM), item.keys);
     tiles.number_from(first);
@@ -98,21 +119,22 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
       }
       const int j = tiles[first] * kN;
       Loader(args.k, item.k_begin, worker.head())
-          .load_aligned(ring + first * Shape::kRingTile, args.k, j, tiles.keys - j, args.head_dim);
+          .load_aligned(ring + keys_at(first), args.k, j, tiles.keys - j, args.head_dim);
     }
     commit_copies();
   };
-  // Asks for the piece's first V and second K: not at once, since the others are waited for.
+  // With two places, asks for the piece's first V and second K: not at once, since the others are
+  // waited for.
   const auto begin_values = [&] {
+    if constexpr (kOnePlace) return;
     const WorkItem& item = worker.item();
     if (tiles.count > first) {
       const int j = tiles[first] * kN;
       const int next_j = first + 1 < tiles.count ? tiles[first + 1] * kN : tiles.keys;
       Loader(args.v, item.k_begin, worker.head())
-          .load_aligned(ring + (2 + first) * Shape::kRingTile, args.v, j, tiles.keys - j,
-                        args.head_dim);
+          .load_aligned(ring + values_at(first), args.v, j, tiles.keys - j, args.head_dim);
       Loader(args.k, item.k_begin, worker.head())
-          .load_aligned(ring + (first ^ 1) * Shape::kRingTile, args.k, next_j, tiles.keys - next_j,
+          .load_aligned(ring + keys_at(first ^ 1), args.k, next_j, tiles.keys - next_j,
                         args.head_dim);
     }
     commit_copies();
@@ -150,14 +172,30 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     constexpr std::integral_constant<Second, Second::kOutput> kOutput;
     // Whether at the last tile there is a record of a next piece.
     const auto knows_next = [&] { return tiles.count - first > 1 && worker.next_item().tile >= 0; };
+    const auto load_keys = [&](int t, int to) {
+      const int j = tiles[t] * kN;
+      keys.load_aligned(ring + to, args.k, j, tiles.keys - j, args.head_dim);
+    };
+    const auto load_values = [&](int t, int to) {
+      const int j = tiles[t] * kN;
+      values.load_aligned(ring + to, args.v, j, tiles.keys - j, args.head_dim);
+    };
+    const auto load_values_before = [&](int t) {
+      load_values(t - 1, values_at(~t & 1));
+      commit_copies();
+    };
     // The scores of tile t, then SiLU of them beside the second product, the values of tile t - 1;
     // between the two products, copies for the next tile are asked for, if there are more, or for
-    // the next piece. At the first tile begin_values() did, and beside the scores the output of the
-    // piece before is written. last: t is behind the last tile.
+    // the next piece. With two places begin_values() did that for the first tile. Beside the scores
+    // of that one the output of the piece before is written. last: t is behind the last tile.
     const auto run = [&](int t, auto with_scores, auto second, auto masked, auto more, auto last) {
       Accumulators<32, kKeys> s;
       if constexpr (with_scores()) {
-        multiply_rows_at<T, kD>(s, q_lane, k_lane + (t & 1) * Shape::kRingTile, [&](int d) {
+        multiply_rows_at<T, kD>(s, q_lane, k_lane + keys_at(t & 1), [&](int d) {
+          if constexpr (kOnePlace) {
+            // Not at once, which is slower.
+            if (d == 4 && (second() == Second::kValues || t > first)) load_values_before(t);
+          }
           if constexpr (second() == Second::kOutput) {
             if (d % 4 == 1) stage_part(d / 4, ~t & 1);
             if (d % 4 == 3) write_part(d / 4, ~t & 1);
@@ -166,28 +204,35 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
         if (masked) hide(s, shared.rows, row0, tiles[t] * kN + part * kKeys, lane);
       }
       if constexpr (!last()) {
-        const int j = tiles[t] * kN;
-        if (second() == Second::kValues || t > first) {
-          if (more) {
-            const int next_j = tiles[t + 1] * kN;
-            keys.load_aligned(ring + (~t & 1) * Shape::kRingTile, args.k, next_j,
-                              tiles.keys - next_j, args.head_dim);
+        if constexpr (kOnePlace) {
+          if constexpr (!with_scores()) {
+            if (t > first) load_values_before(t);
           }
-          values.load_aligned(ring + (2 + (t & 1)) * Shape::kRingTile, args.v, j, tiles.keys - j,
-                              args.head_dim);
+          wait_copies<0>();
+          __syncthreads();
+          if (more) {
+            load_keys(t + 1, k_place);
+          } else {
+            load_values(t, k_place);
+          }
+        } else if (second() == Second::kValues || t > first) {
+          if (more) load_keys(t + 1, keys_at(~t & 1));
+          load_values(t, values_at(t & 1));
         }
         commit_copies();
         if constexpr (!std::is_same_v<decltype(more), std::true_type>) {
           if (!more && knows_next()) {
             const WorkItem& next = worker.next_item();
-            if (args.mask.window == 0) load_first_keys(next, worker.next_head(), ~t & 1);
-            sync_threads(1 + group, 64);  // the two warps that read these rows
+            if constexpr (!kOnePlace) {
+              if (args.mask.window == 0) load_first_keys(next, worker.next_head(), ~t & 1);
+              sync_threads(1 + group, 64);  // the two warps that read these rows
+            }
             load_queries(next, worker.next_head());
             commit_copies();
           }
         }
       }
-      const uint32_t v_at = v_lane + (2 + (~t & 1)) * Shape::kRingTile;
+      const uint32_t v_at = v_lane + values_at(~t & 1);
       const uint32_t p_at = p_lane + (~t & 1) * Shape::kP, p_to = p_tile + (t & 1) * Shape::kP;
 #pragma unroll
       for (int k = 0; k < kN / 16; ++k) {
@@ -225,7 +270,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     };
     Sight start{false, false, false};
     if (count > first) {
-      wait_copies<1>();
+      wait_copies<kOnePlace ? 0 : 1>();
       start = enter(first);
     }
     if (start.any) {
@@ -251,9 +296,11 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
       }
       before = any;
     }
-    // Then nobody reads Q, K, the masks and one of the places each of V and P any more.
+    // Then nobody reads Q, the masks, one of P's places and, of the ring, what the last tile's
+    // values are not in.
     const bool early = knows_next();
     worker.end_piece(count - first, early);
+    if (kOnePlace && count > first) k_place ^= kRingTile;
     first = count & 1;
     if (!worker.done()) begin(early);
     if (before) run(count, kNo, kValues, kNo, kNo, kYes);

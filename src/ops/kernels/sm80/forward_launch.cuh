@@ -25,20 +25,21 @@ cudaError_t launch_forward_type(const Arguments& args, int64_t pieces, cudaStrea
     return launch_forward_shape<Biased>(forward_kernel<T, Biased>, args, pieces, stream);
   }
   if constexpr (kHeadDim >= 128) {
-    constexpr bool kPairs = kHeadDim == 128;
-    using Shape =
-        std::conditional_t<kPairs, ForwardPairsShape<kHeadDim>, ForwardLaggingShape<kHeadDim>>;
     int available = 0;
     const cudaError_t error = shared_bytes_of_block(available);
     if (error != cudaSuccess) return error;
-    const bool whole_chunks = reads_whole_chunks(args) && (kPairs || args.out.grain == 16);
-    // What one block may have is what all blocks of an SM have together.
-    if (whole_chunks && available >= Shape::kBlocks * Shape::kSharedBytes) {
-      if constexpr (kPairs) {
-        return launch_forward_shape<Shape>(forward_pairs_kernel<T, Shape>, args, pieces, stream);
-      } else {
-        return launch_forward_shape<Shape>(forward_lagging_kernel<T, Shape>, args, pieces, stream);
-      }
+    if constexpr (kHeadDim == 128) {
+      using Pairs = ForwardPairsShape<kHeadDim>;
+      // What one block may have is what all blocks of an SM have together.
+      if (reads_whole_chunks(args) && available >= Pairs::kBlocks * Pairs::kSharedBytes)
+        return launch_forward_shape<Pairs>(forward_pairs_kernel<T, Pairs>, args, pieces, stream);
+    } else if (reads_whole_chunks(args) && args.out.grain == 16) {
+      using Large = ForwardLaggingShape<kHeadDim, 2>;
+      using Small = ForwardLaggingShape<kHeadDim, 1>;
+      static_assert(Small::kSharedBytes <= kSmallestShared);
+      if (available >= Large::kSharedBytes)
+        return launch_forward_shape<Large>(forward_lagging_kernel<T, Large>, args, pieces, stream);
+      return launch_forward_shape<Small>(forward_lagging_kernel<T, Small>, args, pieces, stream);
     }
   }
   using Plain = ForwardShape<kHeadDim, false>;
