@@ -347,6 +347,8 @@ TEST(HstuAttention, WrongArgumentsAreExplained) {
   expect_error(attend(q, q, offsets_of({212, 300})),
                "sequence 0 has 300 queries but 212 keys; queries are the last positions");
   expect_error(attend(q, q, offsets_of({512})), "k_offsets has 2 elements but q_offsets has 3");
+  expect_error(attend(q, q, integers({0, 300, 212, 512})), "k_offsets decreases from 300 to 212");
+  expect_error(attend(q, q, integers({1, 300, 512})), "k_offsets starts with 1; expected 0");
   expect_error(attend(q, q, offsets, {.scaling_seqlen = 0}),
                "scaling_seqlen is 0; expected 1 or more");
   expect_error(attend(q, q, offsets,
