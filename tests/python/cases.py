@@ -1,15 +1,20 @@
 """Arguments for every operator: small jagged tensors with an empty sequence."""
 
+import pytest
 import torch
 from torch import tensor
+
+HALF_TYPES = [torch.float16, torch.bfloat16]
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU on this machine")
 
 LENGTHS = [3, 0, 4]
 TOTAL, LONGEST = sum(LENGTHS), max(LENGTHS)
 
 
-def make_cases(device):
-    """(operator, arguments) pairs; tensors in float64 on the CPU, float32 on CUDA, that require gradients."""
-    dtype = torch.double if device == "cpu" else torch.float
+def make_cases(device, dtype=None):
+    """(operator, arguments) pairs; tensors of dtype, or float64 on the CPU, float32 on CUDA, that require gradients."""
+    if dtype is None:
+        dtype = torch.double if device == "cpu" else torch.float
 
     def random(*sizes):
         return torch.randn(sizes, dtype=dtype, device=device).requires_grad_()

@@ -2,9 +2,10 @@
 
 import pytest
 import torch
+from torch._dynamo.testing import CompileCounterWithBackend
 
 import seqfuse
-from cases import NAMES, make_cases
+from cases import HALF_TYPES, NAMES, make_cases, needs_gpu
 
 
 def copies(arguments):
@@ -37,6 +38,22 @@ def test_functions(index, device):
     torch.testing.assert_close(run(compiled, copies(arguments)), run(function, copies(arguments)))
 
 
+@needs_gpu
+@pytest.mark.parametrize("dtype", HALF_TYPES)
+@pytest.mark.parametrize("index", [i for i, name in enumerate(NAMES) if name == "hstu_attention"])
+def test_attention_in_16_bits(index, dtype):
+    arguments = make_cases("cuda", dtype)[index][1]
+    compiled = torch.compile(torch.ops.seqfuse.hstu_attention, backend="aot_eager", fullgraph=True)
+    # The same kernels run; without atomics, so that they give the same bits.
+    torch.use_deterministic_algorithms(True)
+    try:
+        ours, plain = (run(f, copies(arguments)) for f in (compiled, torch.ops.seqfuse.hstu_attention))
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert ours[0].dtype == dtype
+    torch.testing.assert_close(ours, plain, rtol=0, atol=0)
+
+
 def batch(lengths, device, dtype):
     offsets = seqfuse.lengths_to_offsets(torch.tensor(lengths, device=device))
     x = torch.randn(sum(lengths), 12, device=device, dtype=dtype).requires_grad_()
@@ -64,6 +81,66 @@ def test_layer(research, device):
         torch.testing.assert_close(call(compiled, *copies((x,))), call(layer, *copies((x,))))
 
 
+def layer_call(layer, **options):
+    """The layer, and a function that calls what it was compiled to."""
+
+    def call(compiled, lengths):
+        x, offsets, longest = batch(lengths, "cpu", torch.float)
+        return compiled(x, offsets, timestamps=torch.arange(len(x)), max_seqlen=longest, **options)
+
+    return layer, call
+
+
+def attention_call(function):
+    """function(q, k, v, offsets, longest) likewise."""
+
+    def call(compiled, lengths):
+        _, offsets, longest = batch(lengths, "cpu", torch.float)
+        return compiled(*torch.randn(3, sum(lengths), 2, 4).requires_grad_(), offsets, longest)
+
+    return function, call
+
+
+def attention(q, k, v, offsets, longest):
+    return seqfuse.hstu_attention(q, k, v, offsets, alpha=0.5, scaling_seqlen=8, max_seqlen=longest)
+
+
+def varlen(q, k, v, offsets, longest):
+    older = seqfuse.hstu_attn_varlen_func(q, k, v, offsets, offsets, longest, longest)
+    newer = seqfuse.hstu_attn_varlen_func(q, k, v, offsets, offsets, None, None, longest, longest, longest)
+    return older + newer
+
+
+def jagged(q, k, _, offsets, longest):
+    tokens = q.shape[0]
+    dense = seqfuse.jagged_to_dense(q.flatten(1), offsets, longest)
+    back = seqfuse.dense_to_jagged(dense, offsets, tokens)
+    joined = seqfuse.jagged_concat([back, k.flatten(1)], [offsets, offsets])
+    return seqfuse.jagged_split(joined, [offsets, offsets], [tokens, tokens])[0]
+
+
+CALLS = {
+    "layer": lambda: layer_call(seqfuse.HSTULayer(12, 2, 4, scaling_seqlen=16, dropout=0.2), dropout_seed=5),
+    "research": lambda: layer_call(seqfuse.HSTULayer.research(12, 2, 4, max_seqlen=100)),
+    "attention": lambda: attention_call(attention),
+    "varlen": lambda: attention_call(varlen),
+    "jagged": lambda: attention_call(jagged),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_further_lengths_compile_nothing(name):
+    """Once for the first lengths, and once for any: with sizes as variables."""
+    function, call = CALLS[name]()
+    counter = CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(function, backend=counter, fullgraph=True)
+    compilations = []
+    for lengths in ([3, 0, 5], [2, 2, 2, 7], [16, 9], [4] * 7, [100, 30], [3, 0, 5]):
+        call(compiled, lengths).sum().backward()
+        compilations.append(counter.frame_count)
+    assert compilations == [1, 2, 2, 2, 2, 2]
+
+
 def test_dropout_follows_torchs_generator_or_a_seed(device):
     layer = seqfuse.HSTULayer(12, 2, 4, scaling_seqlen=16, dropout=0.5, device=device)
     compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)
@@ -89,6 +166,22 @@ def test_layer_by_inductor(device):
     compiled = torch.compile(layer, fullgraph=True)
     x, offsets, longest = batch([3, 0, 5], device, torch.float)
     torch.testing.assert_close(compiled(x, offsets, max_seqlen=longest), layer(x, offsets, max_seqlen=longest))
+
+
+@pytest.mark.slow
+def test_attention_by_inductor(device):
+    dtype = torch.bfloat16 if device == "cuda" else torch.float
+    q, k, v = torch.randn(3, 21, 2, 32, device=device, dtype=dtype).requires_grad_()
+    offsets = torch.tensor([0, 4, 4, 21], device=device)
+
+    def call(q, k, v):
+        return seqfuse.hstu_attn_varlen_func(q.sin(), k, v * 2, offsets, offsets, 17, 17, window_size=(-1, 0)).cos()
+
+    compiled = torch.compile(call, fullgraph=True)
+    tolerance = 0.05 if device == "cuda" else 1e-4  # of what is around the operator, bfloat16 is rounded less often
+    torch.testing.assert_close(
+        run(compiled, copies((q, k, v))), run(call, copies((q, k, v))), rtol=tolerance, atol=tolerance
+    )
 
 
 def test_what_cannot_be_traced_says_so():

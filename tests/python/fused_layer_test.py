@@ -6,12 +6,16 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
 import seqfuse
+from cases import HALF_TYPES, needs_gpu
+from reference import expect_oracle_rule
 
 LENGTHS = [0, 1, 70, 130, 7, 0]
 TOTAL, LONGEST = sum(LENGTHS), max(LENGTHS)
-TYPES = [torch.float16, torch.bfloat16]
-
-needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU on this machine")
+RECOMPUTED = [
+    {"recompute_input_layernorm": True},
+    {"recompute_input_silu": True},
+    {"recompute_input_layernorm": True, "recompute_input_silu": True},
+]
 
 
 def make_layer(research, device="cuda", width=64, heads=2, head_dim=32, **options):
@@ -59,18 +63,8 @@ def composed_results(layer, x, dout, offsets, options):
     return {**alone, "out": alone["out"] + x, "x": alone["x"] + dout.to(x.dtype)}
 
 
-def expect_oracle_rule(actual, plain, exact, dtype):
-    """At most twice (forward) or five times (gradients) the error of plain, or one rounding."""
-    assert actual.keys() == exact.keys()
-    for name, value in actual.items():
-        reference = exact[name]
-        error, allowed = ((v.cpu().double() - reference).abs().max() for v in (value, plain[name]))
-        factor = 2 if name == "out" else 5
-        assert error <= factor * allowed + torch.finfo(dtype).eps * reference.abs().max(), name
-
-
 @needs_gpu
-@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("dtype", HALF_TYPES)
 @pytest.mark.parametrize("research", [False, True])
 @pytest.mark.parametrize("dropout_seed", [None, 5])
 def test_keeps_the_oracle_rule(research, dropout_seed, dtype):
@@ -85,7 +79,7 @@ def test_keeps_the_oracle_rule(research, dropout_seed, dtype):
 
 
 @needs_gpu
-@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("dtype", HALF_TYPES)
 def test_it_is_what_runs(dtype):
     x, _, offsets, options = make_batch(64)
     for dropout in (0.0, 0.3):
@@ -95,11 +89,63 @@ def test_it_is_what_runs(dtype):
     assert not composed.grad_fn.name().endswith("HstuLayer>")
 
 
+def with_recomputation(layer, research, recomputed):
+    """The same layer with these options."""
+    other = make_layer(research, dropout=layer.dropout, **recomputed)
+    other.load_state_dict(layer.state_dict())
+    return other
+
+
 @needs_gpu
-@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("dtype", HALF_TYPES)
 @pytest.mark.parametrize("research", [False, True])
-def test_compiles_and_changes_lengths(research, dtype):
-    layer = make_layer(research, dropout=0.2)
+@pytest.mark.parametrize("recomputed", RECOMPUTED)
+def test_recomputing_keeps_results(recomputed, research, dtype):
+    layer = make_layer(research, dropout=0.3)
+    other = with_recomputation(layer, research, recomputed)
+    x, dout, offsets, options = make_batch(64)
+    arguments = (x.to(dtype), dout, offsets, {**options, "dropout_seed": 5})
+    # Without atomics, so that equal operations give equal bits.
+    torch.use_deterministic_algorithms(True)
+    try:
+        kept, actual = results(layer, *arguments), results(other, *arguments)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert torch.equal(actual["out"], kept["out"])
+    if "recompute_input_silu" not in recomputed:  # SiLU of the backward pass is PyTorch's, which rounds otherwise
+        torch.testing.assert_close(actual, kept, rtol=0, atol=0)
+    expect_oracle_rule(actual, composed_results(layer, *arguments), exact_results(layer, *arguments), dtype)
+
+
+def bytes_kept(layer, x, offsets, options):
+    """GPU memory of the result and of what is kept for the backward pass."""
+    layer(x, *offsets, **options)  # what is allocated once and for all
+    before = torch.cuda.memory_allocated()
+    out = layer(x, *offsets, **options)
+    assert out.requires_grad
+    return torch.cuda.memory_allocated() - before
+
+
+@needs_gpu
+@pytest.mark.parametrize("dtype", HALF_TYPES)
+@pytest.mark.parametrize("recomputed", RECOMPUTED)
+def test_recomputing_keeps_fewer_bytes(recomputed, dtype):
+    width, inner = 64, 64
+    layer = make_layer(False, width=width, heads=2, head_dim=32)
+    x, _, offsets, options = make_batch(width)
+    arguments = (x.to(dtype), offsets, options)
+    saved = 2 * width * ("recompute_input_layernorm" in recomputed) + 8 * inner * ("recompute_input_silu" in recomputed)
+    # The matrices' sizes are multiples of 512 bytes, to which the allocator rounds.
+    less = bytes_kept(layer, *arguments) - bytes_kept(with_recomputation(layer, False, recomputed), *arguments)
+    assert less == saved * TOTAL
+
+
+@needs_gpu
+@pytest.mark.parametrize("dtype", HALF_TYPES)
+@pytest.mark.parametrize("research", [False, True])
+@pytest.mark.parametrize("recomputed", [{}, RECOMPUTED[-1]])
+def test_compiles_and_changes_lengths(recomputed, research, dtype):
+    layer = make_layer(research, dropout=0.2, **recomputed)
     compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)
     for seed, lengths in enumerate(([3, 0, 5], [2, 2, 2, 7], [1], [100, 30])):
         x = torch.randn(sum(lengths), 64, device="cuda", dtype=dtype)
@@ -142,7 +188,7 @@ def operator_arguments(research, device, dtype, *, recompute=False):
 
 
 @pytest.mark.skipif(not hasattr(torch.ops.seqfuse, "hstu_layer_forward"), reason="this build has no CUDA kernels")
-@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("dtype", HALF_TYPES)
 @pytest.mark.parametrize("research", [False, True])
 @pytest.mark.parametrize("recompute", [False, True])
 def test_shapes(research, recompute, dtype):
@@ -190,7 +236,7 @@ def test_symbolic_shapes(research, requires_grad):
 
 
 @needs_gpu
-@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("dtype", HALF_TYPES)
 @pytest.mark.parametrize("research", [False, True])
 @pytest.mark.parametrize("recompute", [False, True])
 def test_opcheck(research, recompute, dtype):
@@ -205,7 +251,7 @@ def test_opcheck(research, recompute, dtype):
 
 
 @needs_gpu
-@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("dtype", HALF_TYPES)
 @pytest.mark.parametrize("research", [False, True])
 def test_frozen_weights_have_no_gradient(research, dtype):
     layer = make_layer(research)

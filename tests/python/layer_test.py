@@ -69,6 +69,33 @@ def test_gradients_match_differences():
     assert torch.autograd.gradcheck(run, (x, *weights))
 
 
+@pytest.mark.parametrize("layernorm", [False, True])
+@pytest.mark.parametrize("silu", [False, True])
+def test_recomputing_changes_nothing(layernorm, silu, device, monkeypatch):
+    """It is handed on to the operator, which has no use for it but in 16 bits on CUDA (fused_layer_test.py)."""
+    options = {"recompute_input_layernorm": layernorm, "recompute_input_silu": silu}
+    layer = seqfuse.HSTULayer(12, 3, 4, scaling_seqlen=20, dropout=0.3, device=device)
+    other = seqfuse.HSTULayer(12, 3, 4, scaling_seqlen=20, dropout=0.3, device=device, **options)
+    other.load_state_dict(layer.state_dict())
+    x, offsets = torch.randn(15, 12, device=device), torch.tensor([0, 6, 6, 15], device=device)
+    operator, calls = torch.ops.seqfuse.hstu_layer, []
+
+    def recorded(*arguments, **keywords):
+        calls.append({name: keywords[name] for name in options})
+        return operator(*arguments, **keywords)
+
+    monkeypatch.setattr(torch.ops.seqfuse, "hstu_layer", recorded)
+
+    def run(layer):
+        leaf = x.clone().requires_grad_()
+        out = layer(leaf, offsets, max_seqlen=9, dropout_seed=3)
+        out.sin().sum().backward()
+        return out, leaf.grad, [weight.grad for weight in layer.parameters()]
+
+    torch.testing.assert_close(run(other), run(layer))
+    assert calls == [options, dict.fromkeys(options, False)]
+
+
 def test_bfloat16_on_cuda_takes_float32_weights():
     if not torch.cuda.is_available():
         pytest.skip("no GPU on this machine")

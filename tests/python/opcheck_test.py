@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import seqfuse  # noqa: F401 (loads the operators)
-from cases import NAMES, make_cases
+from cases import HALF_TYPES, NAMES, make_cases, needs_gpu
 
 # Operators of which none but their callers are checked: they trust what those checked.
 INTERNAL = ("_forward", "_backward")
@@ -14,6 +14,23 @@ INTERNAL = ("_forward", "_backward")
 def test_opcheck(index, device):
     name, arguments = make_cases(device)[index]
     torch.library.opcheck(getattr(torch.ops.seqfuse, name).default, arguments)
+
+
+@needs_gpu
+@pytest.mark.parametrize("dtype", HALF_TYPES)
+@pytest.mark.parametrize("float32_biases", [False, True])
+@pytest.mark.parametrize("index", [i for i, name in enumerate(NAMES) if name == "hstu_attention"])
+def test_attention_in_16_bits(index, float32_biases, dtype):
+    arguments = list(make_cases("cuda", dtype)[index][1])
+    for place in (13, 14):  # position_bias, time_bias
+        if float32_biases and arguments[place] is not None:
+            arguments[place] = arguments[place].detach().float().requires_grad_()
+    # The gradients by eager mode and by AOT are compared: without atomics.
+    torch.use_deterministic_algorithms(True)
+    try:
+        torch.library.opcheck(torch.ops.seqfuse.hstu_attention.default, arguments)
+    finally:
+        torch.use_deterministic_algorithms(False)
 
 
 def test_every_operator_has_a_case():

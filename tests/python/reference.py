@@ -65,3 +65,13 @@ def layer(layer, x, offsets, **options):
         attended, (inner,), layer.output_norm_weight, layer.output_norm_bias, layer.norm_epsilon
     )
     return x + gated @ layer.output_weight
+
+
+def expect_oracle_rule(actual, plain, exact, dtype):
+    """Tensors by name: at most twice ("out") or five times (gradients) the error of plain, or one rounding."""
+    assert actual.keys() == exact.keys()
+    for name, value in actual.items():
+        reference = exact[name]
+        error, allowed = ((v.cpu().double() - reference).abs().max() for v in (value, plain[name]))
+        factor = 2 if name == "out" else 5
+        assert error <= factor * allowed + torch.finfo(dtype).eps * reference.abs().max(), name

@@ -4,16 +4,19 @@ Both orders of its arguments work, that with seqused_q and seqused_k too. What i
 NotImplementedError and names the argument. CPU tensors run the CPU operators (float32, float64).
 """
 
+import inspect
+import operator
+
+import torch
 from torch import Tensor
 
 from seqfuse.attention import hstu_attention
 
-_MASKS = ("num_contexts", "num_targets", "target_group_size", "window_size", "alpha", "rab", "has_drab")
-_PAGES = ("kv_cache", "page_offsets", "page_ids", "last_page_lens")
-_ORDER = ("max_seqlen_q", "max_seqlen_k", *_MASKS, *_PAGES)
+# After cu_seqlens_k, where it begins with seqused_q. The other order is that of _attention's parameters.
 _SEQUSED_ORDER = (
     *("seqused_q", "seqused_k", "max_seqlen_q", "max_seqlen_k", "scaling_seqlen"),
-    *(*_MASKS, *_PAGES, "func", "quant_mode"),
+    *("num_contexts", "num_targets", "target_group_size", "window_size", "alpha", "rab", "has_drab"),
+    *("kv_cache", "page_offsets", "page_ids", "last_page_lens", "func", "quant_mode"),
 )
 
 
@@ -22,31 +25,43 @@ def hstu_attn_varlen_func(
 ) -> Tensor:
     """Attention with SiLU in place of softmax: out = silu(alpha q k^T) / scaling_seqlen * mask @ v, [total_q, H, d].
 
-    q: [total_q, H, d]; k, v: [total_k, H, d]. cu_seqlens_q, cu_seqlens_k: int32 or int64 [B + 1]. Then, in this order
-    or by name:
+    By position in either order, or by name:
 
+        (q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, num_contexts=None, num_targets=None,
+         target_group_size=1, window_size=(-1, -1), alpha=1.0, rab=None, has_drab=False, kv_cache=None,
+         page_offsets=None, page_ids=None, last_page_lens=None, cu_seqlens_t=None, func=None, scaling_seqlen=-1)
+        (q, k, v, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, max_seqlen_q, max_seqlen_k, scaling_seqlen=-1,
+         num_contexts=None, num_targets=None, target_group_size=1, window_size=(-1, -1), alpha=1.0, rab=None,
+         has_drab=False, kv_cache=None, page_offsets=None, page_ids=None, last_page_lens=None, func=None,
+         quant_mode=-1)
+
+    It is the second where the argument after cu_seqlens_k is None or a tensor with dimensions. max_seqlen_q,
+    max_seqlen_k, scaling_seqlen and target_group_size may be integer tensors without dimensions: reading one waits for
+    a GPU.
+
+    q: [total_q, H, d]; k, v: [total_k, H, d]. cu_seqlens_q, cu_seqlens_k: int32 or int64 [B + 1].
     max_seqlen_q, max_seqlen_k: the longest sequences. num_contexts, num_targets: integers [B] or None, tokens at the
     start that see all history, and at the end that see their own group of target_group_size alone; both need a causal
     window. window_size: (-1, -1) everything, (-1, 0) causal, (w, 0) causal and w tokens back, (w, w) w tokens either
-    way; w is at least 1. alpha: scale of q k^T.
+    way; w is at least 1. alpha: scale of q k^T. scaling_seqlen: the divisor, -1 is max_seqlen_q.
 
-    By name: scaling_seqlen: the divisor, -1 is max_seqlen_q. seqused_q, seqused_k, rab, has_drab, kv_cache,
-    page_offsets, page_ids, last_page_lens, seq_offsets_t, cu_seqlens_t, func, quant_mode are taken with the values that
-    turn them off.
-
-    The other order, where seqused_q, seqused_k stand before max_seqlen_q, max_seqlen_k, scaling_seqlen, and func,
-    quant_mode at the end, is told by the first argument after cu_seqlens_k, which is not a number there.
+    seqused_q, seqused_k, rab, has_drab, kv_cache, page_offsets, page_ids, last_page_lens, cu_seqlens_t (seq_offsets_t),
+    func, quant_mode are taken with the values that turn them off.
     Raises NotImplementedError for what is not supported, ValueError and TypeError for what is wrong.
     """
-    seqused = bool(arguments) and (arguments[0] is None or isinstance(arguments[0], Tensor))
-    order = _SEQUSED_ORDER if seqused else _ORDER
-    if len(arguments) > len(order):
-        raise TypeError(f"hstu_attn_varlen_func: {len(arguments) + 5} positional arguments; at most {len(order) + 5}")
-    for name, value in zip(order, arguments):
-        if name in keywords:
-            raise TypeError(f"hstu_attn_varlen_func: {name} is given twice, by position and by name")
-        keywords[name] = value
-    return _attention(q, k, v, cu_seqlens_q, cu_seqlens_k, **keywords)
+    # No truth of the tuple: torch.compile does not trace it where a number in it is symbolic.
+    if len(arguments) > 0 and _is_seqused(arguments[0]):
+        if len(arguments) > len(_SEQUSED_ORDER):
+            raise TypeError(
+                f"hstu_attn_varlen_func() takes at most {len(_SEQUSED_ORDER) + 5} positional arguments where "
+                f"seqused_q is one of them; {len(arguments) + 5} were given"
+            )
+        for name, value in zip(_SEQUSED_ORDER, arguments):
+            if name in keywords:
+                raise TypeError(f"hstu_attn_varlen_func() got multiple values for argument '{name}'")
+            keywords[name] = value
+        arguments = ()
+    return _attention(q, k, v, cu_seqlens_q, cu_seqlens_k, *arguments, **keywords)
 
 
 def _attention(
@@ -55,7 +70,6 @@ def _attention(
     v: Tensor,
     cu_seqlens_q: Tensor,
     cu_seqlens_k: Tensor,
-    *,
     max_seqlen_q: int,
     max_seqlen_k: int,
     num_contexts: Tensor | None = None,
@@ -63,18 +77,40 @@ def _attention(
     target_group_size: int = 1,
     window_size: tuple[int, int] = (-1, -1),
     alpha: float = 1.0,
+    rab: None = None,
     has_drab: bool = False,
-    quant_mode: int | None = -1,
+    kv_cache: None = None,
+    page_offsets: None = None,
+    page_ids: None = None,
+    last_page_lens: None = None,
+    cu_seqlens_t: None = None,
+    func: None = None,
     scaling_seqlen: int = -1,
-    **unsupported,
+    *,
+    seqused_q: None = None,
+    seqused_k: None = None,
+    seq_offsets_t: None = None,
+    quant_mode: int | None = -1,
 ) -> Tensor:
-    unsupported |= {"has_drab": has_drab or None, "quant_mode": None if quant_mode in (None, -1) else quant_mode}
-    for name, value in unsupported.items():
-        if name not in _TURNED_OFF_BY_NONE:
-            raise TypeError(f"hstu_attn_varlen_func: unexpected argument {name}")
-        if value is not None:
-            raise NotImplementedError(f"hstu_attn_varlen_func: {name} is not supported; {_TURNED_OFF_BY_NONE[name]}")
-    causal, max_attn_len = _window(*window_size)
+    _check_turned_off(
+        {
+            "seqused_q": seqused_q,
+            "seqused_k": seqused_k,
+            "rab": rab,
+            "has_drab": has_drab or None,
+            "kv_cache": kv_cache,
+            "page_offsets": page_offsets,
+            "page_ids": page_ids,
+            "last_page_lens": last_page_lens,
+            "seq_offsets_t": seq_offsets_t,
+            "cu_seqlens_t": cu_seqlens_t,
+            "func": func,
+            "quant_mode": None if quant_mode in (None, -1) else quant_mode,
+        }
+    )
+    max_seqlen_q = _number("max_seqlen_q", max_seqlen_q)
+    scaling_seqlen = _number("scaling_seqlen", scaling_seqlen)
+    causal, max_attn_len = _window(window_size)
     if not causal and (num_contexts is not None or num_targets is not None):
         raise ValueError(
             f"hstu_attn_varlen_func: num_contexts and num_targets need a causal window, (-1, 0) or (w, 0); "
@@ -89,13 +125,17 @@ def _attention(
         alpha=alpha,
         scaling_seqlen=max_seqlen_q if scaling_seqlen == -1 else scaling_seqlen,
         causal=causal,
-        target_group_size=target_group_size,
+        target_group_size=_number("target_group_size", target_group_size),
         max_attn_len=max_attn_len,
-        num_contexts=None if num_contexts is None else num_contexts.long(),
-        num_targets=None if num_targets is None else num_targets.long(),
-        max_seqlen=max_seqlen_k,
+        num_contexts=_counts("num_contexts", num_contexts),
+        num_targets=_counts("num_targets", num_targets),
+        max_seqlen=_number("max_seqlen_k", max_seqlen_k),
     )
 
+
+# What help() shows, and what Python names where an argument is missing, unknown or given twice.
+hstu_attn_varlen_func.__signature__ = inspect.signature(_attention)
+_attention.__qualname__ = hstu_attn_varlen_func.__qualname__
 
 _TURNED_OFF_BY_NONE = {
     "seqused_q": "cut q by cu_seqlens_q",
@@ -113,8 +153,51 @@ _TURNED_OFF_BY_NONE = {
 }
 
 
-def _window(left: int, right: int) -> tuple[bool, int]:
+def _check_turned_off(values: dict) -> None:
+    for name, value in values.items():
+        if value is not None:
+            raise NotImplementedError(f"hstu_attn_varlen_func: {name} is not supported; {_TURNED_OFF_BY_NONE[name]}")
+
+
+def _is_seqused(value: object) -> bool:
+    """Whether it is seqused_q, lengths [B] or None, and not max_seqlen_q, a number."""
+    return value is None or (isinstance(value, Tensor) and value.dim() > 0)
+
+
+def _number(name: str, value: object) -> int:
+    if isinstance(value, (int, torch.SymInt)):
+        return value
+    if isinstance(value, Tensor):
+        if value.dim() == 0 and value.dtype in _INTEGERS:
+            return value.item()
+        raise TypeError(f"hstu_attn_varlen_func: {name} is {_described(value)}; expected an integer")
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f"hstu_attn_varlen_func: {name} is {value!r}; expected an integer") from None
+
+
+def _counts(name: str, value: Tensor | None) -> Tensor | None:
+    if value is None:
+        return None
+    if not isinstance(value, Tensor) or value.dtype not in _INTEGERS:
+        described = _described(value) if isinstance(value, Tensor) else repr(value)
+        raise TypeError(f"hstu_attn_varlen_func: {name} is {described}; expected a tensor of integers [B] or None")
+    return value.long()
+
+
+_INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+
+
+def _described(tensor: Tensor) -> str:
+    return f"a tensor {list(tensor.shape)} of {tensor.dtype}"
+
+
+def _window(size: tuple[int, int]) -> tuple[bool, int]:
     """Whether it is causal, and how far it goes; 0: without limit."""
+    if not isinstance(size, (tuple, list)) or len(size) != 2:
+        raise TypeError(f"hstu_attn_varlen_func: window_size is {size!r}; expected two numbers, (left, right)")
+    left, right = size
     if (left, right) == (-1, -1):
         return False, 0
     if (left, right) == (-1, 0):
