@@ -7,7 +7,7 @@ import torch
 
 import reference
 import seqfuse
-from cases import HALF_TYPES, needs_gpu
+from cases import HALF_TYPES, deterministic, needs_gpu
 from seqfuse.compat.hstu import hstu_attn_varlen_func
 
 LENGTHS = [5, 0, 1, 9]
@@ -192,8 +192,7 @@ def test_varlen_function_compiles_in_16_bits(dtype, order):
         return call_in_order(order, (q, k, v), offsets, longest, options)
 
     compiled = torch.compile(call, backend="aot_eager", fullgraph=True)
-    torch.use_deterministic_algorithms(True)  # without atomics: the same kernels give the same bits
-    try:
+    with deterministic():
         for lengths in (LENGTHS, LONG_LENGTHS, [3, 0, 2, 4]):
             tensors, (offsets, _) = inputs("cuda", lengths=lengths, head_dim=64, dtype=dtype)
             dout, others = torch.randn_like(tensors[0]), (offsets, max(lengths))
@@ -201,8 +200,6 @@ def test_varlen_function_compiles_in_16_bits(dtype, order):
                 results(lambda *qkv, f=f, others=others: f(*qkv, *others), tensors, dout) for f in (compiled, call)
             )
             torch.testing.assert_close(ours, plain, rtol=0, atol=0)
-    finally:
-        torch.use_deterministic_algorithms(False)
 
 
 # The published orders, each from max_seqlen_q on, or from seqused_q on, with values that change the result.

@@ -1,4 +1,6 @@
-"""Arguments for every operator: small jagged tensors with an empty sequence."""
+"""Arguments for every operator: small jagged tensors with an empty sequence; what tests on a GPU share."""
+
+from contextlib import contextmanager
 
 import pytest
 import torch
@@ -6,6 +8,17 @@ from torch import tensor
 
 HALF_TYPES = [torch.float16, torch.bfloat16]
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU on this machine")
+
+
+@contextmanager
+def deterministic():
+    """Operators without atomics: the same kernels give the same bits."""
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(False)
+
 
 LENGTHS = [3, 0, 4]
 TOTAL, LONGEST = sum(LENGTHS), max(LENGTHS)

@@ -5,7 +5,7 @@ import torch
 from torch._dynamo.testing import CompileCounterWithBackend
 
 import seqfuse
-from cases import HALF_TYPES, NAMES, make_cases, needs_gpu
+from cases import HALF_TYPES, NAMES, deterministic, make_cases, needs_gpu
 
 
 def copies(arguments):
@@ -45,11 +45,8 @@ def test_attention_in_16_bits(index, dtype):
     arguments = make_cases("cuda", dtype)[index][1]
     compiled = torch.compile(torch.ops.seqfuse.hstu_attention, backend="aot_eager", fullgraph=True)
     # The same kernels run; without atomics, so that they give the same bits.
-    torch.use_deterministic_algorithms(True)
-    try:
+    with deterministic():
         ours, plain = (run(f, copies(arguments)) for f in (compiled, torch.ops.seqfuse.hstu_attention))
-    finally:
-        torch.use_deterministic_algorithms(False)
     assert ours[0].dtype == dtype
     torch.testing.assert_close(ours, plain, rtol=0, atol=0)
 

@@ -1,11 +1,12 @@
 import pytest
 import torch
 
+from cases import needs_gpu
+
 
 def pytest_generate_tests(metafunc):
     if "device" in metafunc.fixturenames:
-        missing = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU on this machine")
-        metafunc.parametrize("device", ["cpu", pytest.param("cuda", marks=missing)])
+        metafunc.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_gpu)])
 
 
 @pytest.fixture(autouse=True)

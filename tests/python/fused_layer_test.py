@@ -6,7 +6,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
 import seqfuse
-from cases import HALF_TYPES, needs_gpu
+from cases import HALF_TYPES, deterministic, needs_gpu
 from reference import expect_oracle_rule
 
 LENGTHS = [0, 1, 70, 130, 7, 0]
@@ -106,11 +106,8 @@ def test_recomputing_keeps_results(recomputed, research, dtype):
     x, dout, offsets, options = make_batch(64)
     arguments = (x.to(dtype), dout, offsets, {**options, "dropout_seed": 5})
     # Without atomics, so that equal operations give equal bits.
-    torch.use_deterministic_algorithms(True)
-    try:
+    with deterministic():
         kept, actual = results(layer, *arguments), results(other, *arguments)
-    finally:
-        torch.use_deterministic_algorithms(False)
     assert torch.equal(actual["out"], kept["out"])
     if "recompute_input_silu" not in recomputed:  # SiLU of the backward pass is PyTorch's, which rounds otherwise
         torch.testing.assert_close(actual, kept, rtol=0, atol=0)
@@ -243,11 +240,8 @@ def test_opcheck(research, recompute, dtype):
     arguments = list(operator_arguments(research, "cuda", dtype, recompute=recompute))
     arguments[9].copy_(seqfuse.lengths_to_offsets(torch.tensor(LENGTHS)))
     # The gradients by eager mode and by AOT are compared: without atomics.
-    torch.use_deterministic_algorithms(True)
-    try:
+    with deterministic():
         torch.library.opcheck(torch.ops.seqfuse.hstu_layer.default, arguments)
-    finally:
-        torch.use_deterministic_algorithms(False)
 
 
 @needs_gpu
@@ -257,8 +251,7 @@ def test_frozen_weights_have_no_gradient(research, dtype):
     layer = make_layer(research)
     x, dout, offsets, options = make_batch(64)
     arguments = (x.to(dtype), dout, offsets, options)
-    torch.use_deterministic_algorithms(True)
-    try:
+    with deterministic():
         everything = results(layer, *arguments)
         for weight in layer.parameters():
             weight.requires_grad_(False)
@@ -269,5 +262,3 @@ def test_frozen_weights_have_no_gradient(research, dtype):
         for weight in layer.parameters():
             weight.requires_grad_(False)
         torch.testing.assert_close(results(layer, *arguments)["x"], everything["x"], rtol=0, atol=0)
-    finally:
-        torch.use_deterministic_algorithms(False)

@@ -11,7 +11,7 @@ import torch
 
 import reference
 import seqfuse
-from cases import make_cases
+from cases import make_cases, needs_gpu
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden" / "hstu_layer.json"
 
@@ -96,9 +96,8 @@ def test_recomputing_changes_nothing(layernorm, silu, device, monkeypatch):
     assert calls == [options, dict.fromkeys(options, False)]
 
 
+@needs_gpu
 def test_bfloat16_on_cuda_takes_float32_weights():
-    if not torch.cuda.is_available():
-        pytest.skip("no GPU on this machine")
     layer = seqfuse.HSTULayer(64, 2, 32, scaling_seqlen=20, device="cuda")
     offsets = torch.tensor([0, 6, 15], device="cuda")
     x = torch.randn(15, 64, device="cuda")

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import seqfuse  # noqa: F401 (loads the operators)
-from cases import HALF_TYPES, NAMES, make_cases, needs_gpu
+from cases import HALF_TYPES, NAMES, deterministic, make_cases, needs_gpu
 
 # Operators of which none but their callers are checked: they trust what those checked.
 INTERNAL = ("_forward", "_backward")
@@ -26,11 +26,8 @@ def test_attention_in_16_bits(index, float32_biases, dtype):
         if float32_biases and arguments[place] is not None:
             arguments[place] = arguments[place].detach().float().requires_grad_()
     # The gradients by eager mode and by AOT are compared: without atomics.
-    torch.use_deterministic_algorithms(True)
-    try:
+    with deterministic():
         torch.library.opcheck(torch.ops.seqfuse.hstu_attention.default, arguments)
-    finally:
-        torch.use_deterministic_algorithms(False)
 
 
 def test_every_operator_has_a_case():
