@@ -213,7 +213,8 @@ inline int check(const char* name, const Options& o, bool backward) {
   return failures;
 }
 
-inline int check_all(bool backward) {
+// only_head_dim: of the cases to run; 0: of all. Prints a line for each failure; no cases are one.
+inline int check_all(bool backward, int only_head_dim) {
   int failures = 0, cases = 0;
   const std::vector<int> lengths = {0, 1, 300, 2, 63, 64, 65, 0, 127, 128, 129, 200, 17, 0};
   const auto run = [&](const char* name, Options o) {
@@ -230,6 +231,7 @@ inline int check_all(bool backward) {
   };
   for (const DType dtype : {DType::bf16, DType::f16}) {
     for (const int head_dim : {32, 64, 128, 256, 8, 56, 96, 200, 50, 25, 1, 33, 77, 130}) {
+      if (only_head_dim != 0 && head_dim != only_head_dim) continue;
       Options base;
       base.dtype = dtype;
       base.head_dim = head_dim;
@@ -302,6 +304,17 @@ inline int check_all(bool backward) {
         o.keys.assign(150, 3);
         for (size_t b = 0; b < o.keys.size(); ++b) o.keys[b] = static_cast<int>(b * 37 % 140);
         run("many sequences", o);
+        // Blocks take several pieces, as above, whose first keys are not those of the sequence.
+        Options m = o;
+        m.window = 33;
+        run("many sequences, window", m);
+        m = o;
+        m.targets.assign(o.keys.begin(), o.keys.end());
+        m.group = 5;
+        run("many sequences, targets alone", m);
+        m = o;
+        for (int& keys : m.keys) keys += 130;
+        run("many longer sequences", m);
         o.position = o.time = true;
         run("many sequences, biases", o);
         o.keys = {0, 0};
@@ -310,7 +323,7 @@ inline int check_all(bool backward) {
     }
   }
   std::printf("%d cases\n", cases);
-  return failures;
+  return cases > 0 ? failures : 1;
 }
 
 }  // namespace seqfuse::bench

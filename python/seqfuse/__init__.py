@@ -3,8 +3,9 @@
 All functions take jagged tensors: T rows of all sequences in turn, with offsets, int64 or int32 [B + 1], from 0 to T.
 They are differentiable, run under torch.compile (fullgraph), and are also torch.ops.seqfuse.*. CPU tensors: float32
 and float64. CUDA tensors, where the library was built with nvcc: float32, float16 and bfloat16, without waiting for the
-GPU, so that there the values of offsets, ids and counts are not checked. Wrong arguments raise ValueError, ids outside
-a table IndexError, with what was given and what was expected.
+GPU, so that there the values of offsets, ids and counts are not checked, but for those of attention, where a kernel's
+assertion fails. Wrong arguments raise ValueError, ids outside a table IndexError, with what was given and what was
+expected.
 """
 
 from seqfuse import _library

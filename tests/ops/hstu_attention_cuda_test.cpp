@@ -1,4 +1,5 @@
 // HSTU attention on a GPU: kernels in 16 bits, matrix products in float32.
+#include <string>
 #include <vector>
 
 #include "tests/ops/cuda_test.h"
@@ -15,6 +16,14 @@ std::vector<Tensor> on_gpu(const Problem& problem, at::ScalarType type) {
   return ours(copied(problem), type);
 }
 
+void expect_like_the_oracle(const Problem& problem, at::ScalarType type, const std::string& what) {
+  const auto actual = on_gpu(problem, type), framework = plain(problem, type),
+             expected = reference_of(problem);
+  for (size_t r = 0; r < actual.size(); ++r)
+    expect_oracle_rule(actual[r], framework[r], expected[r], r == 0 ? 2 : 5,
+                       what + ": " + kResultNames[r]);
+}
+
 class HstuAttentionCudaTest : public CudaTestWithParam<at::ScalarType> {};
 INSTANTIATE_TEST_SUITE_P(Types, HstuAttentionCudaTest, cuda_types());
 
@@ -23,22 +32,23 @@ TEST_P(HstuAttentionCudaTest, MatchesTheOracleUnderEveryMaskWithAndWithoutBiases
   for (Setting setting : settings()) {
     for (const bool bias : {false, true}) {
       setting.bias = bias;
-      const Problem problem(kLengths, setting, seed++);
-      const auto actual = on_gpu(problem, GetParam()), framework = plain(problem, GetParam()),
-                 expected = reference_of(problem);
-      for (size_t r = 0; r < actual.size(); ++r) {
-        expect_oracle_rule(actual[r], framework[r], expected[r], r == 0 ? 2 : 5,
-                           describe(setting) + ": " + kResultNames[r]);
-      }
+      expect_like_the_oracle(Problem(kLengths, setting, seed++), GetParam(), describe(setting));
     }
   }
+}
+
+// As many as differences of times can reach, and more: sums by bucket take most memory then.
+TEST_P(HstuAttentionCudaTest, ManyBucketsOfTime) {
+  Problem problem({300, 0, 31}, {.head_dim = 32, .bias = true});
+  problem.options.time_bias = random({200}, at::kFloat).to(at::kDouble);
+  expect_like_the_oracle(problem, GetParam(), "200 buckets");
 }
 
 TEST_P(HstuAttentionCudaTest, BitEqualFromRunToRun) {
   const Deterministic mode;
   const Problem problem(kLengths, {.head_dim = 50, .bias = true});
   const auto first = on_gpu(problem, GetParam());
-  for (int run = 0; run < 5; ++run) expect_equal(on_gpu(problem, GetParam()), first, "run");
+  for (int run = 1; run < 10; ++run) expect_equal(on_gpu(problem, GetParam()), first, "run");
 }
 
 TEST_P(HstuAttentionCudaTest, Int32OffsetsGiveTheSameBits) {

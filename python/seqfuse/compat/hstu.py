@@ -39,7 +39,8 @@ def hstu_attn_varlen_func(
     max_seqlen_k, scaling_seqlen and target_group_size may be integer tensors without dimensions: reading one waits for
     a GPU.
 
-    q: [total_q, H, d]; k, v: [total_k, H, d]. cu_seqlens_q, cu_seqlens_k: int32 or int64 [B + 1].
+    q: [total_q, H, d]; k, v: [total_k, H, d]. cu_seqlens_q, cu_seqlens_k: int32 or int64 [B + 1], from 0
+    to total_q and total_k: rows beyond the last sequence are an error.
     max_seqlen_q, max_seqlen_k: the longest sequences. num_contexts, num_targets: integers [B] or None, tokens at the
     start that see all history, and at the end that see their own group of target_group_size alone; both need a causal
     window. window_size: (-1, -1) everything, (-1, 0) causal, (w, 0) causal and w tokens back, (w, w) w tokens either

@@ -3,7 +3,7 @@
 
 #include <initializer_list>
 
-#include "ops/kernels/forced_sm80.h"
+#include "ops/kernels/device_limits.h"
 #include "ops/kernels/gemm_silu_kernels.h"
 
 namespace seqfuse::ops {
@@ -29,7 +29,7 @@ cudaError_t gemm_silu_cuda(const GemmSiluParams& params, DType dtype, cudaStream
   if (error == cudaSuccess)
     error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
   if (error != cudaSuccess) return error;
-  if (major == 9 && !sm80_is_forced()) return gemm_silu_sm90(params, dtype, stream);
+  if (major == 9 && forced_sm() == 0) return gemm_silu_sm90(params, dtype, stream);
 #endif
   return gemm_silu_sm80(params, dtype, stream);
 }

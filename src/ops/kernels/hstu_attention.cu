@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "ops/kernels/device_limits.h"
 #include "ops/kernels/hstu_attention_bias_sums.cuh"
 #include "ops/kernels/hstu_attention_prepare.cuh"
 #include "ops/kernels/hstu_attention_totals.cuh"
@@ -84,6 +85,8 @@ ListArguments list_arguments(const HstuAttentionParams& p, int64_t tile_rows, bo
           .contexts = p.num_contexts,
           .targets = p.num_targets,
           .batch = static_cast<int>(p.batch),
+          .total_queries = static_cast<int>(p.total_queries),
+          .total_keys = static_cast<int>(p.total_keys),
           .tile_rows = static_cast<int>(tile_rows),
           .max_seqlen = bounded(p.max_seqlen),
           .of_keys = of_keys,
@@ -121,10 +124,33 @@ cudaError_t for_head_dim(int64_t head_dim, Body&& body) {
   return body(std::integral_constant<int, 256>());
 }
 
+int width_of(int64_t head_dim) {
+  int width = 0;
+  for_head_dim(head_dim, [&](auto w) {
+    width = w();
+    return cudaSuccess;
+  });
+  return width;
+}
+
+// With room for the tiles of any device.
+int64_t forward_list_bytes(const HstuAttentionParams& p) {
+  return sm80::work_list_bytes(p.total_queries, p.batch,
+                               sm80::forward_queries(width_of(p.head_dim), true));
+}
+
 }  // namespace
 
+cudaError_t hstu_attention_check_cuda(const HstuAttentionParams& p, cudaStream_t stream) {
+  if (p.batch == 0) return cudaSuccess;
+  const auto blocks = static_cast<unsigned>((p.batch + kElementThreads - 1) / kElementThreads);
+  check_sequences_kernel<<<blocks, kElementThreads, 0, stream>>>(
+      list_arguments(p, 1, true, nullptr));
+  return cudaGetLastError();
+}
+
 int64_t hstu_attention_forward_workspace_bytes(const HstuAttentionParams& p) {
-  return time_bytes(p) + sm80::work_list_bytes(p.total_queries, p.batch, sm80::kForwardQueries);
+  return time_bytes(p) + forward_list_bytes(p);
 }
 
 cudaError_t hstu_attention_forward_cuda(const HstuAttentionParams& p, DType dtype,
@@ -135,13 +161,16 @@ cudaError_t hstu_attention_forward_cuda(const HstuAttentionParams& p, DType dtyp
   Workspace workspace(p.workspace);
   cudaError_t error = make_times(p, workspace, a, stream);
   if (error != cudaSuccess) return error;
-  a.list = workspace.take<sm80::WorkList>(
-      sm80::work_list_bytes(p.total_queries, p.batch, sm80::kForwardQueries));
+  bool is_short = false;
+  error = is_short_of_shared(is_short);
+  if (error != cudaSuccess) return error;
+  const int64_t tile_queries = sm80::forward_queries(width_of(p.head_dim), is_short);
+  a.list = workspace.take<sm80::WorkList>(forward_list_bytes(p));
   forward_list_kernel<<<static_cast<unsigned>(list_slices(p.batch)), kPrepareThreads, 0, stream>>>(
-      list_arguments(p, sm80::kForwardQueries, false, a.list));
+      list_arguments(p, tile_queries, false, a.list));
   error = cudaGetLastError();
   if (error != cudaSuccess) return error;
-  const int64_t pieces = (p.total_queries / sm80::kForwardQueries + p.batch) * p.heads;
+  const int64_t pieces = (p.total_queries / tile_queries + p.batch) * p.heads;
   return for_head_dim(p.head_dim, [&](auto width) {
     return sm80::launch_forward<width()>(a, dtype, pieces, stream);
   });
@@ -152,14 +181,6 @@ namespace {
 // Of the table of masks and the sums of dq.
 int64_t query_tiles(const HstuAttentionParams& p) {
   return p.total_queries / sm80::kBackwardQueries + p.batch;
-}
-int width_of(int64_t head_dim) {
-  int width = 0;
-  for_head_dim(head_dim, [&](auto w) {
-    width = w();
-    return cudaSuccess;
-  });
-  return width;
 }
 // Of whole pieces of the workspace, so that nothing lies between them and what is taken next.
 int64_t dq_sums_bytes(const HstuAttentionParams& p) {
@@ -207,10 +228,12 @@ cudaError_t add_totals(const HstuAttentionBackwardParams& params, const Argument
   return cudaGetLastError();
 }
 
-// Of any list of tiles.
-int64_t list_bytes(const HstuAttentionParams& p) {
-  return sm80::work_list_bytes(std::max(p.total_keys, p.total_queries), p.batch,
-                               std::min<int64_t>(sm80::kBackwardQueries, sm80::kBiasGradientKeys));
+// Of any list of tiles of a backward pass, for any device.
+int64_t backward_list_bytes(const HstuAttentionParams& p) {
+  const int width = width_of(p.head_dim);
+  const int rows = std::min({sm80::backward_keys(width, true),
+                             sm80::backward_dq_queries(width, true), sm80::kBiasGradientKeys});
+  return sm80::work_list_bytes(std::max(p.total_keys, p.total_queries), p.batch, rows);
 }
 
 cudaError_t prepare(const BackwardPreparation& p, cudaStream_t stream) {
@@ -220,21 +243,19 @@ cudaError_t prepare(const BackwardPreparation& p, cudaStream_t stream) {
   return cudaGetLastError();
 }
 
-// dk, dv and, unless a.dq_sums is null, dq.
-cudaError_t run_keys(const HstuAttentionParams& p, const Arguments& a, DType dtype,
-                     cudaStream_t stream) {
-  const int64_t tile_keys = sm80::backward_keys(width_of(p.head_dim));
+// dk, dv and, unless a.dq_sums is null, dq; from a list of tiles of so many keys.
+cudaError_t run_keys(const HstuAttentionParams& p, const Arguments& a, int64_t tile_keys,
+                     DType dtype, cudaStream_t stream) {
   const int64_t pieces = (p.total_keys / tile_keys + p.batch) * p.heads;
   return for_head_dim(p.head_dim, [&](auto width) {
     return sm80::launch_backward<width()>(a, dtype, pieces, stream);
   });
 }
 
-// dq alone.
-cudaError_t run_queries(const HstuAttentionParams& p, const Arguments& a, DType dtype,
-                        cudaStream_t stream) {
+// dq alone, from a list of tiles of so many queries.
+cudaError_t run_queries(const HstuAttentionParams& p, const Arguments& a, int64_t tile_queries,
+                        DType dtype, cudaStream_t stream) {
   if (p.total_queries == 0) return cudaSuccess;
-  const int64_t tile_queries = sm80::backward_dq_queries(width_of(p.head_dim));
   const int64_t pieces = (p.total_queries / tile_queries + p.batch) * p.heads;
   return for_head_dim(p.head_dim, [&](auto width) {
     return sm80::launch_backward_queries<width()>(a, dtype, pieces, stream);
@@ -282,7 +303,7 @@ cudaError_t run_bias_gradient(const HstuAttentionBackwardParams& params, const A
 
 int64_t hstu_attention_backward_workspace_bytes(const HstuAttentionBackwardParams& params) {
   const HstuAttentionParams& p = params.forward;
-  return time_bytes(p) + kMostLists * list_bytes(p) +
+  return time_bytes(p) + kMostLists * backward_list_bytes(p) +
          query_tiles(p) * static_cast<int64_t>(sizeof(sm80::TileMask)) + bias_sums_bytes(params) +
          (params.deterministic ? 0 : dq_sums_bytes(p)) + totals_bytes(params) + 4 * 256;
 }
@@ -310,16 +331,20 @@ cudaError_t hstu_attention_backward_cuda(const HstuAttentionBackwardParams& para
   if (error != cudaSuccess) return error;
   BackwardPreparation preparation{};
   const auto add_list = [&](int64_t tile_rows, bool of_keys) {
-    auto* list = workspace.take<sm80::WorkList>(list_bytes(p));
+    auto* list = workspace.take<sm80::WorkList>(backward_list_bytes(p));
     preparation.lists[preparation.list_count++] = list_arguments(p, tile_rows, of_keys, list);
     return list;
   };
+  bool is_short = false;
+  error = is_short_of_shared(is_short);
+  if (error != cudaSuccess) return error;
   const int width = width_of(p.head_dim);
-  auto* const keys_list = add_list(sm80::backward_keys(width), true);
+  const int tile_keys = sm80::backward_keys(width, is_short);
+  const int tile_queries = sm80::backward_dq_queries(width, is_short);
+  auto* const keys_list = add_list(tile_keys, true);
   auto* const bias_list =
       wants_bias_gradient(params) ? add_list(sm80::kBiasGradientKeys, true) : nullptr;
-  auto* const queries_list =
-      params.deterministic ? add_list(sm80::backward_dq_queries(width), false) : nullptr;
+  auto* const queries_list = params.deterministic ? add_list(tile_queries, false) : nullptr;
   preparation.tiles = list_arguments(p, sm80::kBackwardQueries, false, nullptr);
   preparation.tiles_of_longest =
       static_cast<int>((p.max_seqlen + sm80::kBackwardQueries - 1) / sm80::kBackwardQueries);
@@ -344,11 +369,11 @@ cudaError_t hstu_attention_backward_cuda(const HstuAttentionBackwardParams& para
   }
   if (params.deterministic) {
     a.list = queries_list;
-    error = run_queries(p, a, dtype, stream);
+    error = run_queries(p, a, tile_queries, dtype, stream);
     if (error != cudaSuccess) return error;
   }
   a.list = keys_list;
-  error = run_keys(p, a, dtype, stream);
+  error = run_keys(p, a, tile_keys, dtype, stream);
   if (error != cudaSuccess || !wants_totals(params)) return error;
   return add_totals(params, a, stream);
 }

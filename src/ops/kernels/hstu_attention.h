@@ -33,7 +33,10 @@
 //   request_times              int64 [B]; may be null
 //
 // Outputs may not overlap inputs. Every element of out, dq, dk, dv is written, none else. Results
-// do not depend on the number of threads. Nothing is checked here: the torch binding does that.
+// do not depend on the number of threads. Arguments are checked by the torch binding; the values of
+// offsets and counts on a GPU, which it does not wait for, by the kernels: where they are not as
+// above, an assertion fails on the device, with a message, and the next call that waits for it
+// returns cudaErrorAssert. After that the process can use the GPU no more.
 #pragma once
 
 #include <cstdint>
@@ -119,6 +122,9 @@ bool hstu_attention_cuda_takes(const Size& batch, const Size& head_dim, DType dt
   return (dtype == DType::f16 || dtype == DType::bf16) && head_dim > 0 && head_dim <= 256 &&
          batch <= 65535;
 }
+// Checks offsets and counts by a kernel of its own, for attention by other means than these. Reads
+// q_offsets, k_offsets, counts, totals and max_seqlen.
+cudaError_t hstu_attention_check_cuda(const HstuAttentionParams& params, cudaStream_t stream);
 int64_t hstu_attention_forward_workspace_bytes(const HstuAttentionParams& params);
 cudaError_t hstu_attention_forward_cuda(const HstuAttentionParams& params, DType dtype,
                                         cudaStream_t stream);

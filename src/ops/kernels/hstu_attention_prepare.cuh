@@ -9,6 +9,11 @@
 #include "ops/kernels/sm80/launch.h"
 #include "ops/kernels/sm80/mask.cuh"
 
+// Of the CUDA runtime, as assert() calls it; declared here so that the compiler knows what follows.
+extern "C" __host__ __device__ void __assert_fail(const char* assertion, const char* file,
+                                                  unsigned line, const char* function) noexcept
+    __attribute__((noreturn));
+
 namespace seqfuse::ops {
 
 struct ListArguments {
@@ -17,8 +22,9 @@ struct ListArguments {
   bool int32_offsets;
   const int64_t* contexts;
   const int64_t* targets;
-  int batch, tile_rows, max_seqlen;  // tile_rows: a power of two
-  bool of_keys;                      // tiles of keys, not of queries
+  int batch, total_queries, total_keys;
+  int tile_rows, max_seqlen;  // tile_rows: a power of two
+  bool of_keys;               // tiles of keys, not of queries
   bool causal;  // later tiles of queries see more, later tiles of keys are seen by less
   int groups;   // that sequences are cut into; those from last_group on are one
   int last_group;
@@ -27,19 +33,65 @@ struct ListArguments {
 
 constexpr int kElementThreads = 256;
 
+struct SequenceBounds {
+  int64_t q_begin, q_end, k_begin, k_end, contexts, targets;
+
+  __device__ __forceinline__ SequenceBounds(const ListArguments& a, int b)
+      : q_begin(sm80::offset_at(a.q_offsets, a.int32_offsets, b)),
+        q_end(sm80::offset_at(a.q_offsets, a.int32_offsets, b + 1)),
+        k_begin(sm80::offset_at(a.k_offsets, a.int32_offsets, b)),
+        k_end(sm80::offset_at(a.k_offsets, a.int32_offsets, b + 1)),
+        contexts(a.contexts ? a.contexts[b] : 0),
+        targets(a.targets ? a.targets[b] : 0) {}
+
+  __device__ __forceinline__ sm80::WorkItem item(int b) const {
+    sm80::WorkItem item{};
+    item.sequence = b;
+    item.q_begin = static_cast<int>(q_begin);
+    item.k_begin = static_cast<int>(k_begin);
+    item.queries = static_cast<int>(q_end) - item.q_begin;
+    item.keys = static_cast<int>(k_end) - item.k_begin;
+    item.contexts = static_cast<int>(contexts);
+    item.targets = static_cast<int>(targets);
+    return item;
+  }
+};
+
 __device__ __forceinline__ sm80::WorkItem item_of(const ListArguments& a, int b) {
-  const auto begin = [&](const void* offsets, int s) {
-    return static_cast<int>(sm80::offset_at(offsets, a.int32_offsets, s));
+  return SequenceBounds(a, b).item(b);
+}
+
+// Where offsets and counts are read first. The host does not wait for the GPU to see them, so it is
+// an assertion that fails, in the name of a kernel. It ends the kernel; the program gets
+// cudaErrorAssert from its next call that waits. Nothing is read or written outside of tensors for
+// a sequence that passes, whatever the others are.
+__device__ __forceinline__ void check_sequence(const ListArguments& a, int b, const char* kernel) {
+  const SequenceBounds bounds(a, b);
+  const sm80::WorkItem item = bounds.item(b);
+  const auto within = [](int value, int most) {  // [0, most], of which most is not negative
+    return static_cast<unsigned>(value) <= static_cast<unsigned>(most);
   };
-  sm80::WorkItem item{};
-  item.sequence = b;
-  item.q_begin = begin(a.q_offsets, b);
-  item.k_begin = begin(a.k_offsets, b);
-  item.queries = begin(a.q_offsets, b + 1) - item.q_begin;
-  item.keys = begin(a.k_offsets, b + 1) - item.k_begin;
-  item.contexts = a.contexts ? static_cast<int>(a.contexts[b]) : 0;
-  item.targets = a.targets ? static_cast<int>(a.targets[b]) : 0;
-  return item;
+  const int q_end = item.q_begin + item.queries, k_end = item.k_begin + item.keys;
+  const bool small = ((bounds.q_begin | bounds.q_end | bounds.k_begin | bounds.k_end |
+                       bounds.contexts | bounds.targets) >>
+                      31) == 0;
+  const bool right = small && within(item.keys, a.max_seqlen) && within(item.queries, item.keys) &&
+                     within(item.contexts, item.keys) &&
+                     within(item.targets, item.keys - item.contexts) && q_end <= a.total_queries &&
+                     k_end <= a.total_keys && (b > 0 || (item.q_begin | item.k_begin) == 0) &&
+                     (b + 1 < a.batch || (q_end == a.total_queries && k_end == a.total_keys));
+  if (!right) {
+    __assert_fail(
+        "expected q_offsets and k_offsets that start with 0, do not decrease and end with the rows "
+        "of q and k; of each sequence queries <= keys <= max_seqlen; and num_contexts >= 0 and "
+        "num_targets >= 0 that are no more than its keys together",
+        "hstu_attention", 0, kernel);
+  }
+}
+__device__ __forceinline__ sm80::WorkItem checked_item_of(const ListArguments& a, int b,
+                                                          const char* kernel) {
+  check_sequence(a, b, kernel);
+  return item_of(a, b);
 }
 
 constexpr int kPrepareThreads = 1024;
@@ -98,17 +150,20 @@ __device__ __forceinline__ void make_list(const ListArguments a, int slice) {
   if (threadIdx.x < count) {
     const int s = threadIdx.x;
     const sm80::WorkItem item = item_of(a, first + s);
-    if (item.keys > a.max_seqlen) __trap();  // memory was laid out for max_seqlen
     size[s] = static_cast<uint64_t>(tiles_of(a, item)) << 32 |
               static_cast<uint32_t>(a.of_keys ? item.queries : item.keys);
     queries[s] = {item.q_begin, item.queries};
     keys[s] = {item.k_begin, item.keys, item.contexts, item.targets};
   }
+  // By other threads than those, where the batch is small: beside them, so that nobody waits.
+  const int checked = kOrderSlice - 1 - static_cast<int>(threadIdx.x);
+  if (checked < count) check_sequence(a, first + checked, "list of work");
   __syncthreads();
   if (first > 0) {
     int before = 0;
 #pragma unroll 1
-    for (int b = threadIdx.x; b < first; b += kPrepareThreads) before += tiles_of(a, item_of(a, b));
+    for (int b = threadIdx.x; b < first; b += kPrepareThreads)
+      before += tiles_of(a, checked_item_of(a, b, "list of work"));
     before = __reduce_add_sync(kAll, before);
     if (lane == 0) atomicAdd(&earlier, before);
   }
@@ -206,7 +261,7 @@ __global__ void __launch_bounds__(kPrepareThreads)
 __device__ __forceinline__ void make_tile_mask(const ListArguments& a,
                                                const sm80::MaskOptions& mask, int sequence,
                                                int tile, sm80::TileMask* masks) {
-  const sm80::WorkItem item = item_of(a, sequence);
+  const sm80::WorkItem item = checked_item_of(a, sequence, "masks of tiles");
   const int lane = threadIdx.x % 32, m0 = tile * a.tile_rows;
   if (m0 >= item.queries) return;
   const int end = min(item.queries, m0 + a.tile_rows), shift = item.keys - item.queries;
@@ -243,7 +298,7 @@ struct BackwardPreparation {
   int64_t zero_blocks() const { return (zero_count + kZerosOfBlock - 1) / kZerosOfBlock; }
 };
 
-__global__ void __launch_bounds__(kPrepareThreads)
+__global__ void __launch_bounds__(kPrepareThreads, 2)
     backward_prepare_kernel(const __grid_constant__ BackwardPreparation p) {
   int64_t block = blockIdx.x;
   if (block < p.list_blocks()) {
@@ -265,6 +320,13 @@ __global__ void __launch_bounds__(kPrepareThreads)
     const int64_t at = (block * kZerosOfThread + n) * kPrepareThreads + threadIdx.x;
     if (at < p.zero_count) p.zeros[at] = uint4{};
   }
+}
+
+// For attention that none of these kernels run.
+__global__ void __launch_bounds__(kElementThreads)
+    check_sequences_kernel(const __grid_constant__ ListArguments a) {
+  const int b = static_cast<int>(blockIdx.x * kElementThreads + threadIdx.x);
+  if (b < a.batch) check_sequence(a, b, "check of sequences");
 }
 
 // The smallest difference of each bucket and above, as float64 arithmetic gives it.
@@ -307,7 +369,7 @@ __global__ void __launch_bounds__(sm80::kTimeCells)
 __global__ void __launch_bounds__(kElementThreads)
     times_kernel(ListArguments a, const int64_t* timestamps, const int64_t* request_times,
                  double* times, double* times_after) {
-  const sm80::WorkItem item = item_of(a, static_cast<int>(blockIdx.y));
+  const sm80::WorkItem item = checked_item_of(a, static_cast<int>(blockIdx.y), "times of keys");
   const int j = static_cast<int>(blockIdx.x * kElementThreads + threadIdx.x);
   if (j >= item.keys) return;
   const int64_t* t = timestamps + item.k_begin;

@@ -9,14 +9,15 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "ops/kernels/device_limits.h"
 #include "ops/kernels/relative_bias.h"
 
 namespace seqfuse::ops {
 namespace {
 
 constexpr int kForwardThreads = 128;
-constexpr int kBackwardThreads = 256;
-constexpr int kMaxBuckets = 148;  // differences of int64 reach 2^64: bucket 147
+constexpr int kBackwardThreads = 256;  // half as many where shared memory has no room for more
+constexpr int kMaxBuckets = 148;       // differences of int64 reach 2^64: bucket 147
 
 __device__ int bucket_of(int64_t difference, int num_buckets) {
   const double x = fmax(fabs(static_cast<double>(difference)), 1.0);
@@ -53,6 +54,7 @@ __global__ void __launch_bounds__(kForwardThreads) forward_kernel(RelativeBiasPa
 template <class T>
 __global__ void __launch_bounds__(kBackwardThreads) backward_kernel(RelativeBiasParams p) {
   extern __shared__ float histogram[];  // [buckets][thread]
+  const int threads = static_cast<int>(blockDim.x);
   const int64_t b = blockIdx.x;
   const int64_t begin = p.offsets[b], length = p.offsets[b + 1] - begin;
   const T* gradient = static_cast<const T*>(p.bias) + b * p.max_len * p.max_len;
@@ -60,14 +62,14 @@ __global__ void __launch_bounds__(kBackwardThreads) backward_kernel(RelativeBias
   const int buckets =
       p.time_bias ? static_cast<int>(min(p.num_time_buckets, int64_t{kMaxBuckets})) : 0;
   float* own = histogram + threadIdx.x;
-  for (int bucket = 0; bucket < buckets; ++bucket) own[bucket * kBackwardThreads] = 0;
+  for (int bucket = 0; bucket < buckets; ++bucket) own[bucket * threads] = 0;
 
   // Distances that no pair of this sequence has are 0.
   const int64_t center = (p.position_bias_size - 1) / 2;
-  for (int64_t e = threadIdx.x; e < p.position_bias_size; e += kBackwardThreads) {
+  for (int64_t e = threadIdx.x; e < p.position_bias_size; e += threads) {
     if (e <= center - length || e >= center + length) sums[e] = 0;
   }
-  for (int64_t d = threadIdx.x; d < 2 * length - 1; d += kBackwardThreads) {
+  for (int64_t d = threadIdx.x; d < 2 * length - 1; d += threads) {
     const int64_t distance = d - (length - 1);  // j - i
     const int64_t first = max(int64_t{0}, -distance), last = min(length, length - distance);
     float sum = 0;
@@ -78,19 +80,19 @@ __global__ void __launch_bounds__(kBackwardThreads) backward_kernel(RelativeBias
       sum += value;
       if (buckets > 0) {
         const int64_t age = time_after(p, b, begin, i, length) - p.timestamps[begin + j];
-        own[bucket_of(age, static_cast<int>(p.num_time_buckets)) * kBackwardThreads] += value;
+        own[bucket_of(age, static_cast<int>(p.num_time_buckets)) * threads] += value;
       }
     }
     if (p.position_bias) sums[center + distance] = sum;
   }
   __syncthreads();
   float* time_sums = sums + p.position_bias_size;
-  for (int64_t bucket = threadIdx.x; bucket < p.num_time_buckets; bucket += kBackwardThreads) {
+  for (int64_t bucket = threadIdx.x; bucket < p.num_time_buckets; bucket += threads) {
     float sum = 0;
     if (bucket < buckets) {
       // Begins at another thread for each bucket: no two threads of a warp meet in a bank.
-      for (int t = 0; t < kBackwardThreads; ++t) {
-        sum += histogram[bucket * kBackwardThreads + (t + threadIdx.x) % kBackwardThreads];
+      for (int t = 0; t < threads; ++t) {
+        sum += histogram[bucket * threads + ((t + threadIdx.x) & (threads - 1))];
       }
     }
     time_sums[bucket] = sum;
@@ -107,11 +109,18 @@ cudaError_t forward(const RelativeBiasParams& p, cudaStream_t stream) {
 template <class T>
 cudaError_t backward(const RelativeBiasParams& p, cudaStream_t stream) {
   const int64_t buckets = p.time_bias ? std::min<int64_t>(p.num_time_buckets, kMaxBuckets) : 0;
-  const auto bytes = static_cast<int>(buckets * kBackwardThreads * sizeof(float));
-  const cudaError_t error =
-      cudaFuncSetAttribute(backward_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+  int available = 0;
+  cudaError_t error = shared_bytes_of_block(available);
   if (error != cudaSuccess) return error;
-  backward_kernel<T><<<static_cast<unsigned>(p.batch), kBackwardThreads, bytes, stream>>>(p);
+  const auto bytes_of = [&](int threads) {
+    return static_cast<int>(buckets * threads * int64_t{sizeof(float)});
+  };
+  const int threads =
+      bytes_of(kBackwardThreads) <= available ? kBackwardThreads : kBackwardThreads / 2;
+  error = cudaFuncSetAttribute(backward_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                               bytes_of(threads));
+  if (error != cudaSuccess) return error;
+  backward_kernel<T><<<static_cast<unsigned>(p.batch), threads, bytes_of(threads), stream>>>(p);
   return cudaGetLastError();
 }
 

@@ -124,6 +124,8 @@ inline Tensor checked_offsets(const Arg& arg, int64_t total, const char* of,
   TORCH_CHECK_VALUE(arg.tensor.dim() == 1 && arg.tensor.numel() > 0, label(arg), " is ",
                     arg.tensor.sizes(), "; expected [B + 1], starting with 0");
   const Tensor offsets = arg.tensor.to(keep_int32 ? type : at::kLong).contiguous();
+  TORCH_CHECK_VALUE(offsets.numel() > 1 || total == 0, label(arg), " has one element, for no ",
+                    "sequences, but ", of, " has ", total, " rows; expected [B + 1]");
   if (!offsets.is_cpu()) return offsets;
   const int64_t* values = offsets.const_data_ptr<int64_t>();
   const int64_t batch = offsets.numel() - 1;

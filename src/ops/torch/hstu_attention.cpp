@@ -151,6 +151,25 @@ Tensor checked_bias(const char* name, const OptionalTensor& values, const Tensor
   return values->detach().to(sum_type(q.scalar_type())).contiguous();
 }
 
+// Whether kernels on a GPU run it.
+bool cuda_takes([[maybe_unused]] const Tensor& q, [[maybe_unused]] int64_t batch) {
+#ifdef SEQFUSE_HAS_CUDA
+  return q.is_cuda() && hstu_attention_cuda_takes(batch, q.size(2), dtype_of(q));
+#else
+  return false;
+#endif
+}
+
+// Where attention goes by matrix products: attention's kernels check in passing.
+void check_on_gpu([[maybe_unused]] const Tensor& q,
+                  [[maybe_unused]] const HstuAttentionParams& params) {
+#ifdef SEQFUSE_HAS_CUDA
+  if (cuda_takes(q, params.batch)) return;
+  const DeviceGuard guard(q);
+  C10_CUDA_CHECK(hstu_attention_check_cuda(params, c10::cuda::getCurrentCUDAStream()));
+#endif
+}
+
 // The longest sequence of keys: found on the CPU, as the caller says on a GPU, whose integers are
 // not waited for.
 int64_t check_sequences(const HstuAttentionInputs& in) {
@@ -162,6 +181,7 @@ int64_t check_sequences(const HstuAttentionInputs& in) {
     TORCH_CHECK_VALUE(in.max_seqlen > 0 || in.k.size(0) == 0, kOp, ": max_seqlen is ",
                       in.max_seqlen,
                       "; on a GPU it must be given, at least the longest sequence of keys");
+    check_on_gpu(in.q, p);
     return in.max_seqlen;
   }
   int64_t longest = 0;
@@ -192,15 +212,6 @@ void check_biases(const HstuAttentionInputs& in, int64_t longest) {
   }
   TORCH_CHECK_VALUE(!p.time_bias || p.timestamps, kOp,
                     ": time_bias was given without timestamps; both are needed");
-}
-
-// Whether kernels on a GPU run it.
-bool cuda_takes([[maybe_unused]] const Tensor& q, [[maybe_unused]] int64_t batch) {
-#ifdef SEQFUSE_HAS_CUDA
-  return q.is_cuda() && hstu_attention_cuda_takes(batch, q.size(2), dtype_of(q));
-#else
-  return false;
-#endif
 }
 
 }  // namespace

@@ -16,14 +16,15 @@ namespace seqfuse::ops::sm80 {
 template <class T_, int kD_, bool kBias_>
 struct BackwardShape {
   using T = T_;
-  static constexpr int kD = kD_, kStages = 2, kM = kBackwardQueries, kN = backward_keys(kD);
+  static constexpr int kD = kD_, kStages = 2, kM = kBackwardQueries, kN = backward_keys(kD, false);
   static constexpr bool kBias = kBias_;
   static constexpr int kWarps = kN / 32, kThreads = 32 * kWarps, kBlocks = 2;
   static constexpr int kQueries = 32;  // of a warp at a time
   static constexpr int kKeyTile = kN * kD * 2, kQueryTile = kM * kD * 2, kScores = kN * kM * 2;
 
   struct Shared {
-    RowMask rows[kM];
+    RowMaskOfTile
+        rows[kM];  // two blocks with whole masks would not fit beside each other on SM 8.0
     Worker::Shared work;
     MaybeBias<kM, kN, kBias> bias;
   };
@@ -94,7 +95,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
       if (next.tile() < 0) worker.ask();
       if (!visit.covered() && threadIdx.x < kM) {
         const int row = min(visit.tile() * kM + static_cast<int>(threadIdx.x), item.queries - 1);
-        shared.rows[threadIdx.x] = row_mask(args.mask, item, shift + row);
+        shared.rows[threadIdx.x] = RowMaskOfTile(row_mask(args.mask, item, shift + row), n0, kN);
       }
       wait_copies<0>();
       __syncthreads();
@@ -112,7 +113,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
         if constexpr (kBias)
           add_bias<true>(s, shared.bias, args, stage, 0, stage, row0, query0, lane);
         s.scale(scale);
-        if (!visit.covered()) hide_transposed(s, kHiddenHalf, shared.rows, query0, n0 + row0, lane);
+        if (!visit.covered()) hide_transposed(s, kHiddenHalf, shared.rows, query0, row0, lane);
         multiply_rows<T, kD>(dp, v_tile, do_tile, row0, query0, lane);
         silu_and_gradient(s, dp, 1.0f);
         if (args.dq_sums) store_accumulators<T, kM>(ds_tile, row0, query0, dp, 1.0f, lane);

@@ -25,19 +25,23 @@ template <class T, int kHeadDim, bool kBias>
 cudaError_t launch_backward_bias(const Arguments& args, int64_t pieces, cudaStream_t stream) {
   if constexpr (kHeadDim <= 64) {
     using Shape = BackwardShape<T, kHeadDim, kBias>;
-    static_assert(Shape::kSharedBytes <= kSmallestShared);
+    static_assert(Shape::kSharedBytes <= kSharedOfSm86 && (kBias || fills_sm80<Shape>()));
     return launch_backward_shape<Shape>(backward_kernel<Shape>, args, pieces, stream);
   } else {
     constexpr int kFew = kHeadDim == 128 ? 2 : 1;  // biases take the room of a second dO
     using Large = BackwardWideShape<T, kHeadDim, kBias, Places{2, kFew, 2}>;
     using Small = BackwardWideShape<T, kHeadDim, kBias, Places{kFew, kBias ? 1 : kFew, 1}>;
-    static_assert(Small::kSharedBytes <= kSmallestShared);
+    using Short = BackwardWideShape<T, kHeadDim, true, Places{kHeadDim == 128 ? 1 : 2, 1, 1}, true>;
+    static_assert(Large::kSharedBytes > kSharedOfSm86 && Small::kSharedBytes <= kSharedOfSm80 &&
+                  Short::kSharedBytes <= kSharedOfSm86);
     int available = 0;
     const cudaError_t error = shared_bytes_of_block(available);
     if (error != cudaSuccess) return error;
     if (available >= Large::kSharedBytes && reads_whole_chunks(args) && args.dout.grain == 16)
       return launch_backward_shape<Large>(backward_wide_kernel<Large>, args, pieces, stream);
-    return launch_backward_shape<Small>(backward_wide_kernel<Small>, args, pieces, stream);
+    if (available >= kSharedOfSm80)
+      return launch_backward_shape<Small>(backward_wide_kernel<Small>, args, pieces, stream);
+    return launch_backward_shape<Short>(backward_wide_kernel<Short>, args, pieces, stream);
   }
 }
 
@@ -59,7 +63,6 @@ cudaError_t launch_backward(const Arguments& args, DType dtype, int64_t pieces,
 template <class T, class Shape>
 cudaError_t launch_backward_queries_shape(const Arguments& args, int64_t pieces,
                                           cudaStream_t stream) {
-  static_assert(Shape::kSharedBytes <= kSmallestShared);
   return launch_persistent(backward_queries_kernel<T, Shape>, args, Shape::kThreads, Shape::kBlocks,
                            Shape::kSharedBytes, pieces, stream);
 }
@@ -67,11 +70,21 @@ cudaError_t launch_backward_queries_shape(const Arguments& args, int64_t pieces,
 template <class T, int kHeadDim>
 cudaError_t launch_backward_queries_type(const Arguments& args, int64_t pieces,
                                          cudaStream_t stream) {
+  using Plain = BackwardQueriesShape<kHeadDim, false>;
+  using Biased = BackwardQueriesShape<kHeadDim, true>;
+  if constexpr (kHeadDim >= 128) {
+    using Short = BackwardQueriesShape<kHeadDim, /*kBias=*/true, /*kIsShort=*/true>;
+    static_assert(Biased::kSharedBytes <= kSharedOfSm80 && Short::kSharedBytes <= kSharedOfSm86);
+    bool is_short = false;
+    const cudaError_t error = is_short_of_shared(is_short);
+    if (error != cudaSuccess) return error;
+    if (is_short) return launch_backward_queries_shape<T, Short>(args, pieces, stream);
+  } else {
+    static_assert(Biased::kSharedBytes <= kSharedOfSm86);
+  }
   if (args.bias.position || args.bias.tables)
-    return launch_backward_queries_shape<T, BackwardQueriesShape<kHeadDim, true>>(args, pieces,
-                                                                                  stream);
-  return launch_backward_queries_shape<T, BackwardQueriesShape<kHeadDim, false>>(args, pieces,
-                                                                                 stream);
+    return launch_backward_queries_shape<T, Biased>(args, pieces, stream);
+  return launch_backward_queries_shape<T, Plain>(args, pieces, stream);
 }
 
 template <int kHeadDim>
@@ -82,12 +95,26 @@ cudaError_t launch_backward_queries(const Arguments& args, DType dtype, int64_t 
   return launch_backward_queries_type<__half, kHeadDim>(args, pieces, stream);
 }
 
+template <class T, class Shape>
+cudaError_t launch_bias_gradient_shape(const Arguments& args, int64_t pieces, cudaStream_t stream) {
+  return launch_persistent(bias_gradient_kernel<T, Shape>, args, Shape::kThreads, Shape::kBlocks,
+                           Shape::kSharedBytes, pieces, stream);
+}
+
 template <class T, int kHeadDim>
 cudaError_t launch_bias_gradient_type(const Arguments& args, int64_t pieces, cudaStream_t stream) {
   using Shape = BiasGradientShape<kHeadDim>;
-  static_assert(Shape::kSharedBytes <= kSmallestShared);
-  return launch_persistent(bias_gradient_kernel<T, Shape>, args, Shape::kThreads, Shape::kBlocks,
-                           Shape::kSharedBytes, pieces, stream);
+  if constexpr (kHeadDim >= 128) {
+    using Short = BiasGradientShape<kHeadDim, /*kIsShort=*/true>;
+    static_assert(Shape::kSharedBytes <= kSharedOfSm80 && Short::kSharedBytes <= kSharedOfSm86);
+    bool is_short = false;
+    const cudaError_t error = is_short_of_shared(is_short);
+    if (error != cudaSuccess) return error;
+    if (is_short) return launch_bias_gradient_shape<T, Short>(args, pieces, stream);
+  } else {
+    static_assert(Shape::kSharedBytes <= kSharedOfSm86);
+  }
+  return launch_bias_gradient_shape<T, Shape>(args, pieces, stream);
 }
 
 template <int kHeadDim>

@@ -7,9 +7,22 @@
 
 namespace seqfuse::ops::sm80 {
 
-// The tiles of queries that see some keys of a tile of kN. Each warp tests 32 at a time; all else
-// is in shared memory, since there are no registers to spare.
-template <int kN>
+// A part of a tile of kBackwardQueries, or a whole one, where kM queries are visited at a time.
+template <int kM>
+struct PartOfTile {
+  static constexpr int kParts = kBackwardQueries / kM;
+  int64_t tile;  // in tables of tiles
+  int part;
+
+  // Of the queries from number * kM of a sequence.
+  __device__ __forceinline__ PartOfTile(int64_t q_begin, int sequence, int number)
+      : tile(tile_base(q_begin, sequence, kBackwardQueries) + number / kParts),
+        part(number % kParts) {}
+};
+
+// The tiles of kM queries that see some keys of a tile of kN. Each warp tests 32 at a time; all
+// else is in shared memory, since there are no registers to spare.
+template <int kN, int kM = kBackwardQueries>
 class QueryTiles {
  public:
   // One register.
@@ -32,13 +45,12 @@ class QueryTiles {
   __device__ __forceinline__ Visit next(const TileMask* masks, const WorkItem& item) {
     while ((whole_ | special_) == 0) {
       base_ += 32;
-      const int count = (item.queries + kBackwardQueries - 1) / kBackwardQueries;
+      const int count = (item.queries + kM - 1) / kM;
       if (base_ >= count) return {};
       const int tile = base_ + static_cast<int>(threadIdx.x % 32);
       bool visible = false, covered = false, half = false;
       if (tile < count) {
-        const TileMask mask =
-            masks[tile_base(item.q_begin, item.sequence, kBackwardQueries) + tile];
+        const TileMask mask = masks[PartOfTile<kM>(item.q_begin, item.sequence, tile).tile];
         const int begin = item.tile * kN, end = min(begin + kN, item.keys);
         visible = mask.touches(begin, end);
         covered = visible && mask.covers(begin, end, item.keys);
@@ -60,15 +72,16 @@ class QueryTiles {
   unsigned whole_ = 0, special_ = 0;
 };
 
-// Accumulators of keys from j, queries from row: to a value where the mask hides them.
-template <int kRows, int kColumns>
+// Accumulators of keys from j, of the sequence or of the tile as the masks are, and queries from
+// row: to a value where the mask hides them.
+template <int kRows, int kColumns, class Mask>
 __device__ __forceinline__ void hide_transposed(Accumulators<kRows, kColumns>& x, float value,
-                                                const RowMask* rows, int row, int j, int lane) {
+                                                const Mask* rows, int row, int j, int lane) {
 #pragma unroll
   for (int c = 0; c < kColumns / 8; ++c) {
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
-      const RowMask m = rows[row + 8 * c + 2 * (lane & 3) + e];
+      const Mask m = rows[row + 8 * c + 2 * (lane & 3) + e];
 #pragma unroll
       for (int r = 0; r < kRows / 8; ++r)
         if (!m.sees(j + 8 * r + (lane >> 2))) x.v[r / 2][c][r % 2 * 2 + e] = value;
@@ -119,6 +132,22 @@ __device__ __forceinline__ void to_fragments(uint32_t (&a)[kRows / 16][4],
   }
 }
 
+// What a warp has of dq's sums of a tile of queries: 32 rows and some columns.
+template <class Shape>
+struct DqOfWarp {
+  static constexpr int kGroups = Shape::kM / 32;  // of rows
+  static constexpr int kColumns = kGroups * Shape::kD / Shape::kWarps;
+
+  // Where a lane's first are, of the queries from tile * kM.
+  static __device__ __forceinline__ int64_t place(const Arguments& args, int64_t q_begin,
+                                                  int sequence, int tile, int head, int warp,
+                                                  int lane) {
+    const PartOfTile<Shape::kM> at(q_begin, sequence, tile);
+    return (at.tile * args.heads + head) * (kBackwardQueries * Shape::kD) +
+           at.part * (Shape::kM * Shape::kD) + warp * (32 * kColumns) + lane * 4;
+  }
+};
+
 // dq's sums of a tile of queries += dS' K of a tile of keys: by all warps, in blocks of 32 rows, in
 // an order of elements that makes the atomics of a warp whole cache lines. half: of the first half
 // of the keys alone.
@@ -129,8 +158,9 @@ __device__ __forceinline__ void add_dq(const Arguments& args, const WorkItem& it
   using T = typename Shape::T;
   using Scores = Tile<Shape::kM>;
   using Wide = Tile<Shape::kD>;
-  constexpr int kD = Shape::kD, kM = Shape::kM, kDqColumns = 2 * kD / Shape::kWarps;
-  const int group = warp % 2, columns = warp / 2;
+  using Dq = DqOfWarp<Shape>;
+  constexpr int kDqColumns = Dq::kColumns;
+  const int group = warp % Dq::kGroups, columns = warp / Dq::kGroups;
   const uint32_t ds_columns = Scores::columns_first(ds_tile, lane);
   const uint32_t k_rows = Wide::rows_first(k_tile, lane);
   Accumulators<32, kDqColumns> dq;
@@ -145,10 +175,7 @@ __device__ __forceinline__ void add_dq(const Arguments& args, const WorkItem& it
       load_matrices_transposed(b, Wide::block(k_rows, k, columns * (kDqColumns / 16) + c));
     });
   }
-  float* to =
-      args.dq_sums +
-      ((tile_base(item.q_begin, item.sequence, kM) + tile) * args.heads + head) * (kM * kD) +
-      warp * (32 * kDqColumns) + lane * 4;
+  float* to = args.dq_sums + Dq::place(args, item.q_begin, item.sequence, tile, head, warp, lane);
 #pragma unroll
   for (int r = 0; r < 2; ++r)
 #pragma unroll
@@ -161,7 +188,9 @@ template <class Shape>
 __global__ void __launch_bounds__(Shape::kThreads)
     finish_dq_kernel(const __grid_constant__ Arguments args) {
   using T = typename Shape::T;
-  constexpr int kD = Shape::kD, kM = Shape::kM, kDqColumns = 2 * kD / Shape::kWarps;
+  constexpr int kD = Shape::kD, kM = Shape::kM;
+  using Dq = DqOfWarp<Shape>;
+  constexpr int kDqColumns = Dq::kColumns;
   __shared__ __align__(1024) char memory[kM * kD * 2];
   const int b = blockIdx.z, head = blockIdx.y, m0 = blockIdx.x * kM;
   const int64_t begin = offset_at(args.q_offsets, args.int32_offsets, b);
@@ -169,9 +198,8 @@ __global__ void __launch_bounds__(Shape::kThreads)
       static_cast<int>(offset_at(args.q_offsets, args.int32_offsets, b + 1) - begin);
   if (m0 >= queries) return;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const float* from = args.dq_sums +
-                      ((tile_base(begin, b, kM) + blockIdx.x) * args.heads + head) * (kM * kD) +
-                      warp * (32 * kDqColumns) + lane * 4;
+  const float* from =
+      args.dq_sums + Dq::place(args, begin, b, static_cast<int>(blockIdx.x), head, warp, lane);
   Accumulators<32, kDqColumns> dq;
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
@@ -185,7 +213,7 @@ __global__ void __launch_bounds__(Shape::kThreads)
     }
   }
   const uint32_t tile = shared_address(memory);
-  const int row0 = warp % 2 * 32, column0 = warp / 2 * kDqColumns;
+  const int row0 = warp % Dq::kGroups * 32, column0 = warp / Dq::kGroups * kDqColumns;
   store_accumulators<T, kD>(tile, row0, column0, dq, query_key_scale(args), lane);
   __syncwarp();
   store_gradient_rows<T, kD, 32, kDqColumns>(args.dq, begin + m0, head, args.head_dim, queries - m0,

@@ -7,13 +7,13 @@
 
 namespace seqfuse::ops::sm80 {
 
-template <int kD_, bool kBias_>
+template <int kD_, bool kBias_, bool kIsShort = false>
 struct BackwardQueriesShape {
-  static constexpr int kD = kD_, kM = backward_dq_queries(kD), kN = 32;
+  static constexpr int kD = kD_, kM = backward_dq_queries(kD, kIsShort), kN = 32;
   static constexpr bool kBias = kBias_;
   static constexpr int kSplit = kD == 256 ? 2 : 1;  // as in ForwardShape
   static constexpr int kRowGroups = kM / 32, kThreads = 32 * kRowGroups * kSplit;
-  static constexpr int kStages = 2;
+  static constexpr int kStages = kIsShort ? 1 : 2;
   static constexpr int kBlocks = kD == 256 ? 1 : 2;
   static constexpr int kTile = kM * kD * 2, kKeyTile = kN * kD * 2;
   static constexpr int kScores = kSplit > 1 ? kM* kN * 2 : 0;
@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     const KeyTiles<kN> tiles(make_row_masks<kM>(shared, args.mask, item, m0), item.keys);
     const auto fill = [&](int t) {
       if (t < tiles.count) {
-        const int j = tiles[t] * kN, to = (t & 1) * Shape::kKeyTile;
+        const int j = tiles[t] * kN, to = (t & (kStages - 1)) * Shape::kKeyTile;
         TileLoader<kN, kD, kThreads>(args.k, item.k_begin + j, head)
             .load(k_tiles + to, args.k, 0, item.keys - j, args.head_dim);
         TileLoader<kN, kD, kThreads>(args.v, item.k_begin + j, head)
@@ -87,9 +87,9 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
       worker.look_ahead(t, tiles.count);
       wait_copies<0>();
       __syncthreads();
-      fill(t + 1);
-      const uint32_t k_tile = k_tiles + (t & 1) * Shape::kKeyTile;
-      const uint32_t v_tile = v_tiles + (t & 1) * Shape::kKeyTile;
+      if constexpr (kStages == 2) fill(t + 1);
+      const uint32_t k_tile = k_tiles + (t & (kStages - 1)) * Shape::kKeyTile;
+      const uint32_t v_tile = v_tiles + (t & (kStages - 1)) * Shape::kKeyTile;
       Accumulators<32, kKeys> s, dp;
       multiply_rows<T, kD>(s, q_tile, k_tile, row0, part * kKeys, lane);
       multiply_rows<T, kD>(dp, do_tile, v_tile, row0, part * kKeys, lane);
@@ -119,6 +119,10 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
         multiply_step<T>(dq, a, [&](int c, uint32_t(&b)[4]) {
           load_matrices_transposed(b, Wide::block(k_rows, k, part * (kColumns / 16) + c));
         });
+      }
+      if constexpr (kStages == 1) {
+        __syncthreads();
+        fill(t + 1);
       }
     }
 

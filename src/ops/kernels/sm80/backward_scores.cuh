@@ -1,5 +1,5 @@
 // P = silu(S) and dS = dP silu'(S), kScoreGradientFactor times, of a tile of keys and a tile of
-// queries, for backward_wide.cuh: eight warps make them in registers and leave them in shared
+// queries, for backward_wide.cuh: warps make them in registers and leave them in shared
 // memory. There are two ways to divide the two products.
 #pragma once
 
@@ -19,7 +19,8 @@ struct ScoreTiles {
 // A warp makes both products of 32 keys and some queries.
 template <class T, int kD, int kN, int kM>
 struct ScoresTogether {
-  static constexpr int kKeyGroups = kN / 32, kQueries = kM / (8 / kKeyGroups);
+  static constexpr int kWarps = kN * kM / 1024;  // of 32 by 32
+  static constexpr int kKeyGroups = kN / 32, kQueries = kM / (kWarps / kKeyGroups);
   static constexpr int kSharedBytes = 0;
   static constexpr bool kCompleteAtEnter = true;  // by then P and dS are, in registers
 
@@ -82,18 +83,18 @@ struct ScoresTogether {
 // 11.
 template <class T, int kD, int kN, int kM>
 struct ScoresInHalves {
-  static constexpr int kRows = kN / 2, kPairBytes = kRows * 32 * 2, kSharedBytes = 4 * kPairBytes;
+  static constexpr int kWarps = 8, kRows = kN / 2, kQueries = kM / 2;
+  static constexpr int kPairBytes = kRows * kQueries * 2, kSharedBytes = 4 * kPairBytes;
   static constexpr bool kCompleteAtEnter = false;
-  static_assert(kM == 64);
 
   template <class Finish, class Enter>
   static __device__ __forceinline__ void make(const ScoreTiles& at, Finish&& finish, Enter&& enter,
                                               int warp, int lane) {
-    const int row0 = warp % 2 * kRows, query0 = warp % 4 / 2 * 32;
+    const int row0 = warp % 2 * kRows, query0 = warp % 4 / 2 * kQueries;
     const bool second = warp >= 4;
     const uint32_t gradients = at.silu_gradients + warp % 4 * kPairBytes + lane * 16;
     const int pair = 1 + warp % 4;  // a barrier of two warps; 0 is that of the block
-    Accumulators<kRows, 32> x;
+    Accumulators<kRows, kQueries> x;
     wait_arrivals(second ? at.arrived_dout : at.arrived_q, at.parity);
     multiply_rows<T, kD>(x, second ? at.v : at.k, second ? at.dout : at.q, row0, query0, lane);
     if (second) {
@@ -102,8 +103,8 @@ struct ScoresInHalves {
 #pragma unroll
       for (int r = 0; r < kRows / 16; ++r) {
 #pragma unroll
-        for (int c = 0; c < 4; c += 2) {
-          const uint4 packed = load_shared_16(gradients + (2 * r + c / 2) * 512);
+        for (int c = 0; c < kQueries / 8; c += 2) {
+          const uint4 packed = load_shared_16(gradients + (r * kQueries / 16 + c / 2) * 512);
           const uint32_t g[4] = {packed.x, packed.y, packed.z, packed.w};
 #pragma unroll
           for (int e = 0; e < 8; e += 2) {
@@ -119,7 +120,7 @@ struct ScoresInHalves {
 #pragma unroll
       for (int r = 0; r < kRows / 16; ++r) {
 #pragma unroll
-        for (int c = 0; c < 4; c += 2) {
+        for (int c = 0; c < kQueries / 8; c += 2) {
           uint32_t g[4];
 #pragma unroll
           for (int e = 0; e < 8; e += 2) {
@@ -129,10 +130,10 @@ struct ScoresInHalves {
             values[1] = silu_and_gradient(g1);
             g[e / 2] = pack<__half>(g0, g1);
           }
-          store_shared_16(gradients + (2 * r + c / 2) * 512, {g[0], g[1], g[2], g[3]});
+          store_shared_16(gradients + (r * kQueries / 16 + c / 2) * 512, {g[0], g[1], g[2], g[3]});
         }
       }
-      arrive_threads(pair, 64);
+      sync_threads(pair, 64);  // which need not be waited for: racecheck takes it for a race else
     }
     // Not by store_matrices, which was slower here.
     store_accumulators<T, kM, false>(second ? at.ds : at.p, row0, query0, x, 1.0f, lane);

@@ -1,4 +1,5 @@
-// Backward for head_dim 128 and 256: as backward.cuh, with eight warps that share a tile of keys.
+// Backward for head_dim 128 and 256: as backward.cuh, with eight warps (or four) that share a tile
+// of keys.
 //
 // All warps leave P and dS in shared memory (backward_scores.cuh); then half of them make dV and
 // half dK, in blocks of 64 x 64, and all of them dQ. It is shared memory that these kernels wait
@@ -7,8 +8,11 @@
 // There is one barrier for each tile of queries: P and dS of two tiles have places of their own, so
 // that warps may be in the first products of a tile while others are in the last of the one before.
 // Copies are waited for by counting arrivals. Where shared memory is short, or rows have no grain
-// of 16, there are fewer places and more barriers.
+// of 16, there are fewer places and more barriers; where it is shorter yet, as on SM 8.6, smaller
+// tiles as well.
 #pragma once
+
+#include <algorithm>
 
 #include "ops/kernels/sm80/backward_scores.cuh"
 
@@ -19,16 +23,20 @@ struct Places {
   int q, dout, scores;
 };
 
-template <class T_, int kD_, bool kBias_, Places kPlaces_>
+template <class T_, int kD_, bool kBias_, Places kPlaces_, bool kIsShort = false>
 struct BackwardWideShape {
   using T = T_;
-  static constexpr int kD = kD_, kM = kBackwardQueries, kN = backward_keys(kD);
+  static constexpr int kD = kD_, kN = backward_keys(kD, kIsShort);
+  static constexpr int kM = std::min(kN, kBackwardQueries);
   static constexpr bool kBias = kBias_;
   static constexpr Places kPlaces = kPlaces_;
   static constexpr bool kAligned = kPlaces.scores == 2;
   using MakeScores =
       std::conditional_t<kD == 128, ScoresTogether<T, kD, kN, kM>, ScoresInHalves<T, kD, kN, kM>>;
-  static constexpr int kWarps = 8, kThreads = 32 * kWarps, kBlocks = 1;
+  static constexpr int kWarps = MakeScores::kWarps, kThreads = 32 * kWarps, kBlocks = 1;
+  // A warp has 64 columns and these rows of dK or dV.
+  static constexpr int kGradRows = std::min(kN, 64), kRowBlocks = kN / kGradRows;
+  static_assert(kWarps / 2 == kRowBlocks * kD / 64);
   static constexpr int kKeyTile = kN * kD * 2, kQueryTile = kM * kD * 2, kScores = kN * kM * 2;
 
   struct Shared {
@@ -67,10 +75,10 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
   const uint32_t arrived_q = shared_address(&shared.arrived_q);
   const uint32_t arrived_dout = shared_address(&shared.arrived_dout);
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const bool makes_dk = warp >= 4;  // or dV
+  const bool makes_dk = warp >= Shape::kWarps / 2;  // or dV
   // A scheduler has warps w and w + 4: of different halves of the keys.
-  const int grad_row0 = (warp ^ (makes_dk ? 1 : 0)) % (kN / 64) * 64;
-  const int grad_column0 = warp % 4 / (kN / 64) * 64;
+  const int grad_row0 = (warp ^ (makes_dk ? 1 : 0)) % Shape::kRowBlocks * Shape::kGradRows;
+  const int grad_column0 = warp % (Shape::kWarps / 2) / Shape::kRowBlocks * 64;
   const float scale = kBias ? 0.5f : 0.5f * args.alpha;
 
   if (threadIdx.x == 0) {
@@ -106,8 +114,8 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     worker.ask();
 
     const int shift = item.keys - item.queries;  // the first query's place among the keys
-    QueryTiles<kN> tiles;
-    using Visit = typename QueryTiles<kN>::Visit;
+    QueryTiles<kN, kM> tiles;
+    using Visit = typename QueryTiles<kN, kM>::Visit;
     const auto fill_q = [&](const Visit& to, int at) {
       const int m0 = to.tile() * kM;
       if (!to.covered() && threadIdx.x < kM) {
@@ -129,7 +137,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
       arrive_with_copies(arrived_dout);
     };
 
-    Accumulators<64, 64> grad;
+    Accumulators<Shape::kGradRows, 64> grad;
     grad.clear();
     Visit before, visit = tiles.next(args.tile_masks, item);
     if (visit.tile() >= 0) {
@@ -210,9 +218,10 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
             Wide::block(b_at, 0, 0) + grad_column0 * 2;  // 64 columns are 128 bytes
 #pragma unroll
         for (int k = 0; k < kM / 16; ++k) {
-          uint32_t a[4][4];
+          uint32_t a[Shape::kGradRows / 16][4];
 #pragma unroll
-          for (int r = 0; r < 4; ++r) load_matrices(a[r], Scores::block(a_at, r, k));
+          for (int r = 0; r < Shape::kGradRows / 16; ++r)
+            load_matrices(a[r], Scores::block(a_at, r, k));
           multiply_step<T>(grad, a, [&](int c, uint32_t(&b)[4]) {
             load_matrices_transposed(b, Wide::block(b_columns, k, c));
           });
@@ -243,7 +252,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     store_accumulators<T, kD>(grad_tile, grad_row0, grad_column0, grad,
                               makes_dk ? query_key_scale(args) : args.inverse_scale, lane);
     __syncwarp();
-    store_gradient_rows<T, kD, 64, 64>(
+    store_gradient_rows<T, kD, Shape::kGradRows, 64>(
         makes_dk ? args.dk : args.dv, last.k_begin + last_n0, worker.last_head(), args.head_dim,
         min(kN, last.keys - last_n0), grad_tile, grad_row0, grad_column0, lane);
     __syncthreads();

@@ -6,14 +6,19 @@
 // of their own in the workspace, and a second kernel adds the rows in order: nothing is atomic.
 #pragma once
 
+#include <algorithm>
+
 #include "ops/kernels/sm80/backward_parts.cuh"
 
 namespace seqfuse::ops::sm80 {
 
-template <int kD_>
+template <int kD_, bool kIsShort = false>
 struct BiasGradientShape {
-  static constexpr int kD = kD_, kM = kBackwardQueries, kN = kBiasGradientKeys;
-  static constexpr int kThreads = 128, kStages = kD == 256 ? 1 : 2, kBlocks = kD <= 64 ? 2 : 1;
+  static constexpr int kM = kBackwardQueries, kN = kBiasGradientKeys;
+  // Columns that are multiplied at a time, of head_dim; where shared memory is short, not all.
+  static constexpr int kD = kIsShort ? std::min(kD_, 128) : kD_, kParts = kD_ / kD;
+  static constexpr int kThreads = 128, kBlocks = kD <= 64 ? 2 : 1;
+  static constexpr int kStages = kD == 256 || kIsShort ? 1 : 2;
   static constexpr int kTile = kM * kD * 2, kPitch = kN + 1;
   static constexpr int kReplicas = 8;
   struct Shared {
@@ -43,11 +48,24 @@ struct FixedPoint {
   }
 };
 
+// multiply_rows of one of several parts of the columns: the first begins the sums.
+template <class T, int kD>
+__device__ __forceinline__ void multiply_part(Accumulators<32, 32>& sums, int part, uint32_t tile_a,
+                                              uint32_t tile_b, int row_a, int row_b, int lane) {
+  if (part == 0) {
+    multiply_rows<T, kD>(sums, tile_a, tile_b, row_a, row_b, lane);
+    return;
+  }
+  Accumulators<32, 32> more;
+  multiply_rows<T, kD>(more, tile_a, tile_b, row_a, row_b, lane);
+  sums.add(more);
+}
+
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     bias_gradient_kernel(const __grid_constant__ Arguments args) {
   constexpr int kD = Shape::kD, kM = Shape::kM, kN = Shape::kN, kThreads = Shape::kThreads;
-  constexpr int kPitch = Shape::kPitch;
+  constexpr int kPitch = Shape::kPitch, kParts = Shape::kParts;
   extern __shared__ __align__(1024) char memory[];
   auto& shared = *reinterpret_cast<typename Shape::Shared*>(memory + Shape::kTiles);
   const uint32_t tiles_at = shared_address(memory);
@@ -99,19 +117,25 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     shared.bias.template load_times<kThreads>(b, item, n0, 0);
     worker.ask();
     QueryTiles<kN> tiles;
-    const auto fill = [&](int tile, int head, int stage, int slot) {
+    // step: of the heads and their parts.
+    const auto fill = [&](int tile, int step, int stage, int slot) {
       if (tile >= 0) {
-        const int m0 = tile * kM, rows = item.queries - m0;
+        const int m0 = tile * kM, rows = item.queries - m0, head = step / kParts;
+        const int column = step % kParts * kD, columns = args.head_dim - column;
         const uint32_t to = tiles_at + stage * 4 * Shape::kTile;
-        TileLoader<kN, kD, kThreads>(args.k, item.k_begin + n0, head)
-            .load(to, args.k, 0, keys, args.head_dim);
-        TileLoader<kN, kD, kThreads>(args.v, item.k_begin + n0, head)
-            .load(to + Shape::kTile, args.v, 0, keys, args.head_dim);
-        TileLoader<kM, kD, kThreads>(args.q, item.q_begin + m0, head)
-            .load(to + 2 * Shape::kTile, args.q, 0, rows, args.head_dim);
-        TileLoader<kM, kD, kThreads>(args.dout, item.q_begin + m0, head)
-            .load(to + 3 * Shape::kTile, args.dout, 0, rows, args.head_dim);
-        if (head == 0) {
+        const auto part_of = [&](HeadsView view) {
+          view.data += column * 2;
+          return view;
+        };
+        TileLoader<kN, kD, kThreads>(part_of(args.k), item.k_begin + n0, head)
+            .load(to, args.k, 0, keys, columns);
+        TileLoader<kN, kD, kThreads>(part_of(args.v), item.k_begin + n0, head)
+            .load(to + Shape::kTile, args.v, 0, keys, columns);
+        TileLoader<kM, kD, kThreads>(part_of(args.q), item.q_begin + m0, head)
+            .load(to + 2 * Shape::kTile, args.q, 0, rows, columns);
+        TileLoader<kM, kD, kThreads>(part_of(args.dout), item.q_begin + m0, head)
+            .load(to + 3 * Shape::kTile, args.dout, 0, rows, columns);
+        if (step == 0) {
           shared.bias.template load_times_after<kThreads>(b, item, shift + m0, slot);
           shared.bias.template load_position<kThreads>(b, shift + m0, n0, slot);
         }
@@ -129,38 +153,36 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
         const int i = min(m0 + static_cast<int>(threadIdx.x), item.queries - 1);
         shared.rows[threadIdx.x] = row_mask(args.mask, item, shift + i);
       }
-      Accumulators<32, 32> bias, sum;
+      Accumulators<32, 32> bias, sum, s, dp;
       sum.clear();
-      for (int head = 0; head < args.heads; ++head) {
-        const bool last = head + 1 == args.heads;
+      const int steps = args.heads * kParts;
+      for (int step = 0; step < steps; ++step) {
+        const bool last = step + 1 == steps;
         const auto fill_next = [&](int to) {
-          fill(last ? next.tile() : visit.tile(), last ? 0 : head + 1, to, last ? slot ^ 1 : slot);
+          fill(last ? next.tile() : visit.tile(), last ? 0 : step + 1, to, last ? slot ^ 1 : slot);
         };
         wait_copies<0>();
         __syncthreads();
         if constexpr (Shape::kStages == 2) fill_next(stage ^ 1);
-        if (head == 0) {
+        if (step == 0) {
           bias.clear();
           add_bias<true>(bias, shared.bias, args, slot, 0, slot, row0, query0, lane);
         }
         const uint32_t at = tiles_at + stage * 4 * Shape::kTile;
-        Accumulators<32, 32> s, dp;
-        multiply_rows<T, kD>(s, at, at + 2 * Shape::kTile, row0, query0, lane);
-        multiply_rows<T, kD>(dp, at + Shape::kTile, at + 3 * Shape::kTile, row0, query0, lane);
+        multiply_part<T, kD>(s, step % kParts, at, at + 2 * Shape::kTile, row0, query0, lane);
+        multiply_part<T, kD>(dp, step % kParts, at + Shape::kTile, at + 3 * Shape::kTile, row0,
+                             query0, lane);
+        if (step % kParts == kParts - 1) {
 #pragma unroll
-        for (int r = 0; r < 2; ++r)
+          for (int r = 0; r < 2; ++r)
 #pragma unroll
-          for (int c = 0; c < 4; ++c)
+            for (int c = 0; c < 4; ++c)
 #pragma unroll
-            for (int e = 0; e < 4; ++e)
-              s.v[r][c][e] = fmaf(s.v[r][c][e], args.alpha, bias.v[r][c][e]);
-        silu_and_gradient(s, dp, 0.5f);
-#pragma unroll
-        for (int r = 0; r < 2; ++r)
-#pragma unroll
-          for (int c = 0; c < 4; ++c)
-#pragma unroll
-            for (int e = 0; e < 4; ++e) sum.v[r][c][e] += dp.v[r][c][e];
+              for (int e = 0; e < 4; ++e)
+                s.v[r][c][e] = fmaf(s.v[r][c][e], args.alpha, bias.v[r][c][e]);
+          silu_and_gradient(s, dp, 0.5f);
+          sum.add(dp);
+        }
         if constexpr (Shape::kStages == 2) {
           stage ^= 1;
         } else if (!last) {

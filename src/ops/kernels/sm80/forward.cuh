@@ -5,6 +5,8 @@
 // fit in the registers of a warp: there two warps share 32 queries, each with half of the keys in
 // the first product and half of the columns in the second.
 //
+// Where shared memory is shorter than on SM 8.0, tiles are half as large for head_dim 256.
+//
 // K and V take turns in a ring of tiles, K0 V0 K1 V1 ..., which is filled kStages - 1 tiles ahead.
 // For what is most common there are kernels of their own: for head_dim 256, and for 128 where
 // shared memory has room for four tiles in each of an SM's two blocks (forward_lagging.cuh,
@@ -13,24 +15,29 @@
 
 #include "ops/kernels/sm80/bias.cuh"
 #include "ops/kernels/sm80/forward_parts.cuh"
+#include "ops/kernels/sm80/launch.h"
 
 namespace seqfuse::ops::sm80 {
 
-template <int kD_, bool kBias_>
+template <int kD_, bool kBias_, bool kIsShort = false>
 struct ForwardShape {
-  static constexpr int kD = kD_, kM = 128, kN = 64;
+  static constexpr int kD = kD_, kM = forward_queries(kD, kIsShort);
+  static constexpr int kN = kM / 2;
   static constexpr bool kBias = kBias_;
   static constexpr int kSplit = kD == 256 ? 2 : 1;
-  static constexpr int kStages = kD == 256 ? 2 : 3;
+  static constexpr int kStages = kD == 256 || (kD == 128 && kBias) ? 2 : 3;
   static constexpr bool kKeepQ = kD <= 64 && !kBias;  // Q's fragments in registers
-  static constexpr int kThreads = 128 * kSplit;
+  static constexpr int kRowGroups = kM / 32, kThreads = 32 * kRowGroups * kSplit;
   static constexpr int kBlocks = kD == 256 ? 1 : kD == 32 && !kBias ? 3 : 2;  // of an SM
   static constexpr int kTile = kM * kD * 2, kRingTile = kN * kD * 2;
   static constexpr int kP = kSplit > 1 ? kM* kN * 2 : 0;
+  // With masks of rows made anew for each tile of keys, which are smaller: two blocks of head_dim
+  // 128 would not fit beside each other on SM 8.0.
+  static constexpr bool kMaskOfTile = kD == 128;
 
   struct Shared {
-    RowMask rows[kM];
-    TileMask warps[kM / 32];
+    std::conditional_t<kMaskOfTile, RowMaskOfTile, RowMask> rows[kM];
+    TileMask warps[kRowGroups];
     Worker::Shared work;
     MaybeBias<kM, kN, kBias> bias;
   };
@@ -51,7 +58,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
   const uint32_t q_tile = shared_address(memory), ring = q_tile + Shape::kTile;
   const uint32_t p_tile = ring + kStages * Shape::kRingTile;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const int row0 = warp % 4 * 32, part = warp / 4;
+  const int row0 = warp % Shape::kRowGroups * 32, part = warp / Shape::kRowGroups;
   const uint32_t q_lane = Tile<kD>::rows_first(q_tile + row0 * Tile<kD>::kRowBytes, lane);
   const uint32_t k_lane = Tile<kD>::columns_first(ring + part * kKeys * Tile<kD>::kRowBytes, lane);
   const uint32_t v_lane = Tile<kD>::rows_first(ring, lane);
@@ -69,6 +76,15 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
         .load(q_tile, args.q, 0, item.queries - m0, args.head_dim);
     if constexpr (kBias) shared.bias.template load_times_after<kThreads>(args.bias, item, i0, 0);
     const KeyTiles<kN> tiles(make_row_masks<kM>(shared, args.mask, item, m0), item.keys);
+    // Before the barrier that a tile of keys begins with.
+    const auto make_masks = [&](int t) {
+      if constexpr (Shape::kMaskOfTile) {
+        if (t < tiles.count && !tiles.covered(t) && threadIdx.x < kM)
+          shared.rows[threadIdx.x] =
+              RowMaskOfTile(row_mask_of_thread(args.mask, item, m0), tiles[t] * kN, kN);
+      }
+    };
+    make_masks(0);
 
     if (tiles.count == 0) {
       worker.ask();
@@ -131,7 +147,10 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
       }
       if constexpr (kBias)
         add_bias<false>(s, shared.bias, args, 0, t & 1, t & 1, row0, part * kKeys, lane);
-      if (!tiles.covered(t)) hide(s, shared.rows, row0, tiles[t] * kN + part * kKeys, lane);
+      if (!tiles.covered(t)) {
+        const int first = Shape::kMaskOfTile ? 0 : tiles[t] * kN;
+        hide(s, shared.rows, row0, first + part * kKeys, lane);
+      }
       if constexpr (kSplit > 1) {
 #pragma unroll
         for (int r = 0; r < 2; ++r)
@@ -151,6 +170,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
       } else {
         fill(t + 1, kKeysTile);
       }
+      make_masks(t + 1);
       const uint32_t v_at = v_lane + reading * Shape::kRingTile;
 #pragma unroll
       for (int k = 0; k < kN / 16; ++k) {

@@ -12,16 +12,27 @@ namespace seqfuse::ops::sm80 {
 template <class Shape>
 cudaError_t launch_forward_shape(void (*kernel)(Arguments), const Arguments& args, int64_t pieces,
                                  cudaStream_t stream) {
-  static_assert(Shape::kM == kForwardQueries);
   return launch_persistent(kernel, args, Shape::kThreads, Shape::kBlocks, Shape::kSharedBytes,
                            pieces, stream, /*early=*/true);
 }
 
 template <class T, int kHeadDim>
 cudaError_t launch_forward_type(const Arguments& args, int64_t pieces, cudaStream_t stream) {
+  // What is not for 256 runs everywhere.
+  constexpr int kLimit = kHeadDim == 256 ? kSharedOfSm80 : kSharedOfSm86;
+  if constexpr (kHeadDim == 256) {
+    bool is_short = false;
+    const cudaError_t error = is_short_of_shared(is_short);
+    if (error != cudaSuccess) return error;
+    if (is_short) {
+      using Short = ForwardShape<kHeadDim, /*kBias=*/true, /*kIsShort=*/true>;
+      static_assert(Short::kSharedBytes <= kSharedOfSm86);
+      return launch_forward_shape<Short>(forward_kernel<T, Short>, args, pieces, stream);
+    }
+  }
   if (args.bias.position || args.bias.tables) {
     using Biased = ForwardShape<kHeadDim, true>;
-    static_assert(Biased::kSharedBytes <= kSmallestShared);
+    static_assert(Biased::kSharedBytes <= kLimit && fills_sm80<Biased>());
     return launch_forward_shape<Biased>(forward_kernel<T, Biased>, args, pieces, stream);
   }
   if constexpr (kHeadDim >= 128) {
@@ -36,13 +47,14 @@ cudaError_t launch_forward_type(const Arguments& args, int64_t pieces, cudaStrea
     } else if (reads_whole_chunks(args) && args.out.grain == 16) {
       using Large = ForwardLaggingShape<kHeadDim, 2>;
       using Small = ForwardLaggingShape<kHeadDim, 1>;
-      static_assert(Small::kSharedBytes <= kSmallestShared);
+      static_assert(Small::kSharedBytes <= kSharedOfSm80);
       if (available >= Large::kSharedBytes)
         return launch_forward_shape<Large>(forward_lagging_kernel<T, Large>, args, pieces, stream);
       return launch_forward_shape<Small>(forward_lagging_kernel<T, Small>, args, pieces, stream);
     }
   }
   using Plain = ForwardShape<kHeadDim, false>;
+  static_assert(Plain::kSharedBytes <= kLimit && fills_sm80<Plain>());
   return launch_forward_shape<Plain>(forward_kernel<T, Plain>, args, pieces, stream);
 }
 

@@ -1,20 +1,29 @@
 // What kernels that go by tiles of queries have in common.
 #pragma once
 
+#include <type_traits>
+
 #include "ops/kernels/sm80/arguments.cuh"
 #include "ops/kernels/sm80/mask.cuh"
 
 namespace seqfuse::ops::sm80 {
 
-// The masks of a tile's queries, from m0 on: of each to shared.rows, of each warp's 32 to
-// shared.warps, and of all together as the result. For the whole block, with a barrier.
+// The mask of this thread's query of a tile, from m0 on.
+__device__ __forceinline__ RowMask row_mask_of_thread(const MaskOptions& options,
+                                                      const WorkItem& item, int m0) {
+  const int row = min(m0 + static_cast<int>(threadIdx.x), item.queries - 1);
+  return row_mask(options, item, item.keys - item.queries + row);
+}
+
+// The masks of a tile's queries, from m0 on: of each to shared.rows, if these are whole masks, of
+// each warp's 32 to shared.warps, and of all together as the result. For the whole block, with a
+// barrier.
 template <int kM, class Shared>
 __device__ __forceinline__ TileMask make_row_masks(Shared& shared, const MaskOptions& options,
                                                    WorkItem item, int m0) {
   if (threadIdx.x < kM) {
-    const int row = min(m0 + static_cast<int>(threadIdx.x), item.queries - 1);
-    const RowMask m = row_mask(options, item, item.keys - item.queries + row);
-    shared.rows[threadIdx.x] = m;
+    const RowMask m = row_mask_of_thread(options, item, m0);
+    if constexpr (std::is_same_v<decltype(Shared::rows), RowMask[kM]>) shared.rows[threadIdx.x] = m;
     const TileMask all = combine_lanes(m);
     if (threadIdx.x % 32 == 0) shared.warps[threadIdx.x / 32] = all;
   }
@@ -25,15 +34,16 @@ __device__ __forceinline__ TileMask make_row_masks(Shared& shared, const MaskOpt
   return mask;
 }
 
-// Scores to zero where the mask hides them. Accumulators of queries from row, keys from j.
-template <int kRows, int kColumns>
-__device__ __forceinline__ void hide(Accumulators<kRows, kColumns>& s, const RowMask* rows, int row,
+// Scores to zero where the mask hides them. Accumulators of queries from row, keys from j, of the
+// sequence or of the tile as the masks are.
+template <int kRows, int kColumns, class Mask>
+__device__ __forceinline__ void hide(Accumulators<kRows, kColumns>& s, const Mask* rows, int row,
                                      int j, int lane) {
 #pragma unroll
   for (int r = 0; r < kRows / 16; ++r) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const RowMask m = rows[row + 16 * r + 8 * half + (lane >> 2)];
+      const Mask m = rows[row + 16 * r + 8 * half + (lane >> 2)];
 #pragma unroll
       for (int c = 0; c < kColumns / 8; ++c) {
 #pragma unroll

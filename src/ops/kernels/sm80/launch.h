@@ -11,22 +11,26 @@ namespace seqfuse::ops::sm80 {
 
 struct Arguments;
 
-constexpr int64_t kForwardQueries = 128;  // of a tile
-constexpr int kBackwardQueries = 64;
+constexpr int kBackwardQueries = 64;  // of a tile
 constexpr int kBiasGradientKeys = 64;
 constexpr int kBuckets = 148;  // of time: differences of 64 bits reach bucket 147
-constexpr int backward_dq_queries(int head_dim) {
-  return head_dim == 256 ? 64 : 128;
+// Rows of the tiles of a list. is_short: of shared memory (ops/kernels/device_limits.h).
+constexpr int forward_queries(int head_dim, bool is_short) {
+  return head_dim == 256 && is_short ? 64 : 128;
 }
-constexpr int backward_keys(int head_dim) {
-  return head_dim == 256 ? 64 : 128;
+constexpr int backward_keys(int head_dim, bool is_short) {
+  return (head_dim == 256 ? 64 : 128) / (head_dim >= 128 && is_short ? 2 : 1);
+}
+constexpr int backward_dq_queries(int head_dim, bool is_short) {
+  return head_dim == 256 ? (is_short ? 32 : 64) : 128;
 }
 // What kernels of the backward pass multiply gradients of scores with, and divide their sums by:
 // dp 2 silu'(2 h) = dp (1 + tanh h) (1 + h (1 - tanh h)) takes an operation less, where dp is at
 // hand, than with silu' itself. In float16 they reach its limit a bit sooner; loss scaling adapts.
 constexpr float kScoreGradientFactor = 2;
 
-// pieces: at least the number of (tile, head) in the list, which only the device knows.
+// pieces: at least the number of (tile, head) in the list, which only the device knows. Lists have
+// the tiles for the current device.
 template <int kHeadDim>
 cudaError_t launch_forward(const Arguments& args, DType dtype, int64_t pieces, cudaStream_t stream);
 // dq alone, from a list of tiles of backward_dq_queries.

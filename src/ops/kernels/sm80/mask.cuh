@@ -41,6 +41,28 @@ __device__ __forceinline__ RowMask row_mask(const MaskOptions& o, const WorkItem
   return make_row_mask(lo, min(hi, history_end), max(lo, group), min(hi, group + o.group_size));
 }
 
+// The same as seen from a tile of keys, in one word: four numbers of [0, keys of the tile], counted
+// from its first key.
+class RowMaskOfTile {
+ public:
+  RowMaskOfTile() = default;
+  __device__ __forceinline__ RowMaskOfTile(const RowMask& m, int first_key, int tile_keys) {
+    const auto place = [&](int key) {
+      return static_cast<unsigned>(min(max(key - first_key, 0), tile_keys));
+    };
+    const unsigned lo = place(m.lo), hi = place(m.lo + m.length);
+    const unsigned group_lo = place(m.group_lo), group_hi = place(m.group_lo + m.group_length);
+    bits_ = lo | (hi - lo) << 8 | group_lo << 16 | (group_hi - group_lo) << 24;
+  }
+  __device__ __forceinline__ bool sees(int j) const {
+    const auto at = static_cast<unsigned>(j);
+    return at - (bits_ & 255) < (bits_ >> 8 & 255) || at - (bits_ >> 16 & 255) < bits_ >> 24;
+  }
+
+ private:
+  unsigned bits_;
+};
+
 // What the queries of a tile see, together: which tiles of keys to visit, and which need no mask.
 struct TileMask {
   int lo_min, lo_max, hi_min, hi_max, group_lo, group_hi;

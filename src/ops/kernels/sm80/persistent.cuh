@@ -5,24 +5,20 @@
 
 #include <algorithm>
 
-#include "ops/kernels/forced_sm80.h"
+#include "ops/kernels/device_limits.h"
 #include "ops/kernels/sm80/arguments.cuh"
 
 namespace seqfuse::ops::sm80 {
 
-constexpr int kSmallestShared = 163 * 1024;  // what a block may have on SM 8.0
-
-// With SEQFUSE_FORCE_SM80 no more than an A100 has.
-inline cudaError_t shared_bytes_of_block(int& bytes) {
-  int device = 0;
-  cudaError_t error = cudaGetDevice(&device);
-  if (error != cudaSuccess) return error;
-  error = cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-  if (sm80_is_forced()) bytes = std::min(bytes, kSmallestShared);
-  return error;
+// Whether a processor of SM 8.0 runs as many blocks as a kernel is made for.
+template <class Shape>
+constexpr bool fills_sm80() {
+  return blocks_within(kSharedOfSm80Processor, Shape::kSharedBytes) >= Shape::kBlocks;
 }
 
-// A grid that fills the device, or less where there are fewer pieces of work. early: the kernel
+// A grid that fills the device with so many blocks on a processor, as far as shared memory goes, or
+// less where there are fewer pieces of work. (A block that came later than the others would begin
+// with its first piece when they have done the rest.) early: the kernel
 // calls wait_for_kernel_before(), and so may begin while the kernel before runs, if that lets it.
 template <class Kernel>
 cudaError_t launch_persistent(Kernel kernel, const Arguments& args, int threads, int blocks,
@@ -34,9 +30,12 @@ cudaError_t launch_persistent(Kernel kernel, const Arguments& args, int threads,
     error = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
   if (error == cudaSuccess)
     error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
+  int bytes = 0;
+  if (error == cudaSuccess) error = shared_bytes_of_processor(bytes);
   cudaFuncAttributes attributes{};
   if (error == cudaSuccess && early) error = cudaFuncGetAttributes(&attributes, kernel);
   if (error != cudaSuccess) return error;
+  blocks = std::min(blocks, blocks_within(bytes, shared_bytes));
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute.val.programmaticStreamSerializationAllowed = 1;

@@ -69,12 +69,9 @@ __device__ __forceinline__ void wait_arrivals(uint32_t barrier, int parity) {
   }
 }
 
-// A named barrier of some warps of a block: those that pass it, and those that need not wait.
+// A named barrier of some warps of a block.
 __device__ __forceinline__ void sync_threads(int barrier, int threads) {
   asm volatile("bar.sync %0, %1;\n" ::"r"(barrier), "r"(threads) : "memory");
-}
-__device__ __forceinline__ void arrive_threads(int barrier, int threads) {
-  asm volatile("bar.arrive %0, %1;\n" ::"r"(barrier), "r"(threads) : "memory");
 }
 
 __device__ __forceinline__ void store_shared_16(uint32_t address, const uint4& v) {

@@ -138,6 +138,14 @@ struct Accumulators {
 #pragma unroll
         for (int e = 0; e < 4; ++e) v[r][c][e] = 0;
   }
+  __device__ __forceinline__ void add(const Accumulators& other) {
+#pragma unroll
+    for (int r = 0; r < kR; ++r)
+#pragma unroll
+      for (int c = 0; c < kC; ++c)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) v[r][c][e] += other.v[r][c][e];
+  }
   __device__ __forceinline__ void scale(float by) {
 #pragma unroll
     for (int r = 0; r < kR; ++r)

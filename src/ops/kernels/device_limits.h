@@ -1,0 +1,68 @@
+// What the current GPU has. To try on a newer GPU what an older one runs, set in the environment:
+//
+//   SEQFUSE_FORCE_SM80=1  an A100: 164 KiB of shared memory, and no kernels for SM 9.0
+//   SEQFUSE_FORCE_SM86=1  SM 8.6 and 8.9 (RTX 30 and 40, A10, L4, L40): 100 KiB
+//
+// Instructions, clocks and caches remain those of the newer one.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+namespace seqfuse::ops {
+
+// What a block may have, in bytes.
+constexpr int kSharedOfSm80 = 163 * 1024, kSharedOfSm86 = 99 * 1024;
+// What the blocks of a processor have together. Each takes some for itself.
+constexpr int kSharedOfSm80Processor = 164 * 1024, kSharedOfSm86Processor = 100 * 1024;
+constexpr int kSharedOfBlockItself = 1024;
+
+// How many blocks with so much shared memory a processor runs at a time.
+constexpr int blocks_within(int processor_bytes, int block_bytes) {
+  return processor_bytes / (block_bytes + kSharedOfBlockItself);
+}
+
+// 80, 86, or 0 where the GPU is to be taken as it is.
+inline int forced_sm() {
+  static const int sm = [] {
+    const auto is_set = [](const char* variable) {
+      const char* const value = std::getenv(variable);
+      return value && value[0] == '1';
+    };
+    return is_set("SEQFUSE_FORCE_SM86") ? 86 : is_set("SEQFUSE_FORCE_SM80") ? 80 : 0;
+  }();
+  return sm;
+}
+
+// The shared memory that a block may have, and that of a processor, in bytes. Errors: those of the
+// CUDA runtime.
+inline cudaError_t shared_bytes_of_block(int& bytes) {
+  int device = 0;
+  cudaError_t error = cudaGetDevice(&device);
+  if (error != cudaSuccess) return error;
+  error = cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+  if (forced_sm() == 80) bytes = std::min(bytes, kSharedOfSm80);
+  if (forced_sm() == 86) bytes = std::min(bytes, kSharedOfSm86);
+  return error;
+}
+inline cudaError_t shared_bytes_of_processor(int& bytes) {
+  int device = 0;
+  cudaError_t error = cudaGetDevice(&device);
+  if (error != cudaSuccess) return error;
+  error = cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerMultiprocessor, device);
+  if (forced_sm() == 80) bytes = std::min(bytes, kSharedOfSm80Processor);
+  if (forced_sm() == 86) bytes = std::min(bytes, kSharedOfSm86Processor);
+  return error;
+}
+
+// Whether that of a block is less than on SM 8.0. Errors: those of the CUDA runtime.
+inline cudaError_t is_short_of_shared(bool& is_short) {
+  int bytes = 0;
+  const cudaError_t error = shared_bytes_of_block(bytes);
+  is_short = bytes < kSharedOfSm80;
+  return error;
+}
+
+}  // namespace seqfuse::ops

@@ -1,0 +1,168 @@
+// Wrong arguments of HSTU attention on a GPU. What the host can see throws; the values of offsets
+// and counts, which it does not wait for, fail an assertion on the device, and with it the process:
+// each such case dies in one of its own.
+#include <cstdlib>
+#include <iostream>
+
+#include "tests/ops/cuda_test.h"
+#include "tests/ops/hstu_attention_problem.h"
+
+namespace seqfuse {
+namespace {
+
+using namespace test;
+using ops::HstuAttentionOptions;
+
+class HstuAttentionErrorsCuda : public CudaTest {};
+
+Tensor on_gpu(const std::vector<int64_t>& values) {
+  return at::tensor(values, at::kLong).cuda();
+}
+
+TEST_F(HstuAttentionErrorsCuda, WhatTheHostSeesThrows) {
+  const auto bf16 = at::TensorOptions(at::kCUDA).dtype(at::kBFloat16);
+  const Tensor q = at::randn({512, 4, 64}, bf16), offsets = on_gpu({0, 300, 512});
+  const HstuAttentionOptions options{.max_seqlen = 300};
+  const auto attend = [=](const Tensor& k, const Tensor& v, const Tensor& k_offsets,
+                          HstuAttentionOptions with) {
+    return [=] { ops::hstu_attention(q, k, v, offsets, k_offsets, with); };
+  };
+  expect_error(attend(q, at::randn({512, 4, 32}, bf16), offsets, options),
+               "v is [512, 4, 32] but q is [512, 4, 64]; head_dim must match");
+  expect_error(attend(q.to(at::kHalf), q, offsets, options),
+               "k is Half on cuda:0; expected BFloat16 on cuda:0");
+  expect_error(attend(q, q.cpu(), offsets, options),
+               "v is BFloat16 on cpu; expected BFloat16 on cuda:0");
+  expect_error(attend(q, q, offsets.cpu(), options),
+               "k_offsets is on cpu; expected cuda:0, where the other arguments are");
+  expect_error(attend(q, q, offsets.to(at::kFloat), options),
+               "k_offsets is Float; expected Long or Int");
+  expect_error(attend(q, q, on_gpu({0, 512}), options),
+               "k_offsets has 2 elements but q_offsets has 3");
+  expect_error(attend(q, q, on_gpu({0}), options),
+               "k_offsets has one element, for no sequences, but k has 512 rows");
+  expect_error(attend(q, q, offsets, {}), "max_seqlen is 0; on a GPU it must be given");
+  expect_error(attend(q, q, offsets, {.max_seqlen = 300, .num_targets = at::tensor({1, 1})}),
+               "num_targets is on cpu but q is on cuda:0; all arguments must be on one device");
+  const Tensor wide = q.to(at::kDouble);
+  expect_error([&] { ops::hstu_attention(wide, wide, wide, offsets, offsets, options); },
+               "q is Double on cuda:0; expected Float, Half or BFloat16 on CUDA");
+}
+
+struct WrongCase {
+  const char* name;
+  std::vector<int64_t> q_offsets, k_offsets;  // of 512 rows
+  int64_t max_seqlen = 300;
+  std::vector<int64_t> contexts = {}, targets = {};
+  at::ScalarType type = at::kBFloat16;  // Float: by matrix products
+  bool int32 = false, time_bias = false;
+  bool in_backward = false;             // what the forward pass saw was right
+  const char* kernel = "list of work";  // that finds out
+
+  friend std::ostream& operator<<(std::ostream& out, const WrongCase& c) { return out << c.name; }
+};
+
+class HstuAttentionDeathCuda : public CudaTestWithParam<WrongCase> {};
+
+const std::vector<int64_t> kRight = {0, 300, 512};
+
+// Ends the process with 3 if the device reports an error, after a line of what it was.
+[[noreturn]] void attend_and_exit(const WrongCase& c) {
+  const auto numbers = at::TensorOptions(at::kCUDA).dtype(c.type);
+  const Tensor q = at::randn({512, 2, 64}, numbers).requires_grad_(c.in_backward);
+  const auto offsets_on_gpu = [&](const std::vector<int64_t>& values) {
+    return on_gpu(values).to(c.int32 ? at::kInt : at::kLong);
+  };
+  const Tensor q_offsets = offsets_on_gpu(c.in_backward ? kRight : c.q_offsets);
+  const Tensor k_offsets = offsets_on_gpu(c.in_backward ? kRight : c.k_offsets);
+  HstuAttentionOptions options{.max_seqlen = c.max_seqlen};
+  if (!c.contexts.empty()) options.num_contexts = on_gpu(c.contexts);
+  if (!c.targets.empty()) options.num_targets = on_gpu(c.targets);
+  if (c.time_bias) {
+    options.time_bias = at::randn({129}, numbers.dtype(at::kFloat));
+    options.timestamps = at::arange(512, numbers.dtype(at::kLong));
+  }
+  try {
+    const Tensor out = ops::hstu_attention(q, q, q, q_offsets, k_offsets, options);
+    if (c.in_backward) {
+      q_offsets.variable_data().copy_(offsets_on_gpu(c.q_offsets));  // unnoticed by autograd
+      k_offsets.variable_data().copy_(offsets_on_gpu(c.k_offsets));
+      out.sum().backward();
+    }
+    std::cerr << out.sum().item<double>() << '\n';
+  } catch (const c10::Error& error) {
+    std::cerr << error.what_without_backtrace() << '\n';
+    std::_Exit(3);
+  }
+  std::_Exit(0);
+}
+
+TEST_P(HstuAttentionDeathCuda, WhatTheDeviceSeesFailsAnAssertion) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");  // a GPU does not survive fork()
+  EXPECT_EXIT(attend_and_exit(GetParam()), testing::ExitedWithCode(3),
+              std::string(GetParam().kernel) +
+                  "(.|\n)*Assertion `expected q_offsets and k_offsets that start with 0(.|\n)*"
+                  "device-side assert triggered");
+}
+
+// Where nothing is wrong, nothing fails: else the cases below would show little.
+TEST_F(HstuAttentionErrorsCuda, RightArgumentsDoNotDie) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(attend_and_exit({.name = "right",
+                               .q_offsets = kRight,
+                               .k_offsets = kRight,
+                               .contexts = {100, 0},
+                               .targets = {200, 212},
+                               .time_bias = true}),
+              testing::ExitedWithCode(0), "");
+}
+
+const std::vector<int64_t> kBeyond = {0, 300, 513};
+
+INSTANTIATE_TEST_SUITE_P(
+    Cases, HstuAttentionDeathCuda,
+    testing::Values(
+        WrongCase{.name = "StartLate", .q_offsets = {1, 300, 512}, .k_offsets = {1, 300, 512}},
+        WrongCase{
+            .name = "Decrease", .q_offsets = {0, 300, 212, 512}, .k_offsets = {0, 300, 212, 512}},
+        WrongCase{.name = "EndBeyond", .q_offsets = kBeyond, .k_offsets = kBeyond},
+        WrongCase{.name = "EndEarly", .q_offsets = {0, 300, 511}, .k_offsets = {0, 300, 511}},
+        WrongCase{.name = "BeyondTheInteger",
+                  .q_offsets = {0, 300 + (int64_t{1} << 32), 512},
+                  .k_offsets = {0, 300 + (int64_t{1} << 32), 512}},
+        WrongCase{.name = "Int32", .q_offsets = kBeyond, .k_offsets = kBeyond, .int32 = true},
+        WrongCase{.name = "MoreQueriesThanKeys", .q_offsets = kRight, .k_offsets = {0, 212, 512}},
+        WrongCase{
+            .name = "LongerThanSaid", .q_offsets = kRight, .k_offsets = kRight, .max_seqlen = 299},
+        WrongCase{.name = "NegativeContexts",
+                  .q_offsets = kRight,
+                  .k_offsets = kRight,
+                  .contexts = {-1, 0}},
+        WrongCase{.name = "NegativeTargets",
+                  .q_offsets = kRight,
+                  .k_offsets = kRight,
+                  .targets = {0, -1}},
+        WrongCase{.name = "CountsTogether",
+                  .q_offsets = kRight,
+                  .k_offsets = kRight,
+                  .contexts = {150, 0},
+                  .targets = {151, 0}},
+        WrongCase{.name = "BiasByTime",
+                  .q_offsets = kBeyond,
+                  .k_offsets = kBeyond,
+                  .time_bias = true,
+                  .kernel = "times of keys"},
+        WrongCase{.name = "Backward",
+                  .q_offsets = kBeyond,
+                  .k_offsets = kBeyond,
+                  .in_backward = true,
+                  .kernel = "(list of work|masks of tiles)"},
+        WrongCase{.name = "ByProducts",
+                  .q_offsets = kBeyond,
+                  .k_offsets = kBeyond,
+                  .type = at::kFloat,
+                  .kernel = "check of sequences"}),
+    [](const testing::TestParamInfo<WrongCase>& one) { return std::string(one.param.name); });
+
+}  // namespace
+}  // namespace seqfuse
