@@ -214,7 +214,7 @@ inline int check(const char* name, const Options& o, bool backward) {
 }
 
 // only_head_dim: of the cases to run; 0: of all. Prints a line for each failure; no cases are one.
-inline int check_all(bool backward, int only_head_dim) {
+inline int check_all(bool backward, bool only_bf16, int only_head_dim) {
   int failures = 0, cases = 0;
   const std::vector<int> lengths = {0, 1, 300, 2, 63, 64, 65, 0, 127, 128, 129, 200, 17, 0};
   const auto run = [&](const char* name, Options o) {
@@ -230,6 +230,7 @@ inline int check_all(bool backward, int only_head_dim) {
     return values;
   };
   for (const DType dtype : {DType::bf16, DType::f16}) {
+    if (only_bf16 && dtype != DType::bf16) continue;
     for (const int head_dim : {32, 64, 128, 256, 8, 56, 96, 200, 50, 25, 1, 33, 77, 130}) {
       if (only_head_dim != 0 && head_dim != only_head_dim) continue;
       Options base;

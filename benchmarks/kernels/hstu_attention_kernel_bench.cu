@@ -1,6 +1,6 @@
 // The HSTU attention kernels alone: needs the CUDA runtime and nothing else.
 //
-//   hstu_attention_kernel_bench --check [PASS] [HEAD_DIM]     against the formula in float64
+//   hstu_attention_kernel_bench --check [PASS] [bf16] [HEAD_DIM]  against the formula in float64
 //   hstu_attention_kernel_bench --time [PASS] [loaded]        TFLOP/s beside FlashAttention-2's
 //   hstu_attention_kernel_bench --cell CELL [PASS] [loaded]   timed alone
 //   hstu_attention_kernel_bench --once CELL [PASS]            one launch
@@ -45,7 +45,7 @@ int main(int argc, char** argv) {
   }
   int head_dim = 0;
   for (int i = 2; i < argc; ++i) head_dim = std::max(head_dim, std::atoi(argv[i]));
-  const int failures = check_all(backward, head_dim);
+  const int failures = check_all(backward, given("bf16"), head_dim);
   std::printf("%s: %d failures\n", failures ? "FAILED" : "passed", failures);
   return failures != 0;
 }
