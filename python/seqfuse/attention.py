@@ -39,8 +39,8 @@ def hstu_attention(
     of t[i + 1] - t[j]; needs timestamps, int64 [Tk]; request_times, int64 [B], is the time after the last.
 
     max_seqlen: at least the longest sequence of keys; needed on CUDA. Returns [Tq, H, d].
-    Raises ValueError for shapes, dtypes, offsets and counts that do not fit; on CUDA, where values of offsets and counts
-    are not waited for, these fail an assertion on the GPU (docs/ops.md).
+    Raises ValueError for shapes, dtypes, offsets and counts that do not fit; on CUDA, where values of offsets and
+    counts are not waited for, these fail an assertion on the GPU (docs/ops.md).
     """
     return torch.ops.seqfuse.hstu_attention(
         q,

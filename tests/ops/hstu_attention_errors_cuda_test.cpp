@@ -24,7 +24,7 @@ TEST_F(HstuAttentionErrorsCuda, WhatTheHostSeesThrows) {
   const Tensor q = at::randn({512, 4, 64}, bf16), offsets = on_gpu({0, 300, 512});
   const HstuAttentionOptions options{.max_seqlen = 300};
   const auto attend = [=](const Tensor& k, const Tensor& v, const Tensor& k_offsets,
-                          HstuAttentionOptions with) {
+                          const HstuAttentionOptions& with) {
     return [=] { ops::hstu_attention(q, k, v, offsets, k_offsets, with); };
   };
   expect_error(attend(q, at::randn({512, 4, 32}, bf16), offsets, options),
@@ -53,7 +53,7 @@ struct WrongCase {
   const char* name;
   std::vector<int64_t> q_offsets, k_offsets;  // of 512 rows
   int64_t max_seqlen = 300;
-  std::vector<int64_t> contexts = {}, targets = {};
+  std::vector<int64_t> contexts, targets;
   at::ScalarType type = at::kBFloat16;  // Float: by matrix products
   bool int32 = false, time_bias = false;
   bool in_backward = false;             // what the forward pass saw was right
