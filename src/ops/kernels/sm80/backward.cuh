@@ -23,8 +23,7 @@ struct BackwardShape {
   static constexpr int kKeyTile = kN * kD * 2, kQueryTile = kM * kD * 2, kScores = kN * kM * 2;
 
   struct Shared {
-    RowMaskOfTile
-        rows[kM];  // two blocks with whole masks would not fit beside each other on SM 8.0
+    RowMaskOfTile rows[kM];  // with whole masks two blocks would not fit on SM 8.0
     Worker::Shared work;
     MaybeBias<kM, kN, kBias> bias;
   };
