@@ -44,6 +44,11 @@ TEST_F(HstuAttentionErrorsCuda, WhatTheHostSeesThrows) {
   expect_error(attend(q, q, offsets, {}), "max_seqlen is 0; on a GPU it must be given");
   expect_error(attend(q, q, offsets, {.max_seqlen = 300, .num_targets = at::tensor({1, 1})}),
                "num_targets is on cpu but q is on cuda:0; all arguments must be on one device");
+  ops::HstuLayerWeights weights;
+  weights.uvqk = at::randn({256, 1024});
+  weights.output = at::randn({256, 256}, bf16);
+  expect_error([&] { ops::hstu_layer(q.flatten(1), weights, offsets, {.heads = 4}); },
+               "uvqk weight is on cpu; expected cuda:0");
   const Tensor wide = q.to(at::kDouble);
   expect_error([&] { ops::hstu_attention(wide, wide, wide, offsets, offsets, options); },
                "q is Double on cuda:0; expected Float, Half or BFloat16 on CUDA");
@@ -51,10 +56,12 @@ TEST_F(HstuAttentionErrorsCuda, WhatTheHostSeesThrows) {
 
 struct WrongCase {
   const char* name;
-  std::vector<int64_t> q_offsets, k_offsets;  // of 512 rows
+  std::vector<int64_t> q_offsets, k_offsets;
   int64_t max_seqlen = 300;
   std::vector<int64_t> contexts, targets;
+  int64_t rows = 512;
   at::ScalarType type = at::kBFloat16;  // Float: by matrix products
+  bool in_layer = false;
   bool int32 = false, time_bias = false;
   bool in_backward = false;             // what the forward pass saw was right
   const char* kernel = "list of work";  // that finds out
@@ -66,10 +73,17 @@ class HstuAttentionDeathCuda : public CudaTestWithParam<WrongCase> {};
 
 const std::vector<int64_t> kRight = {0, 300, 512};
 
+Tensor layer_of(const Tensor& x, const Tensor& offsets, const HstuAttentionOptions& attention) {
+  ops::HstuLayerWeights weights;
+  weights.uvqk = at::randn({x.size(1), 4 * 128}, x.options());
+  weights.output = at::randn({128, x.size(1)}, x.options());
+  return ops::hstu_layer(x, weights, offsets, {.heads = 2, .attention = attention});
+}
+
 // Ends the process with 3 if the device reports an error, after a line of what it was.
 [[noreturn]] void attend_and_exit(const WrongCase& c) {
   const auto numbers = at::TensorOptions(at::kCUDA).dtype(c.type);
-  const Tensor q = at::randn({512, 2, 64}, numbers).requires_grad_(c.in_backward);
+  const Tensor q = at::randn({c.rows, 2, 64}, numbers).requires_grad_(c.in_backward);
   const auto offsets_on_gpu = [&](const std::vector<int64_t>& values) {
     return on_gpu(values).to(c.int32 ? at::kInt : at::kLong);
   };
@@ -83,7 +97,8 @@ const std::vector<int64_t> kRight = {0, 300, 512};
     options.timestamps = at::arange(512, numbers.dtype(at::kLong));
   }
   try {
-    const Tensor out = ops::hstu_attention(q, q, q, q_offsets, k_offsets, options);
+    const Tensor out = c.in_layer ? layer_of(q.flatten(1), q_offsets, options)
+                                  : ops::hstu_attention(q, q, q, q_offsets, k_offsets, options);
     if (c.in_backward) {
       q_offsets.variable_data().copy_(offsets_on_gpu(c.q_offsets));  // unnoticed by autograd
       k_offsets.variable_data().copy_(offsets_on_gpu(c.k_offsets));
@@ -152,6 +167,12 @@ INSTANTIATE_TEST_SUITE_P(
                   .k_offsets = kBeyond,
                   .time_bias = true,
                   .kernel = "times of keys"},
+        WrongCase{.name = "NoRows",
+                  .q_offsets = {0, 5},
+                  .k_offsets = {0, 5},
+                  .rows = 0,
+                  .kernel = "check of sequences"},
+        WrongCase{.name = "Layer", .q_offsets = kBeyond, .k_offsets = kBeyond, .in_layer = true},
         WrongCase{.name = "Backward",
                   .q_offsets = kBeyond,
                   .k_offsets = kBeyond,

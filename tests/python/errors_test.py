@@ -1,9 +1,13 @@
 """Wrong arguments raise ValueError or IndexError, and say what was given and what was expected."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 
 import seqfuse
+from cases import needs_gpu
 
 X = torch.randn(4, 3)
 OFFSETS = torch.tensor([0, 1, 4])
@@ -44,3 +48,39 @@ def test_message(call, error, message):
 def test_other_devices_are_refused():
     with pytest.raises((ValueError, NotImplementedError), match="layer_norm"):
         seqfuse.layer_norm(X.to_sparse())
+
+
+@needs_gpu
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"k": lambda q: q[..., :4]}, r"k is \[4, 2, 4\] but q is \[4, 2, 8\]; head_dim must match"),
+        ({"k": lambda q: q.float()}, "k is Float on cuda:0; expected Half on cuda:0"),
+        ({"v": lambda q: q.cpu()}, "v is Half on cpu; expected Half on cuda:0"),
+        ({"q_offsets": lambda q: OFFSETS}, "q_offsets is on cpu; expected cuda:0"),
+        ({"max_seqlen": lambda q: 0}, "max_seqlen is 0; on a GPU it must be given"),
+    ],
+)
+def test_attention_on_cuda(change, message):
+    q = torch.randn(4, 2, 8, device="cuda", dtype=torch.half)
+    arguments = {"q": q, "k": q, "v": q, "q_offsets": OFFSETS.cuda(), "k_offsets": OFFSETS.cuda(), "max_seqlen": 3}
+    arguments |= {name: make(q) for name, make in change.items()}
+    with pytest.raises(ValueError, match="hstu_attention: " + message):
+        seqfuse.hstu_attention(**arguments)
+
+
+WRONG_OFFSETS = """
+import torch, seqfuse
+layer = seqfuse.HSTULayer(32, 2, 16, scaling_seqlen=8).cuda().half()
+x, offsets = torch.randn(4, 32, device="cuda", dtype=torch.half), torch.tensor([0, 1, 9], device="cuda")
+print(layer(x, offsets, max_seqlen=8).sum().item())
+"""
+
+
+@needs_gpu
+def test_wrong_offsets_on_cuda_fail_an_assertion():
+    """In a process of its own, which cannot use the GPU after it."""
+    run = subprocess.run([sys.executable, "-c", WRONG_OFFSETS], check=False, capture_output=True, text=True)
+    assert run.returncode != 0
+    assert "Assertion `expected q_offsets and k_offsets that start with 0" in run.stderr
+    assert "device-side assert triggered" in run.stderr

@@ -156,7 +156,7 @@ int64_t hstu_attention_forward_workspace_bytes(const HstuAttentionParams& p) {
 cudaError_t hstu_attention_forward_cuda(const HstuAttentionParams& p, DType dtype,
                                         cudaStream_t stream) {
   if (!hstu_attention_cuda_takes(p.batch, p.head_dim, dtype)) return cudaErrorInvalidValue;
-  if (p.batch == 0 || p.total_queries == 0) return cudaSuccess;
+  if (p.total_queries == 0) return hstu_attention_check_cuda(p, stream);
   Arguments a = arguments_of(p);
   Workspace workspace(p.workspace);
   cudaError_t error = make_times(p, workspace, a, stream);
@@ -313,7 +313,10 @@ cudaError_t hstu_attention_backward_cuda(const HstuAttentionBackwardParams& para
   const HstuAttentionParams& p = params.forward;
   if (!hstu_attention_cuda_takes(p.batch, p.head_dim, dtype)) return cudaErrorInvalidValue;
   if (params.deterministic && wants_totals(params)) return cudaErrorInvalidValue;
-  if (p.batch == 0 || p.total_keys == 0) return zero_small_gradients(params, stream);
+  if (p.total_keys == 0) {
+    const cudaError_t error = hstu_attention_check_cuda(p, stream);
+    return error == cudaSuccess ? zero_small_gradients(params, stream) : error;
+  }
   Arguments a = arguments_of(p);
   a.dout = view_of(params.dout, p.head_dim);
   const auto gradient_of = [&](const JaggedHeads& to, const JaggedHeads& pre) {
