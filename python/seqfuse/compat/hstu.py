@@ -175,23 +175,24 @@ def _number(name: str, value: object) -> int:
     try:
         return operator.index(value)
     except TypeError:
-        raise TypeError(f"hstu_attn_varlen_func: {name} is {value!r}; expected an integer") from None
+        raise TypeError(f"hstu_attn_varlen_func: {name} is {_described(value)}; expected an integer") from None
 
 
 def _counts(name: str, value: Tensor | None) -> Tensor | None:
     if value is None:
         return None
     if not isinstance(value, Tensor) or value.dtype not in _INTEGERS:
-        described = _described(value) if isinstance(value, Tensor) else repr(value)
-        raise TypeError(f"hstu_attn_varlen_func: {name} is {described}; expected a tensor of integers [B] or None")
+        raise TypeError(
+            f"hstu_attn_varlen_func: {name} is {_described(value)}; expected a tensor of integers [B] or None"
+        )
     return value.long()
 
 
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
-def _described(tensor: Tensor) -> str:
-    return f"a tensor {list(tensor.shape)} of {tensor.dtype}"
+def _described(value: object) -> str:
+    return f"a tensor {list(value.shape)} of {value.dtype}" if isinstance(value, Tensor) else repr(value)
 
 
 def _window(size: tuple[int, int]) -> tuple[bool, int]:

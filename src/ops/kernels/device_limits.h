@@ -36,33 +36,32 @@ inline int forced_sm() {
   return sm;
 }
 
-// The shared memory that a block may have, and that of a processor, in bytes. Errors: those of the
-// CUDA runtime.
-inline cudaError_t shared_bytes_of_block(int& bytes) {
+// An attribute of the current device, or what a forced one has, if that is less. Errors: those of
+// the CUDA runtime.
+inline cudaError_t forced_attribute(int& value, cudaDeviceAttr attribute, int of_sm80,
+                                    int of_sm86) {
   int device = 0;
   cudaError_t error = cudaGetDevice(&device);
   if (error != cudaSuccess) return error;
-  error = cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-  if (forced_sm() == 80) bytes = std::min(bytes, kSharedOfSm80);
-  if (forced_sm() == 86) bytes = std::min(bytes, kSharedOfSm86);
-  return error;
-}
-inline cudaError_t shared_bytes_of_processor(int& bytes) {
-  int device = 0;
-  cudaError_t error = cudaGetDevice(&device);
-  if (error != cudaSuccess) return error;
-  error = cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerMultiprocessor, device);
-  if (forced_sm() == 80) bytes = std::min(bytes, kSharedOfSm80Processor);
-  if (forced_sm() == 86) bytes = std::min(bytes, kSharedOfSm86Processor);
+  error = cudaDeviceGetAttribute(&value, attribute, device);
+  if (forced_sm() == 80) value = std::min(value, of_sm80);
+  if (forced_sm() == 86) value = std::min(value, of_sm86);
   return error;
 }
 
-// Whether that of a block is less than on SM 8.0. Errors: those of the CUDA runtime.
-inline cudaError_t is_short_of_shared(bool& is_short) {
-  int bytes = 0;
-  const cudaError_t error = shared_bytes_of_block(bytes);
-  is_short = bytes < kSharedOfSm80;
-  return error;
+// The shared memory that a block may have, and that of a processor, in bytes. Errors: as above.
+inline cudaError_t shared_bytes_of_block(int& bytes) {
+  return forced_attribute(bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, kSharedOfSm80,
+                          kSharedOfSm86);
+}
+inline cudaError_t shared_bytes_of_processor(int& bytes) {
+  return forced_attribute(bytes, cudaDevAttrMaxSharedMemoryPerMultiprocessor,
+                          kSharedOfSm80Processor, kSharedOfSm86Processor);
+}
+
+// Whether a block has less than on SM 8.0.
+constexpr bool is_short_of_shared(int block_bytes) {
+  return block_bytes < kSharedOfSm80;
 }
 
 }  // namespace seqfuse::ops

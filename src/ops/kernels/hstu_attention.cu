@@ -161,10 +161,11 @@ cudaError_t hstu_attention_forward_cuda(const HstuAttentionParams& p, DType dtyp
   Workspace workspace(p.workspace);
   cudaError_t error = make_times(p, workspace, a, stream);
   if (error != cudaSuccess) return error;
-  bool is_short = false;
-  error = is_short_of_shared(is_short);
+  int block_bytes = 0;
+  error = shared_bytes_of_block(block_bytes);
   if (error != cudaSuccess) return error;
-  const int64_t tile_queries = sm80::forward_queries(width_of(p.head_dim), is_short);
+  const int64_t tile_queries =
+      sm80::forward_queries(width_of(p.head_dim), is_short_of_shared(block_bytes));
   a.list = workspace.take<sm80::WorkList>(forward_list_bytes(p));
   forward_list_kernel<<<static_cast<unsigned>(list_slices(p.batch)), kPrepareThreads, 0, stream>>>(
       list_arguments(p, tile_queries, false, a.list));
@@ -172,7 +173,7 @@ cudaError_t hstu_attention_forward_cuda(const HstuAttentionParams& p, DType dtyp
   if (error != cudaSuccess) return error;
   const int64_t pieces = (p.total_queries / tile_queries + p.batch) * p.heads;
   return for_head_dim(p.head_dim, [&](auto width) {
-    return sm80::launch_forward<width()>(a, dtype, pieces, stream);
+    return sm80::launch_forward<width()>(a, dtype, block_bytes, pieces, stream);
   });
 }
 
@@ -245,20 +246,20 @@ cudaError_t prepare(const BackwardPreparation& p, cudaStream_t stream) {
 
 // dk, dv and, unless a.dq_sums is null, dq; from a list of tiles of so many keys.
 cudaError_t run_keys(const HstuAttentionParams& p, const Arguments& a, int64_t tile_keys,
-                     DType dtype, cudaStream_t stream) {
+                     DType dtype, int block_bytes, cudaStream_t stream) {
   const int64_t pieces = (p.total_keys / tile_keys + p.batch) * p.heads;
   return for_head_dim(p.head_dim, [&](auto width) {
-    return sm80::launch_backward<width()>(a, dtype, pieces, stream);
+    return sm80::launch_backward<width()>(a, dtype, block_bytes, pieces, stream);
   });
 }
 
 // dq alone, from a list of tiles of so many queries.
 cudaError_t run_queries(const HstuAttentionParams& p, const Arguments& a, int64_t tile_queries,
-                        DType dtype, cudaStream_t stream) {
+                        DType dtype, int block_bytes, cudaStream_t stream) {
   if (p.total_queries == 0) return cudaSuccess;
   const int64_t pieces = (p.total_queries / tile_queries + p.batch) * p.heads;
   return for_head_dim(p.head_dim, [&](auto width) {
-    return sm80::launch_backward_queries<width()>(a, dtype, pieces, stream);
+    return sm80::launch_backward_queries<width()>(a, dtype, block_bytes, pieces, stream);
   });
 }
 
@@ -278,10 +279,10 @@ cudaError_t zero_small_gradients(const HstuAttentionBackwardParams& params, cuda
 }
 
 cudaError_t run_bias_gradient(const HstuAttentionBackwardParams& params, const Arguments& a,
-                              DType dtype, cudaStream_t stream) {
+                              DType dtype, int block_bytes, cudaStream_t stream) {
   const HstuAttentionParams& p = params.forward;
   const cudaError_t error = for_head_dim(p.head_dim, [&](auto width) {
-    return sm80::launch_bias_gradient<width()>(a, dtype, key_tiles(p), stream);
+    return sm80::launch_bias_gradient<width()>(a, dtype, block_bytes, key_tiles(p), stream);
   });
   if (error != cudaSuccess) return error;
   const BiasSums sums{.rows = a.bias_sums,
@@ -338,10 +339,11 @@ cudaError_t hstu_attention_backward_cuda(const HstuAttentionBackwardParams& para
     preparation.lists[preparation.list_count++] = list_arguments(p, tile_rows, of_keys, list);
     return list;
   };
-  bool is_short = false;
-  error = is_short_of_shared(is_short);
+  int block_bytes = 0;
+  error = shared_bytes_of_block(block_bytes);
   if (error != cudaSuccess) return error;
   const int width = width_of(p.head_dim);
+  const bool is_short = is_short_of_shared(block_bytes);
   const int tile_keys = sm80::backward_keys(width, is_short);
   const int tile_queries = sm80::backward_dq_queries(width, is_short);
   auto* const keys_list = add_list(tile_keys, true);
@@ -367,16 +369,16 @@ cudaError_t hstu_attention_backward_cuda(const HstuAttentionBackwardParams& para
     a.list = bias_list;
     a.bias_row = static_cast<int>(bias_row(p));
     a.bias_sums = workspace.take<float>(bias_sums_bytes(params));
-    error = run_bias_gradient(params, a, dtype, stream);
+    error = run_bias_gradient(params, a, dtype, block_bytes, stream);
     if (error != cudaSuccess) return error;
   }
   if (params.deterministic) {
     a.list = queries_list;
-    error = run_queries(p, a, tile_queries, dtype, stream);
+    error = run_queries(p, a, tile_queries, dtype, block_bytes, stream);
     if (error != cudaSuccess) return error;
   }
   a.list = keys_list;
-  error = run_keys(p, a, tile_keys, dtype, stream);
+  error = run_keys(p, a, tile_keys, dtype, block_bytes, stream);
   if (error != cudaSuccess || !wants_totals(params)) return error;
   return add_totals(params, a, stream);
 }

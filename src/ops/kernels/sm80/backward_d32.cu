@@ -2,8 +2,9 @@
 
 namespace seqfuse::ops::sm80 {
 
-template cudaError_t launch_backward_queries<32>(const Arguments&, DType, int64_t, cudaStream_t);
-template cudaError_t launch_backward<32>(const Arguments&, DType, int64_t, cudaStream_t);
-template cudaError_t launch_bias_gradient<32>(const Arguments&, DType, int64_t, cudaStream_t);
+template cudaError_t launch_backward_queries<32>(const Arguments&, DType, int, int64_t,
+                                                 cudaStream_t);
+template cudaError_t launch_backward<32>(const Arguments&, DType, int, int64_t, cudaStream_t);
+template cudaError_t launch_bias_gradient<32>(const Arguments&, DType, int, int64_t, cudaStream_t);
 
 }  // namespace seqfuse::ops::sm80

@@ -12,8 +12,7 @@ namespace seqfuse::ops::sm80 {
 template <class Shape, class Kernel>
 cudaError_t launch_backward_shape(Kernel kernel, const Arguments& args, int64_t pieces,
                                   cudaStream_t stream) {
-  cudaError_t error = launch_persistent(kernel, args, Shape::kThreads, Shape::kBlocks,
-                                        Shape::kSharedBytes, pieces, stream);
+  const cudaError_t error = launch_persistent<Shape>(kernel, args, pieces, stream);
   if (error != cudaSuccess || !args.dq_sums) return error;
   const dim3 grid(static_cast<unsigned>((args.max_seqlen + Shape::kM - 1) / Shape::kM),
                   static_cast<unsigned>(args.heads), static_cast<unsigned>(args.batch));
@@ -22,7 +21,8 @@ cudaError_t launch_backward_shape(Kernel kernel, const Arguments& args, int64_t 
 }
 
 template <class T, int kHeadDim, bool kBias>
-cudaError_t launch_backward_bias(const Arguments& args, int64_t pieces, cudaStream_t stream) {
+cudaError_t launch_backward_bias(const Arguments& args, int block_bytes, int64_t pieces,
+                                 cudaStream_t stream) {
   if constexpr (kHeadDim <= 64) {
     using Shape = BackwardShape<T, kHeadDim, kBias>;
     static_assert(Shape::kSharedBytes <= kSharedOfSm86 && (kBias || fills_sm80<Shape>()));
@@ -34,95 +34,77 @@ cudaError_t launch_backward_bias(const Arguments& args, int64_t pieces, cudaStre
     using Short = BackwardWideShape<T, kHeadDim, true, Places{kHeadDim == 128 ? 1 : 2, 1, 1}, true>;
     static_assert(Large::kSharedBytes > kSharedOfSm86 && Small::kSharedBytes <= kSharedOfSm80 &&
                   Short::kSharedBytes <= kSharedOfSm86);
-    int available = 0;
-    const cudaError_t error = shared_bytes_of_block(available);
-    if (error != cudaSuccess) return error;
-    if (available >= Large::kSharedBytes && reads_whole_chunks(args) && args.dout.grain == 16)
+    if (block_bytes >= Large::kSharedBytes && reads_whole_chunks(args) && args.dout.grain == 16)
       return launch_backward_shape<Large>(backward_wide_kernel<Large>, args, pieces, stream);
-    if (available >= kSharedOfSm80)
+    if (!is_short_of_shared(block_bytes))
       return launch_backward_shape<Small>(backward_wide_kernel<Small>, args, pieces, stream);
     return launch_backward_shape<Short>(backward_wide_kernel<Short>, args, pieces, stream);
   }
 }
 
 template <class T, int kHeadDim>
-cudaError_t launch_backward_type(const Arguments& args, int64_t pieces, cudaStream_t stream) {
+cudaError_t launch_backward_type(const Arguments& args, int block_bytes, int64_t pieces,
+                                 cudaStream_t stream) {
   if (args.bias.position || args.bias.tables)
-    return launch_backward_bias<T, kHeadDim, true>(args, pieces, stream);
-  return launch_backward_bias<T, kHeadDim, false>(args, pieces, stream);
+    return launch_backward_bias<T, kHeadDim, true>(args, block_bytes, pieces, stream);
+  return launch_backward_bias<T, kHeadDim, false>(args, block_bytes, pieces, stream);
 }
 
 template <int kHeadDim>
-cudaError_t launch_backward(const Arguments& args, DType dtype, int64_t pieces,
+cudaError_t launch_backward(const Arguments& args, DType dtype, int block_bytes, int64_t pieces,
                             cudaStream_t stream) {
   if (dtype == DType::bf16)
-    return launch_backward_type<__nv_bfloat16, kHeadDim>(args, pieces, stream);
-  return launch_backward_type<__half, kHeadDim>(args, pieces, stream);
-}
-
-template <class T, class Shape>
-cudaError_t launch_backward_queries_shape(const Arguments& args, int64_t pieces,
-                                          cudaStream_t stream) {
-  return launch_persistent(backward_queries_kernel<T, Shape>, args, Shape::kThreads, Shape::kBlocks,
-                           Shape::kSharedBytes, pieces, stream);
+    return launch_backward_type<__nv_bfloat16, kHeadDim>(args, block_bytes, pieces, stream);
+  return launch_backward_type<__half, kHeadDim>(args, block_bytes, pieces, stream);
 }
 
 template <class T, int kHeadDim>
-cudaError_t launch_backward_queries_type(const Arguments& args, int64_t pieces,
+cudaError_t launch_backward_queries_type(const Arguments& args, int block_bytes, int64_t pieces,
                                          cudaStream_t stream) {
   using Plain = BackwardQueriesShape<kHeadDim, false>;
   using Biased = BackwardQueriesShape<kHeadDim, true>;
   if constexpr (kHeadDim >= 128) {
     using Short = BackwardQueriesShape<kHeadDim, /*kBias=*/true, /*kIsShort=*/true>;
     static_assert(Biased::kSharedBytes <= kSharedOfSm80 && Short::kSharedBytes <= kSharedOfSm86);
-    bool is_short = false;
-    const cudaError_t error = is_short_of_shared(is_short);
-    if (error != cudaSuccess) return error;
-    if (is_short) return launch_backward_queries_shape<T, Short>(args, pieces, stream);
+    if (is_short_of_shared(block_bytes))
+      return launch_persistent<Short>(backward_queries_kernel<T, Short>, args, pieces, stream);
   } else {
     static_assert(Biased::kSharedBytes <= kSharedOfSm86);
   }
   if (args.bias.position || args.bias.tables)
-    return launch_backward_queries_shape<T, Biased>(args, pieces, stream);
-  return launch_backward_queries_shape<T, Plain>(args, pieces, stream);
+    return launch_persistent<Biased>(backward_queries_kernel<T, Biased>, args, pieces, stream);
+  return launch_persistent<Plain>(backward_queries_kernel<T, Plain>, args, pieces, stream);
 }
 
 template <int kHeadDim>
-cudaError_t launch_backward_queries(const Arguments& args, DType dtype, int64_t pieces,
-                                    cudaStream_t stream) {
+cudaError_t launch_backward_queries(const Arguments& args, DType dtype, int block_bytes,
+                                    int64_t pieces, cudaStream_t stream) {
   if (dtype == DType::bf16)
-    return launch_backward_queries_type<__nv_bfloat16, kHeadDim>(args, pieces, stream);
-  return launch_backward_queries_type<__half, kHeadDim>(args, pieces, stream);
-}
-
-template <class T, class Shape>
-cudaError_t launch_bias_gradient_shape(const Arguments& args, int64_t pieces, cudaStream_t stream) {
-  return launch_persistent(bias_gradient_kernel<T, Shape>, args, Shape::kThreads, Shape::kBlocks,
-                           Shape::kSharedBytes, pieces, stream);
+    return launch_backward_queries_type<__nv_bfloat16, kHeadDim>(args, block_bytes, pieces, stream);
+  return launch_backward_queries_type<__half, kHeadDim>(args, block_bytes, pieces, stream);
 }
 
 template <class T, int kHeadDim>
-cudaError_t launch_bias_gradient_type(const Arguments& args, int64_t pieces, cudaStream_t stream) {
+cudaError_t launch_bias_gradient_type(const Arguments& args, int block_bytes, int64_t pieces,
+                                      cudaStream_t stream) {
   using Shape = BiasGradientShape<kHeadDim>;
   if constexpr (kHeadDim >= 128) {
     using Short = BiasGradientShape<kHeadDim, /*kIsShort=*/true>;
     static_assert(Shape::kSharedBytes <= kSharedOfSm80 && Short::kSharedBytes <= kSharedOfSm86);
-    bool is_short = false;
-    const cudaError_t error = is_short_of_shared(is_short);
-    if (error != cudaSuccess) return error;
-    if (is_short) return launch_bias_gradient_shape<T, Short>(args, pieces, stream);
+    if (is_short_of_shared(block_bytes))
+      return launch_persistent<Short>(bias_gradient_kernel<T, Short>, args, pieces, stream);
   } else {
     static_assert(Shape::kSharedBytes <= kSharedOfSm86);
   }
-  return launch_bias_gradient_shape<T, Shape>(args, pieces, stream);
+  return launch_persistent<Shape>(bias_gradient_kernel<T, Shape>, args, pieces, stream);
 }
 
 template <int kHeadDim>
-cudaError_t launch_bias_gradient(const Arguments& args, DType dtype, int64_t pieces,
-                                 cudaStream_t stream) {
+cudaError_t launch_bias_gradient(const Arguments& args, DType dtype, int block_bytes,
+                                 int64_t pieces, cudaStream_t stream) {
   if (dtype == DType::bf16)
-    return launch_bias_gradient_type<__nv_bfloat16, kHeadDim>(args, pieces, stream);
-  return launch_bias_gradient_type<__half, kHeadDim>(args, pieces, stream);
+    return launch_bias_gradient_type<__nv_bfloat16, kHeadDim>(args, block_bytes, pieces, stream);
+  return launch_bias_gradient_type<__half, kHeadDim>(args, block_bytes, pieces, stream);
 }
 
 }  // namespace seqfuse::ops::sm80

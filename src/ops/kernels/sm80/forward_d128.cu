@@ -2,6 +2,6 @@
 
 namespace seqfuse::ops::sm80 {
 
-template cudaError_t launch_forward<128>(const Arguments&, DType, int64_t, cudaStream_t);
+template cudaError_t launch_forward<128>(const Arguments&, DType, int, int64_t, cudaStream_t);
 
 }  // namespace seqfuse::ops::sm80

@@ -29,21 +29,23 @@ constexpr int backward_dq_queries(int head_dim, bool is_short) {
 // hand, than with silu' itself. In float16 they reach its limit a bit sooner; loss scaling adapts.
 constexpr float kScoreGradientFactor = 2;
 
-// pieces: at least the number of (tile, head) in the list, which only the device knows. Lists have
-// the tiles for the current device.
+// block_bytes: the shared memory that a block may have (shared_bytes_of_block), for which lists
+// have their tiles. pieces: at least the number of (tile, head) in the list, which only the device
+// knows.
 template <int kHeadDim>
-cudaError_t launch_forward(const Arguments& args, DType dtype, int64_t pieces, cudaStream_t stream);
+cudaError_t launch_forward(const Arguments& args, DType dtype, int block_bytes, int64_t pieces,
+                           cudaStream_t stream);
 // dq alone, from a list of tiles of backward_dq_queries.
 template <int kHeadDim>
-cudaError_t launch_backward_queries(const Arguments& args, DType dtype, int64_t pieces,
-                                    cudaStream_t stream);
+cudaError_t launch_backward_queries(const Arguments& args, DType dtype, int block_bytes,
+                                    int64_t pieces, cudaStream_t stream);
 // dk and dv from a list of tiles of backward_keys, and dq unless args.dq_sums is null.
 template <int kHeadDim>
-cudaError_t launch_backward(const Arguments& args, DType dtype, int64_t pieces,
+cudaError_t launch_backward(const Arguments& args, DType dtype, int block_bytes, int64_t pieces,
                             cudaStream_t stream);
 // args.bias_sums, from a list of tiles of kBiasGradientKeys; pieces: tiles.
 template <int kHeadDim>
-cudaError_t launch_bias_gradient(const Arguments& args, DType dtype, int64_t pieces,
-                                 cudaStream_t stream);
+cudaError_t launch_bias_gradient(const Arguments& args, DType dtype, int block_bytes,
+                                 int64_t pieces, cudaStream_t stream);
 
 }  // namespace seqfuse::ops::sm80
