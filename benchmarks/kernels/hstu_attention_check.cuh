@@ -213,11 +213,17 @@ inline int check(const char* name, const Options& o, bool backward) {
   return failures;
 }
 
+// The cases whose number is `part` modulo `parts`.
+struct Share {
+  int part = 0, parts = 1;
+};
+
 // only_head_dim: of the cases to run; 0: of all. Prints a line for each failure; no cases are one.
-inline int check_all(bool backward, bool only_bf16, int only_head_dim) {
-  int failures = 0, cases = 0;
+inline int check_all(bool backward, bool only_bf16, int only_head_dim, Share share) {
+  int failures = 0, number = 0, cases = 0;
   const std::vector<int> lengths = {0, 1, 300, 2, 63, 64, 65, 0, 127, 128, 129, 200, 17, 0};
   const auto run = [&](const char* name, Options o) {
+    if (number++ % share.parts != share.part) return;
     if (o.keys.empty()) o.keys = lengths;
     if (o.queries.empty()) o.queries = o.keys;
     failures += check(name, o, backward);

@@ -1,17 +1,19 @@
 // The HSTU attention kernels alone: needs the CUDA runtime and nothing else.
 //
-//   hstu_attention_kernel_bench --check [PASS] [bf16] [HEAD_DIM]  against the formula in float64
+//   hstu_attention_kernel_bench --check [PASS] [bf16] [HEAD_DIM] [SHARE]  against float64
 //   hstu_attention_kernel_bench --time [PASS] [loaded]        TFLOP/s beside FlashAttention-2's
 //   hstu_attention_kernel_bench --cell CELL [PASS] [loaded]   timed alone
 //   hstu_attention_kernel_bench --once CELL [PASS]            one launch
 //
-// PASS: forward or backward; both if neither is given. CELL: d,N,batch,heads,biases[,shortest], as
-// the members of Cell. loaded: timed on a card under load, not at rest.
+// PASS: forward or backward; both if neither is given. SHARE: 0/5 to 4/5 are all cases, each once.
+// CELL: d,N,batch,heads,biases[,shortest], as the members of Cell. loaded: timed on a card under
+// load, not at rest.
 #include <cuda_runtime.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <string>
 
 #include "benchmarks/kernels/hstu_attention_check.cuh"
@@ -44,8 +46,17 @@ int main(int argc, char** argv) {
     return 0;
   }
   int head_dim = 0;
-  for (int i = 2; i < argc; ++i) head_dim = std::max(head_dim, std::atoi(argv[i]));
-  const int failures = check_all(backward, given("bf16"), head_dim);
+  Share share;
+  for (int i = 2; i < argc; ++i) {
+    const bool is_share = std::strchr(argv[i], '/') != nullptr;
+    if (is_share && (std::sscanf(argv[i], "%d/%d", &share.part, &share.parts) != 2 ||
+                     share.part < 0 || share.part >= share.parts)) {
+      std::printf("share is %s; expected PART/PARTS, PART from 0 to PARTS - 1\n", argv[i]);
+      return 2;
+    }
+    if (!is_share) head_dim = std::max(head_dim, std::atoi(argv[i]));
+  }
+  const int failures = check_all(backward, given("bf16"), head_dim, share);
   std::printf("%s: %d failures\n", failures ? "FAILED" : "passed", failures);
   return failures != 0;
 }

@@ -63,7 +63,9 @@ def test_other_devices_are_refused():
 )
 def test_attention_on_cuda(change, message):
     q = torch.randn(4, 2, 8, device="cuda", dtype=torch.half)
-    arguments = {"q": q, "k": q, "v": q, "q_offsets": OFFSETS.cuda(), "k_offsets": OFFSETS.cuda(), "max_seqlen": 3}
+    offsets = OFFSETS.cuda()
+    arguments = {"q": q, "k": q, "v": q, "q_offsets": offsets, "k_offsets": offsets, "max_seqlen": 3}
+    arguments |= {"alpha": 1.0, "scaling_seqlen": 3}
     arguments |= {name: make(q) for name, make in change.items()}
     with pytest.raises(ValueError, match="hstu_attention: " + message):
         seqfuse.hstu_attention(**arguments)
