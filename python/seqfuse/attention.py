@@ -31,9 +31,10 @@ def hstu_attention(
     None. Queries are the last positions of their keys, of which there are at least as many.
 
     The mask M, for c = num_contexts, t = num_targets (int64 [B], None: 0) of n keys: contexts, the first c, see all but
-    the targets. Others see what stands before them and themselves; targets, the last t, of targets only their own group
-    of target_group_size. max_attn_len: tokens see no further back, 0: no such limit; min_full_attn_seq_len: the last so
-    many before the targets, and the targets, see everything all the same. causal=False: no order.
+    the targets, and these too with causal=False. Others see what stands before them and themselves; targets, the last
+    t, of targets only their own group of target_group_size. max_attn_len: tokens see no further back, 0: no such limit;
+    min_full_attn_seq_len: the last so many before the targets, and the targets, see everything all the same.
+    causal=False: no order.
 
     position_bias: [2 N - 1], at N - 1 + j - i, N at least the longest sequence. time_bias: [buckets], by the logarithm
     of t[i + 1] - t[j]; needs timestamps, int64 [Tk]; request_times, int64 [B], is the time after the last.

@@ -1,5 +1,7 @@
 """An HSTU layer."""
 
+import contextlib
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -149,7 +151,8 @@ class HSTULayer(nn.Module):
 
         float16 and bfloat16 on CUDA, head_dim up to 256: one operator with its own backward pass, whose gradients of
         parameters are float32 before they become what the parameters are. Made of several operators instead: without
-        residual, float32 under torch.autocast, and with dropout but no dropout_seed under torch.compile.
+        residual, float32 on CUDA under torch.autocast, which alone decides about dtypes then, and with dropout but no
+        dropout_seed under torch.compile.
         """
         if self.time_bias is None:
             timestamps = request_times = None
@@ -170,9 +173,10 @@ class HSTULayer(nn.Module):
         if dropout > 0 and dropout_seed is None and not torch.compiler.is_compiling():
             dropout_seed = int(torch.randint(2**62, (), device="cpu"))
         drawn = dropout > 0 and dropout_seed is None
-        mixed = x.dtype == torch.float32 and x.device.type != "meta" and torch.is_autocast_enabled(x.device.type)
+        mixed = x.dtype == torch.float32 and x.device.type == "cuda" and torch.is_autocast_enabled("cuda")
         if not self.residual or drawn or mixed:
-            return self._of_operators(x, offsets, attention, dropout, dropout_seed)
+            with contextlib.nullcontext() if mixed else _without_autocast(x):
+                return self._of_operators(x, offsets, attention, dropout, dropout_seed)
         return torch.ops.seqfuse.hstu_layer(
             x,
             self.input_norm_weight,
@@ -237,6 +241,12 @@ class HSTULayer(nn.Module):
             f"{width}, num_heads={self.num_heads}, head_dim={self.head_dim}, scaling_seqlen={self.scaling_seqlen}, "
             f"alpha={self.alpha:.4g}, dropout={self.dropout}"
         )
+
+
+def _without_autocast(x: Tensor) -> contextlib.AbstractContextManager:
+    if x.device.type == "meta":
+        return contextlib.nullcontext()
+    return torch.autocast(x.device.type, enabled=False)
 
 
 def _bias_like(bias: Tensor | None, q: Tensor) -> Tensor | None:

@@ -168,6 +168,26 @@ def test_full_attention_of_the_last(device):
     expect_equal(tensors, out, plain)
 
 
+@pytest.mark.parametrize("window", [0, 2])
+@pytest.mark.parametrize("full", [0, 2])
+def test_contexts_and_targets_without_order(window, full, device):
+    tensors, (offsets, _) = inputs(device)
+    contexts, targets = [2, 0, 1, 3], [1, 0, 0, 4]
+    options = {"alpha": ALPHA, "scaling_seqlen": 8, "causal": False}
+    out = seqfuse.hstu_attention(
+        *(*tensors, offsets),
+        **options,
+        max_attn_len=window,
+        min_full_attn_seq_len=full,
+        target_group_size=2,
+        num_contexts=counts(contexts, device).long(),
+        num_targets=counts(targets, device).long(),
+        max_seqlen=LONGEST,
+    )
+    masks = {"window": window, "full": full, "group": 2, "contexts": contexts, "targets": targets}
+    expect_equal(tensors, out, reference.attention(*tensors, offsets, offsets, **options, **masks))
+
+
 @pytest.mark.parametrize("order", ["older", "newer", "newer by name"])
 def test_varlen_function_compiles(order, device):
     options = {"num_contexts": [2, 0, 1, 3], "window_size": (-1, 0)}
@@ -312,6 +332,9 @@ WRONG_TYPES = [
     ((LONGEST, LONGEST), {"scaling_seqlen": None}, ": scaling_seqlen is None; expected an integer"),
     ((LONGEST, LONGEST), {"target_group_size": "2"}, ": target_group_size is '2'; expected an integer"),
     ((LONGEST, LONGEST), {"window_size": 3}, ": window_size is 3; expected two numbers"),
+    ((LONGEST, LONGEST), {"window_size": (2.0, 0)}, ": window_size is 2.0; expected an integer"),
+    ((LONGEST, LONGEST), {"window_size": ("a", 0)}, ": window_size is 'a'; expected an integer"),
+    ((LONGEST, LONGEST), {"alpha": None}, ": alpha is None; expected a number"),
     ((LONGEST, LONGEST, [1]), {"window_size": (-1, 0)}, r": num_contexts is \[1\]; expected a tensor of integers"),
     (
         (LONGEST, LONGEST, None, torch.ones(4)),
@@ -332,6 +355,13 @@ def test_forgotten_tensors_are_named():
     tensors, (offsets, _) = inputs("cpu")
     with pytest.raises(TypeError, match="^hstu_attn_varlen_func.* missing 1 required .*: 'cu_seqlens_k'"):
         hstu_attn_varlen_func(*tensors, offsets)
+
+
+@pytest.mark.parametrize("offsets", [None, [0, 5, 5, 6, 15]])
+def test_offsets_are_tensors(offsets):
+    tensors, _ = inputs("cpu")
+    with pytest.raises(TypeError, match="hstu_attn_varlen_func: cu_seqlens_q is .*; expected a tensor"):
+        hstu_attn_varlen_func(*tensors, offsets, offsets, LONGEST, LONGEST)
 
 
 def test_wrong_arguments_are_explained():

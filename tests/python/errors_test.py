@@ -10,6 +10,7 @@ import seqfuse
 from cases import needs_gpu
 
 X = torch.randn(4, 3)
+Q = torch.randn(4, 2, 8)
 OFFSETS = torch.tensor([0, 1, 4])
 
 
@@ -23,6 +24,17 @@ OFFSETS = torch.tensor([0, 1, 4])
             "layer_norm: x is Half; expected Float or Double on the CPU",
         ),
         (lambda: seqfuse.layer_norm_gate(X, X[:2]), ValueError, r"u is \[2, 3\]; expected \[4, 3\]"),
+        (lambda: seqfuse.layer_norm(X, eps=-1.0), ValueError, "layer_norm: eps is -1; expected 0 or more"),
+        (
+            lambda: seqfuse.hstu_attention(Q, Q, Q, OFFSETS, alpha=1.0, scaling_seqlen=3, max_seqlen=2),
+            ValueError,
+            "max_seqlen is 2 but sequence 1 has 3 keys",
+        ),
+        (
+            lambda: seqfuse.HSTULayer(5, 1, 4, scaling_seqlen=3)(X, OFFSETS),
+            ValueError,
+            r"hstu_layer: x is \[4, 3\]; expected \[T, 5\]",
+        ),
         (lambda: seqfuse.dropout(X, 1.0, 0), ValueError, "the dropout probability is 1; expected 0 <= p < 1"),
         (lambda: seqfuse.l2_normalize(X, 0.0), ValueError, "eps is 0; expected a positive number"),
         (lambda: seqfuse.jagged_to_dense(X, OFFSETS[:2], 3), ValueError, "offsets ends with 1 but values has 4 rows"),
@@ -45,9 +57,18 @@ def test_message(call, error, message):
         call()
 
 
-def test_other_devices_are_refused():
-    with pytest.raises((ValueError, NotImplementedError), match="layer_norm"):
-        seqfuse.layer_norm(X.to_sparse())
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: seqfuse.layer_norm(X, torch.ones(3, device="meta")),
+        lambda: seqfuse.hstu_attention(Q, Q, Q, OFFSETS.to("meta"), alpha=1.0, scaling_seqlen=3),
+        lambda: seqfuse.HSTULayer(3, 1, 4, scaling_seqlen=3, device="meta")(X, OFFSETS),
+        lambda: seqfuse.jagged_to_dense(X, OFFSETS.to("meta"), 3),
+    ],
+)
+def test_meta_beside_another_device(call):
+    with pytest.raises(ValueError, match="on meta"):
+        call()
 
 
 @needs_gpu

@@ -156,6 +156,26 @@ def test_the_operator_does_not_follow_autocast():
         assert torch.equal(torch.ops.seqfuse.hstu_layer(*arguments), expected)
 
 
+@pytest.mark.parametrize("residual", [False, True])
+def test_autocast_changes_nothing_on_the_cpu(residual):
+    layer = seqfuse.HSTULayer(6, 2, 3, scaling_seqlen=9, residual=residual)
+    x, offsets = torch.randn(7, 6), torch.tensor([0, 2, 7])
+    expected = layer(x, offsets)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(layer(x, offsets), expected)
+
+
+@pytest.mark.parametrize("offsets", [[0], [0, 0, 0]])
+def test_batches_without_tokens(offsets, device):
+    layer = seqfuse.HSTULayer.research(16, 2, 8, max_seqlen=9, device=device)
+    x = torch.randn(0, 16, device=device, requires_grad=True)
+    times = torch.arange(0, device=device)
+    out = layer(x, torch.tensor(offsets, device=device), timestamps=times, max_seqlen=9)
+    out.sum().backward()
+    assert out.shape == x.grad.shape == (0, 16)
+    assert all(weight.grad is None or not weight.grad.any() for weight in layer.parameters())
+
+
 def test_a_missing_library_is_explained():
     environment = {**os.environ, "SEQFUSE_LIBRARY": "nowhere/libseqfuse_ops.so"}
     imported = subprocess.run(

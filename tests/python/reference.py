@@ -11,17 +11,14 @@ def mask(queries, keys, *, contexts=0, targets=0, group=1, window=0, full=0, cau
     for i in range(keys - queries, keys):
         row = []
         for j in range(keys):
-            if i < contexts:
-                row.append(j < history_end)
-                continue
             visible = j <= i or not causal
             if i >= history_end and j >= history_end:
                 visible &= (i - history_end) // group == (j - history_end) // group
-            distance = max(0, i - contexts + 1) - max(0, j - contexts + 1)
-            everything = full > 0 and i >= history_end - full
+            place_i, place_j, end = (max(0, at - contexts + 1) for at in (i, j, history_end))
+            everything = full > 0 and place_i >= end - full
             if window > 0 and not everything:
-                visible &= abs(distance) <= window
-            row.append(visible)
+                visible &= abs(place_i - place_j) <= window
+            row.append(visible or (i < contexts and j < history_end))
         rows.append(row)
     return torch.tensor(rows, dtype=torch.bool).reshape(queries, keys)
 

@@ -109,6 +109,11 @@ def _attention(
             "quant_mode": None if quant_mode in (None, -1) else quant_mode,
         }
     )
+    for name, value in {"q": q, "k": k, "v": v, "cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k}.items():
+        if not isinstance(value, Tensor):
+            raise TypeError(f"hstu_attn_varlen_func: {name} is {value!r}; expected a tensor")
+    if not isinstance(alpha, (float, int, torch.SymFloat, torch.SymInt)):
+        raise TypeError(f"hstu_attn_varlen_func: alpha is {_described(alpha)}; expected a number")
     max_seqlen_q = _number("max_seqlen_q", max_seqlen_q)
     scaling_seqlen = _number("scaling_seqlen", scaling_seqlen)
     causal, max_attn_len = _window(window_size)
@@ -199,7 +204,7 @@ def _window(size: tuple[int, int]) -> tuple[bool, int]:
     """Whether it is causal, and how far it goes; 0: without limit."""
     if not isinstance(size, (tuple, list)) or len(size) != 2:
         raise TypeError(f"hstu_attn_varlen_func: window_size is {size!r}; expected two numbers, (left, right)")
-    left, right = size
+    left, right = (_number("window_size", side) for side in size)
     if (left, right) == (-1, -1):
         return False, 0
     if (left, right) == (-1, 0):

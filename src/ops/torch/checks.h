@@ -91,6 +91,10 @@ inline void check_dropout_probability(const char* op, double p) {
                     "; expected 0 <= p < 1");
 }
 
+inline void check_eps(const char* op, double eps) {
+  TORCH_CHECK_VALUE(eps >= 0, op, ": eps is ", eps, "; expected 0 or more");
+}
+
 // The same dtype and device as another argument.
 inline void check_like(const Arg& arg, const Arg& other) {
   TORCH_CHECK_VALUE(arg.tensor.scalar_type() == other.tensor.scalar_type() &&

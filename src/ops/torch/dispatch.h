@@ -93,9 +93,15 @@ std::array<bool, n> wanted_gradients(const torch::autograd::AutogradContext* con
   return wanted;
 }
 
-// Shapes: an output like x, contiguous.
+// Shapes: an output, contiguous. Calls with arguments on meta and on another device come here, too.
+inline Tensor empty_shape(c10::SymIntArrayRef sizes, const at::TensorOptions& options) {
+  TORCH_CHECK_VALUE(options.device().is_meta(), "an operator of seqfuse was given tensors on ",
+                    options.device(), " and on meta, which have no values; all arguments must be ",
+                    "on one device");
+  return at::empty_symint(sizes, options);
+}
 inline Tensor empty_like_shape(const Tensor& x) {
-  return at::empty_symint(x.sym_sizes(), x.options());
+  return empty_shape(x.sym_sizes(), x.options());
 }
 
 }  // namespace seqfuse::ops

@@ -37,7 +37,7 @@ Tensor run_forward(const Tensor& table_in, const Tensor& ids_in, bool) {
 }
 
 Tensor forward_shapes(const Tensor& table, const Tensor& ids, bool) {
-  return at::empty_symint({ids.sym_size(0), table.sym_size(1)}, table.options());
+  return empty_shape({ids.sym_size(0), table.sym_size(1)}, table.options());
 }
 
 Tensor run_backward(const Tensor& dout_in, const Tensor& ids_in, int64_t num_rows, bool sparse) {
@@ -55,7 +55,7 @@ Tensor run_backward(const Tensor& dout_in, const Tensor& ids_in, int64_t num_row
 Tensor backward_shapes(const Tensor& dout, const Tensor&, c10::SymInt num_rows, bool sparse) {
   TORCH_CHECK_VALUE(!sparse,
                     "embedding_lookup: a sparse gradient cannot be traced; pass sparse=False");
-  return at::empty_symint({num_rows, dout.sym_size(1)}, dout.options());
+  return empty_shape({num_rows, dout.sym_size(1)}, dout.options());
 }
 
 class Embedding : public torch::autograd::Function<Embedding> {

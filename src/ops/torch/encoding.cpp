@@ -118,7 +118,7 @@ Encoded run_time(const Tensor& x, const Tensor& table, const Tensor& offsets_in,
 Encoded position_shapes(const Tensor& x, const Tensor&, const Tensor& offsets,
                         const OptionalTensor&, double) {
   return {empty_like_shape(x),
-          at::empty_symint({x.sym_size(0)}, offsets.options().dtype(at::kLong))};
+          empty_shape({x.sym_size(0)}, offsets.options().dtype(at::kLong))};
 }
 
 Encoded time_shapes(const Tensor& x, const Tensor& table, const Tensor& offsets, const Tensor&,
@@ -158,7 +158,7 @@ std::tuple<Tensor, Tensor> run_backward(const Tensor& dy_in, const Tensor& index
 std::tuple<Tensor, Tensor> backward_shapes(const Tensor& dy, const Tensor&, c10::SymInt table_rows,
                                            double, std::array<bool, 2> wanted) {
   return {wanted[0] ? empty_like_shape(dy) : Tensor(),
-          wanted[1] ? at::empty_symint({table_rows, dy.sym_size(1)}, dy.options()) : Tensor()};
+          wanted[1] ? empty_shape({table_rows, dy.sym_size(1)}, dy.options()) : Tensor()};
 }
 
 // Gradients of the encoding that forward made: of x, and of table.

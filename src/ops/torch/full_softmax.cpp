@@ -133,7 +133,7 @@ Forward forward_shapes(const Tensor& hidden, const Tensor&, const Tensor& target
   const auto like_targets = [&](bool present) {
     return present ? empty_like_shape(targets) : Tensor();
   };
-  return {at::empty_symint({hidden.sym_size(0)}, sum_options(hidden)), like_targets(true),
+  return {empty_shape({hidden.sym_size(0)}, sum_options(hidden)), like_targets(true),
           like_targets(seen.has_value()), like_targets(seen.has_value())};
 }
 

@@ -125,6 +125,7 @@ void check_options(const HstuAttentionOptions& options) {
   at_least("target_group_size", options.target_group_size, 1);
   at_least("max_attn_len", options.max_attn_len, 0);
   at_least("min_full_attn_seq_len", options.min_full_attn_seq_len, 0);
+  at_least("max_seqlen", options.max_seqlen, 0);
 }
 
 // An optional int64 vector, contiguous; undefined where it is absent.
@@ -195,6 +196,9 @@ int64_t check_sequences(const HstuAttentionInputs& in) {
     TORCH_CHECK_VALUE(contexts >= 0 && targets >= 0 && contexts + targets <= keys, kOp,
                       ": sequence ", b, " has ", contexts, " contexts and ", targets,
                       " targets in ", keys, " keys; expected two counts that fit");
+    TORCH_CHECK_VALUE(in.max_seqlen == 0 || keys <= in.max_seqlen, kOp, ": max_seqlen is ",
+                      in.max_seqlen, " but sequence ", b, " has ", keys,
+                      " keys; expected at least the longest, or 0 on the CPU");
     longest = std::max(longest, keys);
   }
   return longest;
@@ -210,7 +214,7 @@ void check_biases(const HstuAttentionInputs& in, int64_t longest) {
                       (p.position_bias_size + 1) / 2, "; the longest here has ", longest,
                       ": expected at least ", 2 * longest - 1);
   }
-  TORCH_CHECK_VALUE(!p.time_bias || p.timestamps, kOp,
+  TORCH_CHECK_VALUE(!in.time_bias.defined() || in.timestamps.defined(), kOp,
                     ": time_bias was given without timestamps; both are needed");
 }
 
@@ -250,7 +254,7 @@ HstuAttentionInputs checked_attention_inputs(const Tensor& q, const Tensor& k, c
       .target_group_size = options.target_group_size,
       .max_attn_len = options.max_attn_len,
       .min_full_attn_seq_len = options.min_full_attn_seq_len,
-      .max_seqlen = options.max_seqlen.expect_int()};
+      .max_seqlen = std::min(options.max_seqlen.expect_int(), k.size(0))};
   check_biases(in, check_sequences(in));
   return in;
 }

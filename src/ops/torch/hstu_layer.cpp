@@ -35,6 +35,9 @@ void check_arguments(const LayerArguments& a) {
   TORCH_CHECK_VALUE(heads > 0 && inner > 0 && inner % heads == 0, kOp, ": output weight is ",
                     weights.output.sym_sizes(), " for ", heads,
                     " heads; expected rows that divide into them");
+  TORCH_CHECK_VALUE(width == weights.uvqk.sym_size(0), kOp, ": x is ", x.sym_sizes(),
+                    "; expected [T, ", weights.uvqk.sym_size(0), "], as many columns as uvqk ",
+                    "weight has rows");
   const auto check = [&](const char* name, const OptionalTensor& weight,
                          c10::SymIntArrayRef sizes) {
     if (!is_there(weight)) return;

@@ -67,9 +67,9 @@ FusedResult forward_shapes(Values... values) {
   const LayerArguments a = layer_arguments(values...);
   const c10::SymInt inner = a.weights.output.sym_size(0);
   const auto matrix = [&](const c10::SymInt& columns) {
-    return at::empty_symint({a.x.sym_size(0), columns}, a.x.options());
+    return empty_shape({a.x.sym_size(0), columns}, a.x.options());
   };
-  const auto statistic = [&] { return at::empty_symint({a.x.sym_size(0)}, sum_options(a.x)); };
+  const auto statistic = [&] { return empty_shape({a.x.sym_size(0)}, sum_options(a.x)); };
   return {
       empty_like_shape(a.x), statistic(),
       statistic(),           a.options.recompute_input_layernorm ? Tensor() : empty_like_shape(a.x),
@@ -187,7 +187,7 @@ FusedGradients backward_shapes(const Tensor&, WantedGradients wanted, const Tens
   const LayerArguments a = layer_arguments(values...);
   const HstuLayerWeights& w = a.weights;
   const auto floats = [&](LayerGradient which, const OptionalTensor& like) {
-    return wanted[which] ? at::empty_symint(like->sym_sizes(), like->options().dtype(at::kFloat))
+    return wanted[which] ? empty_shape(like->sym_sizes(), like->options().dtype(at::kFloat))
                          : Tensor();
   };
   return {wanted[kX] ? empty_like_shape(a.x) : Tensor(),

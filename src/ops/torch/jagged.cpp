@@ -151,16 +151,16 @@ Tensor run_repeat_backward(const Tensor& dvalues_in, const Tensor& offsets_in) {
 }
 
 Tensor lengths_shapes(const Tensor& lengths) {
-  return at::empty_symint({lengths.sym_size(0) + 1}, lengths.options().dtype(at::kLong));
+  return empty_shape({lengths.sym_size(0) + 1}, lengths.options().dtype(at::kLong));
 }
 
 Tensor to_dense_shapes(const Tensor& values, const Tensor& offsets, c10::SymInt max_len, double) {
-  return at::empty_symint({offsets.sym_size(0) - 1, std::move(max_len), values.sym_size(1)},
+  return empty_shape({offsets.sym_size(0) - 1, std::move(max_len), values.sym_size(1)},
                           values.options());
 }
 
 Tensor to_dense_backward_shapes(const Tensor& ddense, const Tensor&, c10::SymInt total) {
-  return at::empty_symint({std::move(total), ddense.sym_size(2)}, ddense.options());
+  return empty_shape({std::move(total), ddense.sym_size(2)}, ddense.options());
 }
 
 c10::SymInt traced_total(const char* op, std::optional<c10::SymInt> total) {
@@ -171,17 +171,17 @@ c10::SymInt traced_total(const char* op, std::optional<c10::SymInt> total) {
 }
 
 Tensor from_dense_shapes(const Tensor& dense, const Tensor&, std::optional<c10::SymInt> total) {
-  return at::empty_symint({traced_total("dense_to_jagged", std::move(total)), dense.sym_size(2)},
+  return empty_shape({traced_total("dense_to_jagged", std::move(total)), dense.sym_size(2)},
                           dense.options());
 }
 
 Tensor repeat_shapes(const Tensor& rows, const Tensor&, std::optional<c10::SymInt> total) {
-  return at::empty_symint({traced_total("jagged_repeat", std::move(total)), rows.sym_size(1)},
+  return empty_shape({traced_total("jagged_repeat", std::move(total)), rows.sym_size(1)},
                           rows.options());
 }
 
 Tensor repeat_backward_shapes(const Tensor& dvalues, const Tensor& offsets) {
-  return at::empty_symint({offsets.sym_size(0) - 1, dvalues.sym_size(1)}, dvalues.options());
+  return empty_shape({offsets.sym_size(0) - 1, dvalues.sym_size(1)}, dvalues.options());
 }
 
 const auto& to_dense_op() {

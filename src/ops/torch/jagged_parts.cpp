@@ -133,7 +133,7 @@ variable_list run_split(const Tensor& values, at::TensorList part_offsets,
 Tensor concat_shapes(at::TensorList parts, at::TensorList) {
   c10::SymInt rows = 0;
   for (const Tensor& part : parts) rows += part.sym_size(0);
-  return at::empty_symint({rows, parts[0].sym_size(1)}, parts[0].options());
+  return empty_shape({rows, parts[0].sym_size(1)}, parts[0].options());
 }
 
 variable_list split_shapes(const Tensor& values, at::TensorList part_offsets,
@@ -143,7 +143,7 @@ variable_list split_shapes(const Tensor& values, at::TensorList part_offsets,
                     " part_offsets; expected one each where shapes are traced");
   variable_list parts;
   for (const c10::SymInt& rows : part_rows) {
-    parts.push_back(at::empty_symint({rows, values.sym_size(1)}, values.options()));
+    parts.push_back(empty_shape({rows, values.sym_size(1)}, values.options()));
   }
   return parts;
 }

@@ -43,7 +43,7 @@ std::tuple<Tensor, Tensor> run_forward(const Tensor& x_in, double eps) {
 }
 
 std::tuple<Tensor, Tensor> forward_shapes(const Tensor& x, double) {
-  return {empty_like_shape(x), at::empty_symint({x.sym_size(0)}, sum_options(x))};
+  return {empty_like_shape(x), empty_shape({x.sym_size(0)}, sum_options(x))};
 }
 
 Tensor run_backward(const Tensor& dy_in, const Tensor& x_in, const Tensor& norm, double eps) {

@@ -30,6 +30,7 @@ void check_arguments(const Tensor& x, const OptionalTensor& weight, const Option
 std::tuple<Tensor, Tensor, Tensor> run_forward(const Tensor& x_in, const OptionalTensor& weight_in,
                                                const OptionalTensor& bias_in, double eps) {
   check_arguments(x_in, weight_in, bias_in);
+  check_eps("layer_norm", eps);
   const DeviceGuard guard(x_in);
   const Tensor x = with_unit_last_stride(x_in);
   const Tensor weight = contiguous_or_undefined(weight_in);
@@ -55,7 +56,7 @@ std::tuple<Tensor, Tensor, Tensor> run_forward(const Tensor& x_in, const Optiona
 
 std::tuple<Tensor, Tensor, Tensor> forward_shapes(const Tensor& x, const OptionalTensor&,
                                                   const OptionalTensor&, double) {
-  const auto statistic = [&] { return at::empty_symint({x.sym_size(0)}, sum_options(x)); };
+  const auto statistic = [&] { return empty_shape({x.sym_size(0)}, sum_options(x)); };
   return {empty_like_shape(x), statistic(), statistic()};
 }
 

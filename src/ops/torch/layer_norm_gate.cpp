@@ -37,6 +37,7 @@ std::tuple<Tensor, Tensor, Tensor> run_forward(const Tensor& o_in, const Tensor&
                                                const OptionalTensor& bias_in, double eps,
                                                double dropout, int64_t seed) {
   check_arguments(o_in, u_in, weight_in, bias_in, dropout);
+  check_eps("layer_norm_gate", eps);
   const DeviceGuard guard(o_in);
   const Tensor o = with_unit_last_stride(o_in), u = with_unit_last_stride(u_in);
   const Tensor weight = contiguous_or_undefined(weight_in);
@@ -67,7 +68,7 @@ std::tuple<Tensor, Tensor, Tensor> run_forward(const Tensor& o_in, const Tensor&
 std::tuple<Tensor, Tensor, Tensor> forward_shapes(const Tensor& o, const Tensor&,
                                                   const OptionalTensor&, const OptionalTensor&,
                                                   double, double, c10::SymInt) {
-  const auto statistic = [&] { return at::empty_symint({o.sym_size(0)}, sum_options(o)); };
+  const auto statistic = [&] { return empty_shape({o.sym_size(0)}, sum_options(o)); };
   return {empty_like_shape(o), statistic(), statistic()};
 }
 

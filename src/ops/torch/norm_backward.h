@@ -10,6 +10,7 @@
 #include "ops/kernels/layer_norm_gate.h"
 #include "ops/torch/cuda.h"
 #include "ops/torch/device_seeds.h"
+#include "ops/torch/dispatch.h"
 
 namespace seqfuse::ops {
 
@@ -106,7 +107,7 @@ class AffineGradients {
 
 // Shapes: what weight() or bias() is.
 inline Tensor affine_gradient_shape(const Tensor& x, bool wanted) {
-  return wanted ? at::empty_symint({x.sym_size(1)}, x.options()) : Tensor();
+  return wanted ? empty_shape({x.sym_size(1)}, x.options()) : Tensor();
 }
 
 }  // namespace seqfuse::ops

@@ -5,7 +5,8 @@
 // the tensors' device, from 0, non-decreasing, to T. dtypes float32 and float64 on the CPU,
 // float32, float16 and bfloat16 on CUDA, where arithmetic is in float32. All arguments are on one
 // device. Arguments are checked; errors (c10::Error) say what was given and what was expected. None
-// synchronises a device: on CUDA the values of offsets, ids, counts and times are not checked.
+// synchronises a device: on CUDA the values of offsets, ids, counts and times are not checked, but
+// for attention's offsets and counts, by its kernels (kernels/hstu_attention.h).
 #pragma once
 
 #include <torch/torch.h>

@@ -44,7 +44,7 @@ Tensor run(const Tensor& pool, int64_t rows, int64_t per_row, int64_t seed) {
 }
 
 Tensor shapes(const Tensor& pool, c10::SymInt rows, c10::SymInt per_row, c10::SymInt) {
-  return at::empty_symint({rows, per_row}, pool.options().dtype(at::kInt));
+  return empty_shape({rows, per_row}, pool.options().dtype(at::kInt));
 }
 
 }  // namespace

@@ -62,10 +62,10 @@ std::tuple<Tensor, Tensor, Tensor> forward_shapes(const Tensor& hidden, const Te
                                                   const Tensor&, const Tensor& negatives, double,
                                                   bool needs_gradient) {
   const auto made = [&](c10::SymIntArrayRef sizes) {
-    return needs_gradient ? at::empty_symint(sizes, sum_options(hidden))
+    return needs_gradient ? empty_shape(sizes, sum_options(hidden))
                           : at::empty({0}, sum_options(hidden));
   };
-  return {at::empty_symint({hidden.sym_size(0)}, sum_options(hidden)),
+  return {empty_shape({hidden.sym_size(0)}, sum_options(hidden)),
           made({hidden.sym_size(0), negatives.sym_size(1) + 1}), made(hidden.sym_sizes())};
 }
 
@@ -97,7 +97,7 @@ std::tuple<Tensor, Tensor> backward_shapes(const Tensor&, const Tensor& hidden, 
                     ": a sparse gradient cannot be traced; pass sparse_table_grad=False");
   return {
       wanted[0] ? empty_like_shape(hidden) : Tensor(),
-      wanted[1] ? at::empty_symint({num_rows, hidden.sym_size(1)}, hidden.options()) : Tensor()};
+      wanted[1] ? empty_shape({num_rows, hidden.sym_size(1)}, hidden.options()) : Tensor()};
 }
 
 void check_sparse(const Tensor& table, bool sparse_table_grad) {
