@@ -98,7 +98,8 @@ struct Problem {
                .num_contexts = integers(contexts),
                .num_targets = integers(targets)};
     if (s.bias) {
-      const int64_t longest = *std::max_element(lengths.begin(), lengths.end());
+      int64_t longest = 0;
+      for (const int64_t length : lengths) longest = std::max(longest, length);
       options.position_bias = random({2 * (longest + 3) - 1}, at::kFloat).to(at::kDouble);
       options.time_bias = random({50}, at::kFloat).to(at::kDouble);
       options.timestamps = integers(times);

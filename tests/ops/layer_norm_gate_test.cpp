@@ -64,8 +64,8 @@ TEST_P(LayerNormGateTest, StridedInputsGiveTheSameBits) {
   const Tensor o = random({rows, dim}), u = random({rows, dim}), weight = random({dim}),
                bias = random({dim});
   const Tensor expected = ops::layer_norm_gate(o, u, weight, bias, kEps, p, kSeed);
-  const auto gate = [&](const Tensor& o, const Tensor& u) {
-    return ops::layer_norm_gate(o, u, weight, bias, kEps, p, kSeed);
+  const auto gate = [&](const Tensor& rows_of_o, const Tensor& rows_of_u) {
+    return ops::layer_norm_gate(rows_of_o, rows_of_u, weight, bias, kEps, p, kSeed);
   };
   EXPECT_TRUE(at::equal(gate(with_row_gaps(o), with_row_gaps(u)), expected));
   EXPECT_TRUE(at::equal(gate(transposed(o), transposed(u)), expected));
