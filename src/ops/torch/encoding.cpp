@@ -117,8 +117,7 @@ Encoded run_time(const Tensor& x, const Tensor& table, const Tensor& offsets_in,
 
 Encoded position_shapes(const Tensor& x, const Tensor&, const Tensor& offsets,
                         const OptionalTensor&, double) {
-  return {empty_like_shape(x),
-          empty_shape({x.sym_size(0)}, offsets.options().dtype(at::kLong))};
+  return {empty_like_shape(x), empty_shape({x.sym_size(0)}, offsets.options().dtype(at::kLong))};
 }
 
 Encoded time_shapes(const Tensor& x, const Tensor& table, const Tensor& offsets, const Tensor&,

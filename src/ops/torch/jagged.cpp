@@ -156,7 +156,7 @@ Tensor lengths_shapes(const Tensor& lengths) {
 
 Tensor to_dense_shapes(const Tensor& values, const Tensor& offsets, c10::SymInt max_len, double) {
   return empty_shape({offsets.sym_size(0) - 1, std::move(max_len), values.sym_size(1)},
-                          values.options());
+                     values.options());
 }
 
 Tensor to_dense_backward_shapes(const Tensor& ddense, const Tensor&, c10::SymInt total) {
@@ -172,12 +172,12 @@ c10::SymInt traced_total(const char* op, std::optional<c10::SymInt> total) {
 
 Tensor from_dense_shapes(const Tensor& dense, const Tensor&, std::optional<c10::SymInt> total) {
   return empty_shape({traced_total("dense_to_jagged", std::move(total)), dense.sym_size(2)},
-                          dense.options());
+                     dense.options());
 }
 
 Tensor repeat_shapes(const Tensor& rows, const Tensor&, std::optional<c10::SymInt> total) {
   return empty_shape({traced_total("jagged_repeat", std::move(total)), rows.sym_size(1)},
-                          rows.options());
+                     rows.options());
 }
 
 Tensor repeat_backward_shapes(const Tensor& dvalues, const Tensor& offsets) {

@@ -95,9 +95,8 @@ std::tuple<Tensor, Tensor> backward_shapes(const Tensor&, const Tensor& hidden, 
                                            std::array<bool, 2> wanted) {
   TORCH_CHECK_VALUE(!sparse || !wanted[1], kOp,
                     ": a sparse gradient cannot be traced; pass sparse_table_grad=False");
-  return {
-      wanted[0] ? empty_like_shape(hidden) : Tensor(),
-      wanted[1] ? empty_shape({num_rows, hidden.sym_size(1)}, hidden.options()) : Tensor()};
+  return {wanted[0] ? empty_like_shape(hidden) : Tensor(),
+          wanted[1] ? empty_shape({num_rows, hidden.sym_size(1)}, hidden.options()) : Tensor()};
 }
 
 void check_sparse(const Tensor& table, bool sparse_table_grad) {
