@@ -1,41 +1,17 @@
 // What gives the mask of HSTU attention, against its definition, for every mask of few positions.
 #include "ops/cpu/hstu_attention_mask.h"
 
-#include <fmt/format.h>
-
 #include "ops/kernels/hstu_attention.h"
 #include "tests/ops/hstu_attention_dense.h"
 #include "tests/ops/op_test.h"
-#include "tests/oracles/hstu_attention.h"
+#include "tests/oracles/small_hstu_masks.h"
 
 namespace seqfuse {
 namespace {
 
+using oracle::describe;
+using oracle::for_each_small_mask;
 using oracle::HstuAttentionMask;
-
-template <class Body>
-void for_each_small_mask(Body&& body) {
-  for (int64_t n = 1; n <= 8; ++n) {
-    for (int64_t c = 0; c <= n; ++c) {
-      for (int64_t t = 0; t <= n - c; ++t) {
-        for (const int64_t g : {1, 2, 3}) {
-          for (const int64_t w : {0, 1, 2, 4}) {
-            for (const int64_t full : {0, 1, 3}) {
-              for (const bool causal : {true, false}) {
-                body(HstuAttentionMask{n, c, t, g, w, full, causal});
-              }
-            }
-          }
-        }
-      }
-    }
-  }
-}
-
-std::string describe(const HstuAttentionMask& m) {
-  return fmt::format("n={} c={} t={} g={} w={} F={} causal={}", m.keys, m.contexts, m.targets,
-                     m.group_size, m.window, m.full_rows, m.causal);
-}
 
 TEST(HstuAttentionMask, IntervalsAreTheDefinition) {
   int64_t cases = 0;
