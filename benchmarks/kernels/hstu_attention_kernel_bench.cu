@@ -48,13 +48,13 @@ int main(int argc, char** argv) {
   int head_dim = 0;
   Share share;
   for (int i = 2; i < argc; ++i) {
-    const bool is_share = std::strchr(argv[i], '/') != nullptr;
-    if (is_share && (std::sscanf(argv[i], "%d/%d", &share.part, &share.parts) != 2 ||
-                     share.part < 0 || share.part >= share.parts)) {
+    if (!std::strchr(argv[i], '/')) {
+      head_dim = std::max(head_dim, std::atoi(argv[i]));
+    } else if (std::sscanf(argv[i], "%d/%d", &share.part, &share.parts) != 2 || share.part < 0 ||
+               share.part >= share.parts) {
       std::printf("share is %s; expected PART/PARTS, PART from 0 to PARTS - 1\n", argv[i]);
       return 2;
     }
-    if (!is_share) head_dim = std::max(head_dim, std::atoi(argv[i]));
   }
   const int failures = check_all(backward, given("bf16"), head_dim, share);
   std::printf("%s: %d failures\n", failures ? "FAILED" : "passed", failures);

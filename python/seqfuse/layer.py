@@ -175,7 +175,8 @@ class HSTULayer(nn.Module):
         drawn = dropout > 0 and dropout_seed is None
         mixed = x.dtype == torch.float32 and x.device.type == "cuda" and torch.is_autocast_enabled("cuda")
         if not self.residual or drawn or mixed:
-            with contextlib.nullcontext() if mixed else _without_autocast(x):
+            follows = mixed or x.device.type == "meta"  # which torch.autocast does not know
+            with contextlib.nullcontext() if follows else torch.autocast(x.device.type, enabled=False):
                 return self._of_operators(x, offsets, attention, dropout, dropout_seed)
         return torch.ops.seqfuse.hstu_layer(
             x,
@@ -241,12 +242,6 @@ class HSTULayer(nn.Module):
             f"{width}, num_heads={self.num_heads}, head_dim={self.head_dim}, scaling_seqlen={self.scaling_seqlen}, "
             f"alpha={self.alpha:.4g}, dropout={self.dropout}"
         )
-
-
-def _without_autocast(x: Tensor) -> contextlib.AbstractContextManager:
-    if x.device.type == "meta":
-        return contextlib.nullcontext()
-    return torch.autocast(x.device.type, enabled=False)
 
 
 def _bias_like(bias: Tensor | None, q: Tensor) -> Tensor | None:

@@ -57,6 +57,11 @@ def test_message(call, error, message):
         call()
 
 
+def test_other_devices_are_refused():
+    with pytest.raises((ValueError, NotImplementedError), match="layer_norm"):
+        seqfuse.layer_norm(X.to_sparse())
+
+
 @pytest.mark.parametrize(
     "call",
     [

@@ -19,7 +19,7 @@ struct HstuAttentionInputs {
   Tensor num_contexts, num_targets, position_bias, time_bias, timestamps, request_times;
   double alpha;
   int64_t scaling_seqlen, causal, target_group_size, max_attn_len, min_full_attn_seq_len;
-  int64_t max_seqlen;  // of the keys; 0: not given, which is allowed on the CPU
+  int64_t max_seqlen;  // of the keys, at most their rows; 0: not given, which the CPU allows
 };
 
 // The checks of hstu_attention. q, k and v are detached.
