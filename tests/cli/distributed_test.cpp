@@ -22,6 +22,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "tests/cli/distributed_run.h"
+#include "tests/patience.h"
 #include "tests/temporary_directory.h"
 
 namespace seqfuse {
@@ -146,7 +147,7 @@ TEST_F(Distributed, AProcessThatDiesOrStopsEndsTheJobAndItIsResumed) {
     RecordProperty(signal == SIGKILL ? "seconds_killed" : "seconds_stopped",
                    fmt::format("{:.1f}", seconds));
     EXPECT_NE(outcome.code, 0);
-    EXPECT_LT(seconds, 15);
+    EXPECT_LT(seconds, kPatience);
     EXPECT_THAT(outcome.out, HasSubstr(signal == SIGKILL ? "rank 1 (process"
                                                          : "rank 1 has not been heard of for 4 s"));
     EXPECT_THAT(outcome.out, HasSubstr("rank 0 waited in "));

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "tests/faults/small_run.h"
+#include "tests/patience.h"
 
 namespace seqfuse {
 namespace {
@@ -68,7 +69,7 @@ TEST(Signal, InAnEvaluationSavesAtOnceAndTheEvaluationIsMadeUpFor) {
   const auto start = Clock::now();
   ASSERT_EQ(kill(training.pid(), SIGTERM), 0);
   const Outcome stopped = training.wait();
-  EXPECT_LT(std::chrono::duration<double>(Clock::now() - start).count(), 5);
+  EXPECT_LT(std::chrono::duration<double>(Clock::now() - start).count(), kPatience);
   EXPECT_EQ(stopped.code, 128 + SIGTERM) << stopped.out;
   EXPECT_THAT(stopped.out, HasSubstr("stopped by SIGTERM after step 2; saved"));
   EXPECT_THAT(names_in(parted + "/checkpoints"), ElementsAre("step_2"));
@@ -85,18 +86,18 @@ TEST(Signal, ASecondOneOfEitherKindEndsAtOnce) {
   Background training(
       train_command(run, "--gin TrainerArgs.gradient_accumulation_steps=100000000"));
   training.wait_for("steps of");
-  for (int wait = 0; wait < 1000 && !catches(training.pid(), SIGINT); ++wait) {
+  for (int wait = 0; wait < 6000 && !catches(training.pid(), SIGINT); ++wait) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
   ASSERT_EQ(kill(training.pid(), SIGINT), 0);
-  for (int wait = 0; wait < 1000 && catches(training.pid(), SIGTERM); ++wait) {
+  for (int wait = 0; wait < 6000 && catches(training.pid(), SIGTERM); ++wait) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
   ASSERT_EQ(kill(training.pid(), 0), 0) << "the first signal waits for the step";
   const auto start = Clock::now();
   ASSERT_EQ(kill(training.pid(), SIGTERM), 0);
   EXPECT_EQ(training.wait().code, 128 + SIGTERM);
-  EXPECT_LT(std::chrono::duration<double>(Clock::now() - start).count(), 5);
+  EXPECT_LT(std::chrono::duration<double>(Clock::now() - start).count(), kPatience);
 }
 
 }  // namespace

@@ -15,6 +15,14 @@
 
 namespace seqfuse::models {
 
+// Rounding in float64 stays far below this, and what an input changes lies far above: a result that
+// differs by more has seen the input, whatever instructions the CPU has.
+inline constexpr double kMoreThanRounding = 1e-8;
+
+inline double largest_difference(const torch::Tensor& a, const torch::Tensor& b) {
+  return (a - b).abs().max().item<double>();
+}
+
 // 2 layers, 2 heads, no dropout; windows of at most 12 events.
 inline config::Config small_config(const std::string& architecture) {
   config::Config config;
@@ -46,6 +54,7 @@ inline data::Manifest small_manifest() {
   manifest.has_timestamps = true;
   manifest.action_kind = data::ActionKind::bits;
   manifest.num_actions = 8;
+  manifest.action_names = {"click", "like", "share"};
   manifest.context = {{"user_id", 5}};
   manifest.hash = "xxh3:0";
   return manifest;

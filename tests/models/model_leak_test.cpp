@@ -35,10 +35,11 @@ TEST(ModelLeak, ActionsOfCandidatesAreNeverSeen) {
         batch.actions[i] = 7 - batch.actions[i];
       }
     }
-    EXPECT_TRUE(logits(*model, batch).equal(before)) << "group " << group;
+    EXPECT_LT(largest_difference(logits(*model, batch), before), kMoreThanRounding)
+        << "group " << group;
     // The test can fail: an action of the history does change predictions.
     batch.actions[0] = 7 - batch.actions[0];
-    EXPECT_FALSE(logits(*model, batch).equal(before));
+    EXPECT_GT(largest_difference(logits(*model, batch), before), kMoreThanRounding);
   }
 }
 
@@ -48,15 +49,15 @@ TEST(ModelLeak, CandidatesOfOtherGroupsAreNotSeen) {
   const torch::Tensor before = logits(*alone, batch);
   batch.items[7] = batch.items[7] % 20 + 1;  // the second candidate
   const torch::Tensor after = logits(*alone, batch);
-  EXPECT_TRUE(after[0].equal(before[0]));
-  EXPECT_FALSE(after[1].equal(before[1]));
-  EXPECT_TRUE(after[2].equal(before[2]));
+  EXPECT_LT(largest_difference(after[0], before[0]), kMoreThanRounding);
+  EXPECT_GT(largest_difference(after[1], before[1]), kMoreThanRounding);
+  EXPECT_LT(largest_difference(after[2], before[2]), kMoreThanRounding);
 
   const auto grouped = ranking_model(3, 3);
   const torch::Tensor causal = logits(*grouped, batch);
   batch.items[7] = batch.items[7] % 20 + 1;
-  EXPECT_TRUE(logits(*grouped, batch)[0].equal(causal[0]));
-  EXPECT_FALSE(logits(*grouped, batch)[2].equal(causal[2]));
+  EXPECT_LT(largest_difference(logits(*grouped, batch)[0], causal[0]), kMoreThanRounding);
+  EXPECT_GT(largest_difference(logits(*grouped, batch)[2], causal[2]), kMoreThanRounding);
 }
 
 TEST(ModelLeak, EveryEventIsPredictedFromItsPastAlone) {
@@ -67,10 +68,11 @@ TEST(ModelLeak, EveryEventIsPredictedFromItsPastAlone) {
   batch.actions[4] =
       7 - batch.actions[4];  // neither its own prediction nor an earlier one may change
   const torch::Tensor after = logits(*model, batch);
-  EXPECT_TRUE(after.slice(0, 0, 5).equal(before.slice(0, 0, 5)));
-  EXPECT_FALSE(after[5].equal(before[5]));
+  EXPECT_LT(largest_difference(after.slice(0, 0, 5), before.slice(0, 0, 5)), kMoreThanRounding);
+  EXPECT_GT(largest_difference(after[5], before[5]), kMoreThanRounding);
   batch.items[6] = batch.items[6] % 20 + 1;
-  EXPECT_TRUE(logits(*model, batch).slice(0, 0, 6).equal(after.slice(0, 0, 6)));
+  EXPECT_LT(largest_difference(logits(*model, batch).slice(0, 0, 6), after.slice(0, 0, 6)),
+            kMoreThanRounding);
 }
 
 TEST(ModelLeak, RetrievalStatesDoNotSeeLaterEvents) {
@@ -87,8 +89,9 @@ TEST(ModelLeak, RetrievalStatesDoNotSeeLaterEvents) {
     batch.items[5] = batch.items[5] % 20 + 1;  // the target of position 4, the input of position 5
     batch.actions[4] = 7 - batch.actions[4];   // comes after the item token of position 4
     const torch::Tensor after = model->loss(batch, {}, negatives);
-    EXPECT_TRUE(after.slice(0, 0, 4).equal(before.slice(0, 0, 4))) << architecture;
-    EXPECT_FALSE(after[4].equal(before[4])) << architecture;
+    EXPECT_LT(largest_difference(after.slice(0, 0, 4), before.slice(0, 0, 4)), kMoreThanRounding)
+        << architecture;
+    EXPECT_GT(largest_difference(after[4], before[4]), kMoreThanRounding) << architecture;
   }
 }
 
@@ -103,15 +106,15 @@ TEST(ModelLeak, ContextualMaskOverTwoLayersWouldLeak) {
   torch::manual_seed(3);
   const torch::Tensor x = torch::randn({8, 8}, torch::kDouble);
   torch::Tensor changed = x.clone();
-  changed[6] += 1;
+  changed[6] = torch::randn({8}, torch::kDouble);  // layer norm would remove a constant
   Sequences sequences;
   sequences.offsets = torch::tensor({int64_t{0}, int64_t{8}});
   const auto at_three = [&](const torch::Tensor& input) {
     return second.forward(first.forward(input, sequences, 0), sequences, 0)[3];
   };
-  EXPECT_TRUE(at_three(x).equal(at_three(changed)));
+  EXPECT_LT(largest_difference(at_three(x), at_three(changed)), kMoreThanRounding);
   sequences.num_contexts = torch::tensor({int64_t{1}});
-  EXPECT_FALSE(at_three(x).equal(at_three(changed)));
+  EXPECT_GT(largest_difference(at_three(x), at_three(changed)), kMoreThanRounding);
 }
 
 }  // namespace
