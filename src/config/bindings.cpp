@@ -50,6 +50,10 @@ void Bindings::add_statements(const std::string& source, std::string_view text,
   for (Statement& statement : parse_gin(source, text)) {
     std::visit(Overloaded{
                    [&](Binding& binding) {
+                     if (binding.class_name == "macro" && binding.parameter == "value") {
+                       macros_.insert_or_assign(std::move(binding.scope), std::move(binding.value));
+                       return;  // NAME/macro.value = v is NAME = v
+                     }
                      last_[{binding.class_name, binding.scope, binding.parameter}] =
                          bindings_.size();
                      bindings_.push_back(std::move(binding));

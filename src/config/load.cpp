@@ -35,7 +35,14 @@ LoadedConfig build_config(Bindings& bindings, const std::string& source,
   for (size_t i = 0; i < overrides.size(); ++i) {
     bindings.add_text(fmt::format("--gin #{}", i + 1), overrides[i]);
   }
-  for (const Binding& binding : bindings.all()) check_names(binding);
+  for (const Binding& binding : bindings.all()) {
+    if (const std::string reason = why_ignored(binding); !reason.empty()) {
+      log::info("config", "{}: {}.{} has no effect: {}", binding.parameter_location.text(),
+                binding.class_name, binding.parameter, reason);
+    } else {
+      check_names(binding);
+    }
+  }
 
   LoadedConfig loaded;
   loaded.ranking_bound = bindings.binds(RankingArgs::kName);
@@ -60,6 +67,7 @@ LoadedConfig build_config(Bindings& bindings, const std::string& source,
                    fmt::join(binder.missing(), "\n  "));
   validate(config, loaded.ranking_bound, bindings);
   for (const Binding* binding : bindings.unused()) {
+    if (!why_ignored(*binding).empty()) continue;
     log::warning("config", "{}: {}.{} has no effect: nothing refers to @{}()",
                  binding->parameter_location.text(),
                  scoped_name(binding->scope, binding->class_name), binding->parameter,

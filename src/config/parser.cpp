@@ -1,5 +1,7 @@
 #include "config/parser.h"
 
+#include <fmt/format.h>
+
 #include <cstdint>
 #include <optional>
 #include <utility>
@@ -25,10 +27,7 @@ class Parser {
     for (;;) {
       while (token_.kind == TokenKind::newline) take();
       if (token_.kind == TokenKind::end) return statements;
-      statements.push_back(parse_statement());
-      if (token_.kind != TokenKind::newline && token_.kind != TokenKind::end) {
-        fail("expected the end of the line");
-      }
+      parse_statement(statements);
     }
   }
 
@@ -44,44 +43,107 @@ class Parser {
     return take();
   }
 
-  Statement parse_statement() {
+  void end_line() {
+    if (token_.kind != TokenKind::newline && token_.kind != TokenKind::end) {
+      fail("expected the end of the line");
+    }
+    while (token_.kind == TokenKind::newline) take();
+  }
+
+  std::string parse_text() {
+    std::string text;
+    while (token_.kind == TokenKind::string) text += take().text;
+    return text;
+  }
+
+  void parse_statement(std::vector<Statement>& out) {
     const Token name =
         expect(TokenKind::selector, "expected Class.parameter = value, NAME = value or include");
     if (name.text == "include" && token_.kind == TokenKind::string) {
-      return Include{.file = take().text, .location = name.location};
-    }
-    if ((name.text == "import" || name.text == "from") && token_.kind == TokenKind::selector) {
-      Import import{.module = token_.text, .location = name.location};
+      out.emplace_back(Include{.file = parse_text(), .location = name.location});
+    } else if ((name.text == "import" || name.text == "from") &&
+               token_.kind == TokenKind::selector) {
+      out.emplace_back(Import{.module = token_.text, .location = name.location});
       while (token_.kind == TokenKind::selector) take();  // import a.b as c; from a import b
-      return import;
+    } else if (token_.is(':')) {
+      return parse_block(name, out);
+    } else {
+      if (!token_.is('=')) fail("expected '=' after " + name.text);
+      take();
+      out.push_back(make_assignment(name, parse_value(0)));
     }
-    if (!token_.is('=')) fail("expected '=' after " + name.text);
+    end_line();
+  }
+
+  // Class:
+  //     parameter = value
+  void parse_block(const Token& header, std::vector<Statement>& out) {
     take();
-    return make_assignment(name, parse_value(0));
+    const Selector selector = split(header);
+    if (token_.kind != TokenKind::newline) {
+      fail(fmt::format("expected a new line after '{}:'", header.text));
+    }
+    end_line();
+    const int column = token_.location.column, outside = header.location.column;
+    if (token_.kind == TokenKind::end || column <= outside) {
+      fail(fmt::format("expected indented lines, 'parameter = value', below '{}:'", header.text));
+    }
+    while (token_.kind != TokenKind::end && token_.location.column > outside) {
+      if (token_.location.column != column) {
+        fail(fmt::format("expected the indentation of the first line below '{}:'", header.text));
+      }
+      const Token parameter = expect(TokenKind::selector, "expected parameter = value");
+      SEQFUSE_CHECK_AS(UsageError, parameter.text.find_first_of("./") == std::string::npos,
+                       "{}: expected a parameter of {}, got {}: end the indentation before it",
+                       parameter.location.text(), selector.class_name, parameter.text);
+      if (!token_.is('=')) fail("expected '=' after " + parameter.text);
+      take();
+      out.emplace_back(Binding{.scope = selector.scope,
+                               .class_name = selector.class_name,
+                               .parameter = parameter.text,
+                               .class_location = selector.class_location,
+                               .parameter_location = parameter.location,
+                               .value = parse_value(0)});
+      end_line();
+    }
+  }
+
+  // [scope/][module.]Class
+  struct Selector {
+    std::string scope, class_name;
+    Location class_location;
+  };
+
+  static Selector split(const Token& name) {
+    const size_t slash = name.text.rfind('/');
+    const size_t start = slash == std::string::npos ? 0 : slash + 1;
+    Selector selector{
+        .scope = name.text.substr(0, start == 0 ? 0 : slash),
+        .class_name = std::string(last_component(std::string_view(name.text).substr(start))),
+        .class_location = name.location};
+    SEQFUSE_CHECK_AS(UsageError, selector.scope.find('.') == std::string::npos,
+                     "{}: a scope has no dots, got '{}'", name.location.text(), selector.scope);
+    selector.class_location.column +=
+        static_cast<int>(name.text.size() - selector.class_name.size());
+    return selector;
   }
 
   static Statement make_assignment(const Token& name, Value value) {
-    const size_t slash = name.text.rfind('/');
-    const size_t start = slash == std::string::npos ? 0 : slash + 1;
-    const std::string scope = name.text.substr(0, slash == std::string::npos ? 0 : slash);
-    const size_t dot = name.text.rfind('.');
-    if (dot == std::string::npos || dot < start) {
-      SEQFUSE_CHECK_AS(UsageError, scope.empty(),
-                       "{}: expected Class.parameter after '{}/', got {}", name.location.text(),
-                       scope, name.text.substr(start));
+    const size_t slash = name.text.rfind('/'), dot = name.text.rfind('.');
+    if (dot == std::string::npos || (slash != std::string::npos && dot < slash)) {
+      SEQFUSE_CHECK_AS(UsageError, dot == std::string::npos, "{}: a scope has no dots, got '{}'",
+                       name.location.text(), name.text.substr(0, slash));
       return Macro{.name = name.text, .value = std::move(value)};
     }
-    SEQFUSE_CHECK_AS(UsageError, scope.find('.') == std::string::npos,
-                     "{}: a scope has no dots, got '{}'", name.location.text(), scope);
-    const std::string_view path = std::string_view(name.text).substr(start, dot - start);
-    const std::string_view class_name = last_component(path);
-    Location class_location = name.location, parameter_location = name.location;
-    class_location.column += static_cast<int>(dot - class_name.size());
+    Token path = name;
+    path.text.resize(dot);
+    Selector selector = split(path);
+    Location parameter_location = name.location;
     parameter_location.column += static_cast<int>(dot + 1);
-    return Binding{.scope = scope,
-                   .class_name = std::string(class_name),
+    return Binding{.scope = std::move(selector.scope),
+                   .class_name = std::move(selector.class_name),
                    .parameter = name.text.substr(dot + 1),
-                   .class_location = class_location,
+                   .class_location = selector.class_location,
                    .parameter_location = parameter_location,
                    .value = std::move(value)};
   }
@@ -98,12 +160,9 @@ class Parser {
       case TokenKind::real:
         value.data = parse_number(false);
         return value;
-      case TokenKind::string: {
-        std::string text;
-        while (token_.kind == TokenKind::string) text += take().text;
-        value.data = std::move(text);
+      case TokenKind::string:
+        value.data = parse_text();
         return value;
-      }
       case TokenKind::punctuation:
         parse_composite(value, depth);
         return value;

@@ -1,9 +1,12 @@
 // The grammar of gin files:
 //   statement  = [scope/][module.]Class.parameter = value      binding
-//              | NAME = value                                  macro
-//              | include 'file'  |  import module  |  from module import name
+//              | [scope/][module.]Class:                       block of bindings: lines that are
+//                    parameter = value                         indented alike, one or more
+//              | [scope/]NAME = value                          macro
+//              | include 'file'...  |  import module  |  from module import name
 //   value      = None | True | False | number | text... | [v, ...] | (v, ...) | {v: v, ...}
-//              | %NAME | @[scope/]Class | @[scope/]Class()
+//              | %[scope/]NAME | @[scope/]Class | @[scope/]Class()
+// Texts that stand side by side are one text.
 #pragma once
 
 #include <string>
@@ -21,7 +24,7 @@ struct Binding {
   Value value;
 };
 struct Macro {
-  std::string name;
+  std::string name;  // with its scope, "scope/NAME"
   Value value;
 };
 struct Include {

@@ -28,6 +28,9 @@ RankingArgs.prediction_head_arch = [
     512, 8,                            # brackets may span lines; a backslash ends others
 ]
 item/EmbeddingArgs.table_name = 'item' # one scope a table
+OptimizerArgs:                         # a block: the same as OptimizerArgs.learning_rate = 1e-3
+    learning_rate = 1e-3
+large/WIDTH = 1024                     # a macro in a scope, used as %large/WIDTH
 ```
 
 Values are numbers, `'texts'`, `True`, `False`, `None`, `[lists]`, `(tuples,)`, `{'dicts': 1}`, macros

@@ -7,6 +7,7 @@
 #include <map>
 #include <optional>
 #include <string_view>
+#include <utility>
 #include <variant>
 
 #include "base/error.h"
@@ -87,8 +88,16 @@ struct FormerName {
 };
 constexpr std::array kFormerNames = {
     FormerName{"DatasetArgs", "max_sequence_length", "it is called max_history_seqlen now"},
-    FormerName{"NetworkArgs", "layer_type", "there is one kind of layer; remove the line"},
     FormerName{"NetworkArgs", "backbone", "see NetworkArgs.architecture"},
+};
+constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kFormerClasses = {{
+    {"DataArgs", DatasetArgs::kName},
+    {"TrainingArgs", TrainerArgs::kName},
+    {"ModelArgs", NetworkArgs::kName},
+}};
+// Parameters of other versions whose every value means what is done here.
+constexpr std::array kIgnored = {
+    FormerName{"NetworkArgs", "layer_type", "there is one kind of layer, fused"},
 };
 
 std::string advice(const Binding& binding, const ClassInfo& info) {
@@ -108,11 +117,26 @@ const ClassInfo& find_class(const std::string& class_name, const Location& locat
     if (info.name == class_name) return info;
     names.push_back(info.name);
   }
+  for (const auto& [former, name] : kFormerClasses) {
+    if (former == class_name) {
+      throw_error<UsageError>("{}: unknown class {} (did you mean '{}'?)", location.text(),
+                              class_name, name);
+    }
+  }
   throw_error<UsageError>("{}: unknown class {}{}", location.text(), class_name,
                           did_you_mean(class_name, names));
 }
 
 }  // namespace
+
+std::string why_ignored(const Binding& binding) {
+  for (const FormerName& ignored : kIgnored) {
+    if (ignored.class_name == binding.class_name && ignored.parameter == binding.parameter) {
+      return std::string(ignored.advice);
+    }
+  }
+  return "";
+}
 
 const std::vector<ClassInfo>& classes() {
   static const std::vector<ClassInfo> all = {

@@ -30,4 +30,7 @@ void check_names(const Binding& binding);
 // The same for the class of a reference.
 void check_class(const std::string& class_name, const Location& location);
 
+// Why a parameter of another version of this format has no effect here; "" for all others.
+std::string why_ignored(const Binding& binding);
+
 }  // namespace seqfuse::config

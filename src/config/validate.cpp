@@ -144,7 +144,9 @@ void validate(const NetworkArgs& args, const Instance& instance) {
   check.one_of({"bfloat16", "float16", "float32"}, args.dtype_str, "dtype_str");
   const std::string backend = lower(args.kernel_backend);
   SEQFUSE_CHECK_AS(UsageError, backend != "triton" && backend != "pytorch",
-                   "Only CUTLASS backend is supported");
+                   "{} is {}: Only CUTLASS backend is supported; write 'cutlass', which also runs "
+                   "without a GPU, or remove the line",
+                   instance.parameter("kernel_backend"), literal(args.kernel_backend));
   check.one_of({"cutlass"}, args.kernel_backend, "kernel_backend");
   check.at_least(1, args.target_group_size, "target_group_size");
   check.at_least(1, args.num_position_buckets, "num_position_buckets");

@@ -89,7 +89,8 @@ Draw values_of(const BenchmarkDatasetArgs& args, const std::string& name, int64_
 
 class GeneratedDataset : public Dataset {
  public:
-  GeneratedDataset(const BenchmarkDatasetArgs& args, int64_t users, uint64_t seed) {
+  GeneratedDataset(const BenchmarkDatasetArgs& args, int64_t users, uint64_t seed,
+                   int64_t num_tasks) {
     directory_ = kName;
     manifest_.dataset_name = kName;
     manifest_.hash = kName;
@@ -99,7 +100,7 @@ class GeneratedDataset : public Dataset {
                      "the table of {} has {} rows: expected 2 or more", args.item_feature_name,
                      manifest_.num_items + 1);
     Random random(seed);
-    draw_sequences(args, random);
+    draw_sequences(args, random, num_tasks);
     for (const std::string& name : args.contextual_feature_names) {
       SEQFUSE_CHECK_AS(UsageError, feature_of(args, name).max_sequence_length == 1,
                        "the context feature {} has a max_sequence_length of {}: expected 1", name,
@@ -128,7 +129,7 @@ class GeneratedDataset : public Dataset {
   std::optional<int64_t> find_user(std::string_view) const override { return std::nullopt; }
 
  private:
-  void draw_sequences(const BenchmarkDatasetArgs& args, Random& random) {
+  void draw_sequences(const BenchmarkDatasetArgs& args, Random& random, int64_t num_tasks) {
     const FeatureArgs& events = feature_of(args, args.item_feature_name);
     const Draw length(events.seqlen_dist.value_or(RandomDistribution{}), 1,
                       events.max_sequence_length + 1);
@@ -147,7 +148,7 @@ class GeneratedDataset : public Dataset {
         args.item_feature_name, *args.action_feature_name);
     manifest_.action_kind = ActionKind::bits;
     manifest_.num_actions = table_size_of(args, *args.action_feature_name);
-    for (int bit = 0; (int64_t{1} << bit) < manifest_.num_actions; ++bit) {
+    for (int bit = 0; bit < num_tasks || (int64_t{1} << bit) < manifest_.num_actions; ++bit) {
       manifest_.action_names.push_back(fmt::format("bit_{}", bit));
     }
     const Draw action = values_of(args, *args.action_feature_name, 0);
@@ -162,8 +163,10 @@ class GeneratedDataset : public Dataset {
 }  // namespace
 
 std::shared_ptr<const Dataset> generate_dataset(const BenchmarkDatasetArgs& args,
-                                                int64_t batch_size, uint64_t seed) {
-  return std::make_shared<GeneratedDataset>(args, batch_size * args.num_generated_batches, seed);
+                                                int64_t batch_size, uint64_t seed,
+                                                int64_t num_tasks) {
+  return std::make_shared<GeneratedDataset>(args, batch_size * args.num_generated_batches, seed,
+                                            num_tasks);
 }
 
 config::DatasetArgs dataset_args_of(const BenchmarkDatasetArgs& args) {

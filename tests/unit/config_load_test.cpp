@@ -68,6 +68,10 @@ TEST(ConfigLoad, UnknownNames) {
             "t.gin:11:13: unknown parameter DatasetArgs.max_sequence_length (it is called "
             "max_history_seqlen now)");
   EXPECT_EQ(error_of("Xyzzy.a = 5"), "t.gin:11:1: unknown class Xyzzy");
+  EXPECT_EQ(error_of("DataArgs.shuffle = True"),
+            "t.gin:11:1: unknown class DataArgs (did you mean 'DatasetArgs'?)");
+  EXPECT_EQ(error_of("m.TrainingArgs:\n  seed = 1"),
+            "t.gin:11:3: unknown class TrainingArgs (did you mean 'TrainerArgs'?)");
 }
 
 TEST(ConfigLoad, WrongTypes) {
@@ -122,6 +126,30 @@ TEST(ConfigLoad, RankingIsRequiredOnlyWhereBound) {
       load_config_text("t.gin", kMinimalConfig + "RankingArgs.prediction_head_arch = [16, 10]\n");
   EXPECT_TRUE(loaded.ranking_bound);
   EXPECT_THAT(loaded.config.ranking.prediction_head_arch, ElementsAre(16, 10));
+}
+
+TEST(ConfigLoad, BlocksAndScopedMacros) {
+  const Config config = load(
+      "TrainerArgs:\n"
+      "  seed = %small/SEED\n"
+      "  log_interval = %INTERVAL\n"
+      "small/SEED = 3\n"
+      "SEED = 4\n"
+      "INTERVAL/macro.value = 7\n");
+  EXPECT_EQ(config.trainer.seed, 3);
+  EXPECT_EQ(config.trainer.log_interval, 7);
+  EXPECT_EQ(error_of("TrainerArgs:\n  sed = 1"),
+            "t.gin:12:3: unknown parameter TrainerArgs.sed (did you mean 'seed'?)");
+  EXPECT_EQ(error_of("TrainerArgs.seed = %smal/SEED\nsmall/SEED = 1"),
+            "t.gin:11:20: unknown macro %smal/SEED (did you mean 'small/SEED'?)");
+}
+
+TEST(ConfigLoad, ParametersOfOtherVersionsWithoutEffect) {
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(load("NetworkArgs.layer_type = 'fused'").network, load("").network);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+            "[config] t.gin:11:13: NetworkArgs.layer_type has no effect: there is one kind of "
+            "layer, fused\n");
 }
 
 TEST(ConfigLoad, Macros) {

@@ -159,11 +159,63 @@ TEST(GinParser, Bindings) {
 }
 
 TEST(GinParser, OtherStatements) {
-  const auto statements = parse_gin("t.gin", "import a.b as c\nfrom a import b\ninclude 'x.gin'\n");
-  ASSERT_EQ(statements.size(), 3U);
+  const auto statements = parse_gin("t.gin",
+                                    "import a.b as c\nfrom a import b\ninclude 'x.gin'\n"
+                                    "include 'con' \"figs/\" \\\n  'y.gin'\nsmall/N = 3\n");
+  ASSERT_EQ(statements.size(), 5U);
+  EXPECT_EQ(std::get<Include>(statements[3]).file, "configs/y.gin");
+  EXPECT_EQ(std::get<Macro>(statements[4]).name, "small/N");
   EXPECT_EQ(std::get<Import>(statements[0]).module, "a.b");
   EXPECT_EQ(std::get<Import>(statements[1]).module, "a");
   EXPECT_EQ(std::get<Include>(statements[2]).file, "x.gin");
+}
+
+TEST(GinParser, Blocks) {
+  const auto statements = parse_gin("t.gin",
+                                    "a/m.FeatureArgs:\n"
+                                    "    # comment\n"
+                                    "\n"
+                                    "    feature_names = [\n"
+                                    "'item',\n"
+                                    "    ]\n"
+                                    "    is_jagged = True  # why\n"
+                                    "# not indented, and no end of the block\n"
+                                    "    max_sequence_length = 5\n"
+                                    "TrainerArgs.seed = 1\n"
+                                    "  TrainerArgs:\n"
+                                    "    log_interval = 2\n"
+                                    "  TrainerArgs.profile = False");
+  ASSERT_EQ(statements.size(), 6U);
+  const std::vector<std::string> names = {"feature_names", "is_jagged", "max_sequence_length"};
+  for (size_t i = 0; i < names.size(); ++i) {
+    const auto& binding = std::get<Binding>(statements[i]);
+    EXPECT_EQ(binding.scope, "a");
+    EXPECT_EQ(binding.class_name, "FeatureArgs");
+    EXPECT_EQ(binding.parameter, names[i]);
+    EXPECT_EQ(binding.class_location.text(), "t.gin:1:5");
+  }
+  EXPECT_EQ(std::get<Binding>(statements[1]).parameter_location.text(), "t.gin:7:5");
+  EXPECT_EQ(std::get<Binding>(statements[3]).parameter, "seed");
+  EXPECT_EQ(std::get<Binding>(statements[4]).parameter, "log_interval");
+  EXPECT_EQ(std::get<Binding>(statements[5]).parameter, "profile");
+}
+
+TEST(GinParser, MalformedBlocks) {
+  EXPECT_EQ(error_of("A: b = 1"), "t.gin:1:4: expected a new line after 'A:', got the name b");
+  for (const char* empty : {"A:\n", "A:\n\n", "A:\n# comment\n"}) {
+    EXPECT_THAT(error_of(empty), HasSubstr("expected indented lines, 'parameter = value', below "
+                                           "'A:', got the end of the text"));
+  }
+  EXPECT_EQ(error_of("A:\nb = 1"),
+            "t.gin:2:1: expected indented lines, 'parameter = value', below 'A:', got the name b");
+  EXPECT_EQ(error_of("A:\n    b = 1\n  c = 2"),
+            "t.gin:3:3: expected the indentation of the first line below 'A:', got the name c");
+  EXPECT_EQ(error_of("A:\n  b = 1\n    c = 2"),
+            "t.gin:3:5: expected the indentation of the first line below 'A:', got the name c");
+  EXPECT_EQ(error_of("m.A:\n  B.c = 1"),
+            "t.gin:2:3: expected a parameter of A, got B.c: end the indentation before it");
+  EXPECT_EQ(error_of("A:\n  b 1"), "t.gin:2:5: expected '=' after b, got the number 1");
+  EXPECT_EQ(error_of("A:\n  b = 1 2"), "t.gin:2:9: expected the end of the line, got the number 2");
 }
 
 TEST(GinParser, NewlinesOfEverySystem) {
@@ -205,7 +257,7 @@ TEST(GinParser, ErrorsTellThePlace) {
   EXPECT_EQ(
       error_of("A = @F(1)"),
       "t.gin:1:8: expected ')': parameters are bound, not given as arguments, got the number 1");
-  EXPECT_EQ(error_of("a/B = 1"), "t.gin:1:1: expected Class.parameter after 'a/', got B");
+  EXPECT_EQ(error_of("a.b/C = 1"), "t.gin:1:1: a scope has no dots, got 'a.b'");
   EXPECT_EQ(error_of("a.b/C.d = 1"), "t.gin:1:1: a scope has no dots, got 'a.b'");
   EXPECT_EQ(error_of("TrainerArgs. = 1"), "t.gin:1:13: expected a name after 'TrainerArgs.'");
   EXPECT_EQ(error_of("A = 'é' 5"), "t.gin:1:9: expected the end of the line, got the number 5")

@@ -21,12 +21,12 @@ std::string error_of_line(const std::string& line) {
 
 TEST(ConfigValidate, KernelBackend) {
   EXPECT_EQ(error_of_line("NetworkArgs.kernel_backend = 'cutlass'"), "no error");
-  EXPECT_EQ(error_of_line("NetworkArgs.kernel_backend = 'triton'"),
-            "Only CUTLASS backend is supported");
-  EXPECT_EQ(error_of_line("NetworkArgs.kernel_backend = 'pytorch'"),
-            "Only CUTLASS backend is supported");
-  EXPECT_EQ(error_of_line("NetworkArgs.kernel_backend = 'PyTorch'"),
-            "Only CUTLASS backend is supported");
+  for (const std::string backend : {"triton", "pytorch", "PyTorch"}) {
+    EXPECT_EQ(error_of_line("NetworkArgs.kernel_backend = '" + backend + "'"),
+              "t.gin:12:30: NetworkArgs.kernel_backend is '" + backend +
+                  "': Only CUTLASS backend is supported; write 'cutlass', which also runs without "
+                  "a GPU, or remove the line");
+  }
   EXPECT_EQ(error_of_line("NetworkArgs.kernel_backend = 'cutlas'"),
             "t.gin:12:30: NetworkArgs.kernel_backend is 'cutlas' (did you mean 'cutlass'?); "
             "expected one of cutlass");

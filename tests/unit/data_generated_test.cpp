@@ -33,6 +33,18 @@ config::BenchmarkDatasetArgs arguments() {
   return args;
 }
 
+// As published benchmarks have it: 100 ids of actions for eight tasks.
+TEST(GeneratedDataset, AnActionHasABitForEachTask) {
+  config::BenchmarkDatasetArgs args = arguments();
+  std::get<config::EmbeddingArgs>(args.embedding_args[1]).item_vocab_size_or_capacity = 100;
+  EXPECT_EQ(generate_dataset(args, 10, 1)->manifest().action_names.size(), 7U);
+  const auto dataset = generate_dataset(args, 10, 1, 8);
+  EXPECT_EQ(dataset->manifest().num_actions, 100);
+  ASSERT_EQ(dataset->manifest().action_names.size(), 8U);
+  EXPECT_EQ(dataset->manifest().action_names[7], "bit_7");
+  for (const int64_t action : dataset->user(0).actions) EXPECT_LT(action, 100);
+}
+
 TEST(GeneratedDataset, IsWhatTheArgumentsSay) {
   const auto dataset = generate_dataset(arguments(), 10, 1);
   ASSERT_EQ(dataset->num_users(), 200);

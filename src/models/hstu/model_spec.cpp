@@ -1,3 +1,5 @@
+#include <fmt/ranges.h>
+
 #include <string>
 
 #include "base/error.h"
@@ -47,11 +49,16 @@ void check_ranking(const config::RankingArgs& ranking, const data::Manifest& man
         "RankingArgs.label_threshold makes one task of two outcomes: num_tasks and the "
         "last of prediction_head_arch must be 1, not {} and {}",
         tasks, width);
+    SEQFUSE_CHECK_AS(
+        UsageError, *ranking.label_threshold > 0 && *ranking.label_threshold < manifest.num_actions,
+        "RankingArgs.label_threshold is {}, but labels of {} are 0 to {} ({}): "
+        "expected 1 to {}",
+        *ranking.label_threshold, manifest.dataset_name, manifest.num_actions - 1,
+        fmt::join(manifest.action_names, ", "), manifest.num_actions - 1);
     return;
   }
   if (width == tasks) {
-    int64_t bits = 0;
-    while ((int64_t{1} << bits) < manifest.num_actions) ++bits;
+    const auto bits = std::ssize(manifest.action_names);
     SEQFUSE_CHECK_AS(
         UsageError, manifest.action_kind == data::ActionKind::bits,
         "the actions of {} are {} classes, but RankingArgs describe tasks: make the last "
