@@ -351,6 +351,21 @@ def test_wrong_types_are_explained(arguments, keywords, message):
         hstu_attn_varlen_func(*tensors, offsets, offsets, *arguments, **keywords)
 
 
+@pytest.mark.parametrize("order", ["older", "newer", "newer by name"])
+@pytest.mark.parametrize("sequences", [0, 3])
+def test_a_batch_without_rows_gives_none(sequences, order, device):
+    tensors, (offsets, _) = inputs(device, lengths=[0] * sequences)
+    out = call_in_order(order, tensors, offsets, 0, {"alpha": ALPHA, "window_size": (-1, 0)})
+    assert out.shape == tensors[0].shape and out.dtype == tensors[0].dtype
+    assert all(g.shape == t.shape for g, t in zip(torch.autograd.grad(out.sum(), tensors), tensors))
+
+
+def test_a_longest_sequence_of_zero_beside_rows_is_refused():
+    tensors, (offsets, _) = inputs("cpu")
+    with pytest.raises(ValueError, match="hstu_attn_varlen_func: max_seqlen_q is 0, but q has 15 rows"):
+        hstu_attn_varlen_func(*tensors, offsets, offsets, 0, LONGEST)
+
+
 def test_forgotten_tensors_are_named():
     tensors, (offsets, _) = inputs("cpu")
     with pytest.raises(TypeError, match="^hstu_attn_varlen_func.* missing 1 required .*: 'cu_seqlens_k'"):

@@ -129,7 +129,7 @@ def _attention(
         cu_seqlens_q,
         cu_seqlens_k,
         alpha=alpha,
-        scaling_seqlen=max_seqlen_q if scaling_seqlen == -1 else scaling_seqlen,
+        scaling_seqlen=_divisor(max_seqlen_q, q) if scaling_seqlen == -1 else scaling_seqlen,
         causal=causal,
         target_group_size=_number("target_group_size", target_group_size),
         max_attn_len=max_attn_len,
@@ -183,6 +183,15 @@ def _number(name: str, value: object) -> int:
         raise TypeError(f"hstu_attn_varlen_func: {name} is {_described(value)}; expected an integer") from None
 
 
+def _divisor(max_seqlen_q: int, q: Tensor) -> int:
+    """max_seqlen_q; any number for a batch without rows, whose longest sequence is 0."""
+    if max_seqlen_q == 0 and q.size(0) == 0:
+        return 1
+    if max_seqlen_q < 1:
+        raise ValueError(f"hstu_attn_varlen_func: max_seqlen_q is {max_seqlen_q}, but q has {q.size(0)} rows")
+    return max_seqlen_q
+
+
 def _counts(name: str, value: Tensor | None) -> Tensor | None:
     if value is None:
         return None
@@ -212,6 +221,6 @@ def _window(size: tuple[int, int]) -> tuple[bool, int]:
     if left >= 1 and right in (0, left):
         return right == 0, left
     raise NotImplementedError(
-        f"hstu_attn_varlen_func: window_size is {(left, right)}; supported are (-1, -1), (-1, 0), (w, 0) and (w, w) "
-        "with w at least 1"
+        f"hstu_attn_varlen_func: window_size is {(left, right)}; supported are (-1, -1) everything, (-1, 0) causal, "
+        "(w, 0) causal and w tokens back, (w, w) w tokens either way, with w at least 1"
     )
