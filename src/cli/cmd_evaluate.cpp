@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "cli/verbs.h"
 #include "serving/trained_run.h"
 #include "training/evaluation.h"
+#include "training/target_counts.h"
 
 namespace seqfuse::cli {
 namespace {
@@ -66,6 +68,11 @@ int cmd_evaluate(int argc, char** argv) {
   log::info("evaluate", "{}, step {}, {} {} windows; {}", run.path.string(), run.step,
             samples.size(), split_name, split.rule);
   const Rows rows = evaluate(run, split, samples);
+  std::optional<training::TargetCounts> targets;
+  if (run.retrieval) {
+    targets = training::count_targets(*run.dataset, samples);
+    log::info("evaluate", "{}", targets->text(run.spec.retrieval.filter_seen));
+  }
   if (!json) {
     fmt::print("{}", training::format_metrics_table(rows));
     return 0;
@@ -74,6 +81,7 @@ int cmd_evaluate(int argc, char** argv) {
                            {"step", run.step},
                            {"split", split_name},
                            {"windows", samples.size()}};
+  if (targets) result["seen_targets"] = targets->seen;
   for (const auto& [name, metrics] : rows) {
     (name == "model" ? result["model"] : result["baselines"][name]) = to_json(metrics);
   }

@@ -17,6 +17,7 @@
 #include "base/progress.h"
 #include "cli/build_info.h"
 #include "cli/command_line.h"
+#include "cli/resume.h"
 #include "cli/verbs.h"
 #include "config/load.h"
 #include "data/dataset.h"
@@ -29,6 +30,7 @@
 #include "training/checkpoint.h"
 #include "training/device.h"
 #include "training/evaluation.h"
+#include "training/label_check.h"
 #include "training/loop.h"
 #include "training/out_of_memory.h"
 #include "training/run_directory.h"
@@ -115,10 +117,6 @@ std::shared_ptr<const data::Dataset> open_dataset(const std::string& directory,
 }
 
 void tell_what_has_no_effect(const config::Config& config, models::Task task, at::Device device) {
-  if (config.network.kernel_backend == "cutlass" && device.is_cpu()) {
-    log::warning("train",
-                 "NetworkArgs.kernel_backend 'cutlass' needs a GPU: the CPU operators run");
-  }
   if (!config.benchmark_dataset &&
       (!config.embeddings.empty() || !config.dynamic_embeddings.empty())) {
     log::info("train", "sizes of embedding tables come from the dataset, not from EmbeddingArgs");
@@ -249,17 +247,25 @@ int train(int argc, char** argv, const distributed::Launch& launch,
     log::info("train", "{} holds no run: starting from the beginning", path.string());
   }
   std::string data = arguments.data.empty() ? config.dataset.dataset_path : arguments.data;
-  if (resuming && arguments.data.empty()) {
-    data = training::RunDirectory::open(path).info().dataset_path;
+  Resumed resumed;
+  if (resuming) {
+    resumed = check_resumed(path, arguments.task, arguments.data, loaded);
+    data = resumed.data;
   }
-  const auto dataset =
-      generated ? data::generate_dataset(*config.benchmark_dataset, config.trainer.train_batch_size,
-                                         static_cast<uint64_t>(config.trainer.seed))
-                : open_dataset(data, config.dataset);
+  const auto dataset = generated ? data::generate_dataset(
+                                       *config.benchmark_dataset, config.trainer.train_batch_size,
+                                       static_cast<uint64_t>(config.trainer.seed),
+                                       task == models::Task::ranking ? config.ranking.num_tasks : 1)
+                                 : open_dataset(data, config.dataset);
+  if (resuming) check_same_dataset(path, *dataset);
   const data::Split split =
       data::make_split(*dataset, training::split_options(config.dataset, task));
   const models::ModelSpec spec = models::ModelSpec::make(task, config, dataset->manifest());
-  if (first) tell_what_has_no_effect(config, task, device);
+  const std::string alike = training::check_training_labels(*dataset, split, spec);
+  if (first) {
+    if (!alike.empty()) log::warning("train", "{}", alike);
+    tell_what_has_no_effect(config, task, device);
+  }
 
   training::set_arithmetic(device, config.trainer);
   group = launch.size > 1 ? std::make_unique<distributed::ProcessGroup>(
@@ -285,12 +291,18 @@ int train(int argc, char** argv, const distributed::Launch& launch,
       .dataset_path = generated ? dataset->directory().string()
                                 : fs::absolute(data).lexically_normal().string(),
       .dataset_hash = spec.dataset_hash,
+      .dataset_users = dataset->manifest().num_users,
+      .dataset_events = dataset->manifest().num_events,
       .seed = static_cast<uint64_t>(config.trainer.seed),
       .version = kVersion};
   training::RunDirectory run =
       !first     ? training::RunDirectory::of_other_process(path, info)
       : resuming ? training::RunDirectory::open(path)
                  : training::RunDirectory::create(path, info, loaded.operative, arguments.force);
+  if (resuming) {
+    record_resumed(resumed, trainer.step(), trainer.epoch(), loaded.operative, info.dataset_path,
+                   run);
+  }
   if (arguments.tensorboard && first) run.start_tensorboard();
   log::info("train", "configuration in force: {}", run.operative_config().string());
   log::info("train", "{}: {}", dataset->manifest().dataset_name, split.rule);

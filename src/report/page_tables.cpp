@@ -136,6 +136,37 @@ std::string missing_baselines(const std::vector<RunLog>& runs) {
       escape(without->info.task), escape(without->path.string()));
 }
 
+std::string seen_targets(const std::vector<RunLog>& runs) {
+  std::string notes;
+  for (const RunLog& run : runs) {
+    const Evaluation* last = run.last_evaluation();
+    if (last == nullptr || last->seen_targets == 0) continue;
+    notes += fmt::format(
+        "<p class=\"note\">{}: {} of {} targets ({:.1f}%) are items that the user has had "
+        "before.</p>\n",
+        escape(run.name), grouped(last->seen_targets), grouped(last->targets),
+        100. * static_cast<double>(last->seen_targets) / static_cast<double>(last->targets));
+  }
+  return notes;
+}
+
+// Of all runs: what changed when they were resumed.
+std::string changes(const std::vector<RunLog>& runs) {
+  std::vector<Row> rows = {{{"run"}, {"after step"}, {"parameter"}, {"before"}, {"now"}}};
+  const auto shown = [](const std::string& value) { return value.empty() ? "–" : escape(value); };
+  for (const RunLog& run : runs) {
+    for (const ConfigurationChange& change : run.changes) {
+      rows.push_back({{escape(run.name)},
+                      {grouped(change.step)},
+                      {escape(change.parameter)},
+                      {shown(change.before), "code"},
+                      {shown(change.now), "code"}});
+    }
+  }
+  return rows.size() == 1 ? ""
+                          : "<p class=\"note\">Changed when a run was resumed:</p>\n" + table(rows);
+}
+
 }  // namespace
 
 std::string runs_table(const std::vector<RunLog>& runs) {
@@ -189,15 +220,16 @@ std::string metrics_table(const std::vector<RunLog>& runs) {
     }
   }
   if (names.size() > kMostColumns) rows = transposed(rows);
-  return table(rows) + missing_baselines(runs);
+  return table(rows) + seen_targets(runs) + missing_baselines(runs);
 }
 
 std::string configuration(const std::vector<RunLog>& runs) {
   if (runs.size() == 1) {
     return fmt::format(
-        "<details><summary>operative configuration, {} parameters</summary><pre>{}</pre>"
-        "</details>\n",
-        runs[0].parameters.size(), escape(runs[0].operative));
+               "<details><summary>operative configuration, {} parameters</summary><pre>{}</pre>"
+               "</details>\n",
+               runs[0].parameters.size(), escape(runs[0].operative)) +
+           changes(runs);
   }
   std::vector<Row> rows(1, Row{{"parameter"}});
   std::vector<Parameters> parameters;
@@ -212,9 +244,9 @@ std::string configuration(const std::vector<RunLog>& runs) {
     }
   }
   if (rows.size() == 1) {
-    return "<p class=\"note\">The runs have the same configuration.</p>\n";
+    return "<p class=\"note\">The runs have the same configuration.</p>\n" + changes(runs);
   }
-  return table(rows);
+  return table(rows) + changes(runs);
 }
 
 std::string statistics_table(const DatasetStatistics& s) {

@@ -15,6 +15,8 @@ void write_run_info(const fs::path& run, const RunInfo& info) {
   const nlohmann::json object = {{"task", info.task},
                                  {"dataset_path", info.dataset_path},
                                  {"dataset_hash", info.dataset_hash},
+                                 {"dataset_users", info.dataset_users},
+                                 {"dataset_events", info.dataset_events},
                                  {"seed", info.seed},
                                  {"version", info.version}};
   write_file_atomically(run / "run.json", object.dump(2) + "\n");
@@ -27,6 +29,8 @@ RunInfo read_run_info(const fs::path& run) {
     return {.task = object.at("task"),
             .dataset_path = object.at("dataset_path"),
             .dataset_hash = object.at("dataset_hash"),
+            .dataset_users = object.value("dataset_users", int64_t{0}),
+            .dataset_events = object.value("dataset_events", int64_t{0}),
             .seed = object.at("seed"),
             .version = object.at("version")};
   } catch (const Json::exception& error) {

@@ -38,7 +38,15 @@ void add_line(RunLog& run, const json& line) {
   if (line.contains("evaluation")) {
     // A finished run that is resumed evaluates its last step again: the same numbers.
     if (!run.evaluations.empty() && run.evaluations.back().step == step) run.evaluations.pop_back();
-    run.evaluations.push_back({step, epoch, metrics_of(line.at("evaluation"))});
+    run.evaluations.push_back({step, epoch, metrics_of(line.at("evaluation")),
+                               line.value("targets", int64_t{0}),
+                               line.value("seen_targets", int64_t{0})});
+    return;
+  }
+  if (line.contains("configuration")) {
+    for (const auto& [name, change] : line.at("configuration").get_ref<const json::object_t&>()) {
+      run.changes.push_back({step, name, change.at("before"), change.at("now")});
+    }
     return;
   }
   for (const auto& [name, value] : line.items()) {

@@ -22,6 +22,14 @@ struct LogPoint {
 struct Evaluation {
   int64_t step = 0, epoch = 0;
   Metrics metrics;  // in the order of RunLog::metric_names
+  // Retrieval: items to be found, and those among them that the user had had before. 0: not logged.
+  int64_t targets = 0, seen_targets = 0;
+};
+
+// The configuration that changed when the run was resumed after this step.
+struct ConfigurationChange {
+  int64_t step = 0;
+  std::string parameter, before, now;  // literals; "": unset
 };
 
 struct RunLog {
@@ -33,7 +41,8 @@ struct RunLog {
   // By field of metrics.jsonl: "loss", "tokens_per_second", "learning_rate", "gradient_norm", ...
   std::map<std::string, std::vector<LogPoint>> scalars;
   std::vector<Evaluation> evaluations;
-  std::vector<std::string> metric_names;  // the first is the one that decides which is best
+  std::vector<ConfigurationChange> changes;  // in order
+  std::vector<std::string> metric_names;     // the first is the one that decides which is best
   NamedMetrics baselines;
   int64_t last_step = 0, last_epoch = 0;  // 0 before the first line
   double seconds = 0;                     // of training, as of the last line

@@ -40,10 +40,7 @@ struct OwnSamples {
   OwnSamples(const std::vector<data::Sample>& all, const EvaluationOptions& options) {
     if (all.empty()) log::warning("evaluate", "the split has no windows to evaluate");
     const int64_t size = options.group->size(), rank = options.group->rank();
-    int64_t count = std::ssize(all);
-    if (options.max_batches >= 0) {
-      count = std::min(count, options.max_batches * options.batch_size * size);
-    }
+    const int64_t count = num_evaluated(all, options);
     samples.assign(all.begin() + count * rank / size, all.begin() + count * (rank + 1) / size);
     most = (count + size - 1) / size;
   }
@@ -82,6 +79,12 @@ torch::Tensor gather(const EvaluationOptions& options, const std::vector<torch::
 }
 
 }  // namespace
+
+int64_t num_evaluated(const std::vector<data::Sample>& samples, const EvaluationOptions& options) {
+  const int64_t count = std::ssize(samples);
+  if (options.max_batches < 0) return count;
+  return std::min(count, options.max_batches * options.batch_size * options.group->size());
+}
 
 Metrics evaluate_retrieval(models::RetrievalModel& model, const data::Dataset& dataset,
                            const std::vector<data::Sample>& samples,

@@ -31,6 +31,9 @@ struct EvaluationOptions {
   distributed::ProcessGroup* group = &distributed::ProcessGroup::single();
 };
 
+// How many of the windows, from the first, all processes together evaluate.
+int64_t num_evaluated(const std::vector<data::Sample>& samples, const EvaluationOptions& options);
+
 // HR@K, NDCG@K, MRR of each sample's target (its last event) over the whole catalogue; rank 1 is
 // best, ties count against the model. Items of the user's earlier events are left out if the spec
 // says so.

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <filesystem>
 #include <limits>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -49,7 +50,7 @@ struct EndOf {
 double watched(const Metrics& metrics, const std::string& name) {
   std::vector<std::string> names;
   for (const auto& [metric, value] : metrics) {
-    if (name.empty() || metric == name) return value;
+    if (metric == name) return value;
     names.push_back(metric);
   }
   throw_error<UsageError>("TrainerArgs.early_stopping_metric is '{}'{}: the metrics are {}", name,
@@ -268,7 +269,7 @@ void Trainer::read_device(Step& step) {
 
 void Trainer::log_step(const Step& step, double tokens_per_second) {
   nlohmann::json line = {{"step", state_.step},
-                         {"epoch", epoch_of(state_.batch - 1) + 1},
+                         {"epoch", epoch()},
                          {"learning_rate", step.learning_rate},
                          {"seconds", state_.seconds},
                          {"tokens_per_second", tokens_per_second}};
@@ -287,30 +288,46 @@ void Trainer::evaluate(bool show_progress) try {
   if (evaluation_samples_.empty()) return;
   const config::TrainerArgs& trainer = config_.trainer;
   const Optimizer::Averages averages(optimizer_);
-  metrics_ = model_.evaluate(dataset_, evaluation_samples_,
-                             {.batch_size = trainer.eval_batch_size,
-                              .max_batches = trainer.max_eval_iters.value_or(-1),
-                              .show_progress = show_progress,
-                              // Several processes would have to agree on it.
-                              .stop = [&] { return !group_.several() && stop_signal() != 0; },
-                              .group = &group_});
+  const EvaluationOptions options{.batch_size = trainer.eval_batch_size,
+                                  .max_batches = trainer.max_eval_iters.value_or(-1),
+                                  .show_progress = show_progress,
+                                  // Several processes would have to agree on it.
+                                  .stop = [&] { return !group_.several() && stop_signal() != 0; },
+                                  .group = &group_};
+  metrics_ = model_.evaluate(dataset_, evaluation_samples_, options);
   if (metrics_.empty()) return;
-  const std::string& name = trainer.early_stopping_metric;
+  if (model_.spec().task == models::Task::retrieval && !target_counts_) {
+    const auto evaluated =
+        std::span(evaluation_samples_)
+            .first(static_cast<size_t>(num_evaluated(evaluation_samples_, options)));
+    target_counts_ = count_targets(dataset_, evaluated);
+    log::info("train", "{}", target_counts_->text(model_.spec().retrieval.filter_seen));
+  }
+  const std::string name =
+      trainer.early_stopping_metric.empty() ? metrics_[0].first : trainer.early_stopping_metric;
   const double value = watched(metrics_, name);
-  const bool first = state_.best_step < 0;
-  if (first || is_better(name.empty() ? metrics_[0].first : name, value,
-                         watched(state_.best_metrics, name))) {
+  if (std::isnan(value)) {
+    // No evaluation to compare with, and no lack of improvement.
+    if (trainer.early_stopping_patience > 0) {
+      log::warning("train", "{} is undefined: this evaluation does not count for early stopping",
+                   name);
+    }
+  } else if (is_better(name, value, report::value_of(state_.best_metrics, name))) {
     state_.best_step = state_.step;
     state_.best_metrics = metrics_;
     state_.evaluations_since_best = 0;
   } else if (state_.best_step != state_.step) {
     ++state_.evaluations_since_best;
   }
-  nlohmann::json line = {{"step", state_.step}, {"epoch", epoch_of(state_.batch - 1) + 1}};
+  nlohmann::json line = {{"step", state_.step}, {"epoch", epoch()}};
   std::string text;
   for (const auto& [metric, result] : metrics_) {
     line["evaluation"][metric] = result;
     text += fmt::format("  {} {:.4f}", metric, result);
+  }
+  if (target_counts_) {
+    line["targets"] = target_counts_->targets;
+    line["seen_targets"] = target_counts_->seen;
   }
   if (logged_evaluation_ != state_.step) writer_->append_metrics(line);
   log::info("train", "step {} of {}:{}", state_.step, total_steps_, text);
@@ -342,6 +359,10 @@ bool Trainer::evaluation_due(int64_t batches_before) const {
 bool Trainer::early_stop_due() const {
   const int64_t patience = config_.trainer.early_stopping_patience;
   return patience > 0 && state_.evaluations_since_best >= patience;
+}
+
+int64_t Trainer::epoch() const {
+  return state_.batch > 0 ? epoch_of(state_.batch - 1) + 1 : 0;
 }
 
 int Trainer::stop_signal() const {

@@ -20,6 +20,7 @@
 #include "training/step_graphs.h"
 #include "training/step_profiler.h"
 #include "training/table_tensors.h"
+#include "training/target_counts.h"
 #include "training/task_model.h"
 #include "training/training_state.h"
 
@@ -57,6 +58,8 @@ class Trainer {
   void share_start();
 
   int64_t total_steps() const { return total_steps_; }
+  int64_t step() const { return state_.step; }  // steps done
+  int64_t epoch() const;                        // of the last batch, from 1; 0 before the first
 
   // Until the last step, early stopping or a signal. A loss or gradient that is not finite is an
   // Error that names the step; the weights of that step are not saved. Out of memory, and data that
@@ -128,6 +131,7 @@ class Trainer {
   int signal_ = 0;                             // of several processes: that all know of
   double longest_step_ = 0;                    // seconds
   Metrics metrics_;                            // of the last evaluation
+  std::optional<TargetCounts> target_counts_;  // retrieval: of each evaluation
   int64_t evaluated_step_ = -1, saved_step_ = -1;
   int64_t logged_evaluation_ = -1;              // step of the last one in metrics.jsonl
   int64_t batch_users_ = 0, batch_tokens_ = 0;  // of the batch that is computed

@@ -20,11 +20,13 @@ namespace {
 report::Scalars scalars_of(const json& line) {
   report::Scalars scalars;
   for (const auto& [name, value] : line.items()) {
+    if (name == "configuration") continue;
     if (name == "evaluation") {
       for (const auto& [metric, result] : value.items()) {
         if (!std::isnan(result.get<double>())) scalars.emplace_back("evaluation/" + metric, result);
       }
-    } else if (name != "step" && name != "epoch" && name != "seconds") {
+    } else if (name != "step" && name != "epoch" && name != "seconds" && name != "targets" &&
+               name != "seen_targets") {
       scalars.emplace_back("train/" + name, value);
     }
   }
@@ -109,6 +111,25 @@ RunDirectory RunDirectory::of_other_process(const fs::path& path, const RunInfo&
   RunDirectory run(path, info);
   run.writes_ = false;
   return run;
+}
+
+void RunDirectory::record_changes(int64_t step, int64_t epoch,
+                                  const std::vector<report::Difference>& changes,
+                                  const std::string& operative_gin) {
+  if (!writes_ || changes.empty()) return;
+  truncate_metrics_after(step);
+  json line = {{"step", step}, {"epoch", epoch}, {"configuration", json::object()}};
+  for (const report::Difference& change : changes) {
+    line["configuration"][change.name] = {{"before", change.values[0]}, {"now", change.values[1]}};
+  }
+  append_metrics(line);
+  write_file_atomically(operative_config(), operative_gin);
+}
+
+void RunDirectory::record_dataset_path(const std::string& path) {
+  if (!writes_ || path == info_.dataset_path) return;
+  info_.dataset_path = path;
+  report::write_run_info(path_, info_);
 }
 
 void RunDirectory::append_metrics(const json& line) {

@@ -8,7 +8,9 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "report/parameters.h"
 #include "report/run_files.h"
 #include "report/tensorboard.h"
 
@@ -30,6 +32,15 @@ class RunDirectory {
 
   // That of a run that another process writes: nothing here touches a file.
   static RunDirectory of_other_process(const std::filesystem::path& path, const RunInfo& info);
+
+  // The run goes on from the checkpoint of this step with another configuration: operative_gin
+  // takes the place of operative_config.gin, and a line of metrics.jsonl says what has changed
+  // since which step. Lines of later steps are dropped. No changes: nothing. Throws IoError.
+  void record_changes(int64_t step, int64_t epoch, const std::vector<report::Difference>& changes,
+                      const std::string& operative_gin);
+
+  // The dataset is elsewhere now: run.json says so. Throws IoError.
+  void record_dataset_path(const std::string& path);
 
   // Appends one line, whole or not at all, and hands it to the operating system. line["step"] is
   // the step it belongs to. Throws IoError.

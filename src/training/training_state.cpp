@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "training/model_spec_json.h"
+#include "training/resumed_config.h"
 
 namespace seqfuse::training {
 using nlohmann::json;
@@ -26,6 +27,14 @@ void visit(State& state, V&& v) {
   v("evaluations_since_best", state.evaluations_since_best);
 }
 
+// "/NetworkArgs/hidden_dropout" as "NetworkArgs.hidden_dropout", without the place in a list.
+std::string parameter_name(const std::string& pointer) {
+  const size_t dot = pointer.find('/', 1);
+  if (dot == std::string::npos) return pointer.substr(1);
+  return pointer.substr(1, dot - 1) + "." +
+         pointer.substr(dot + 1, pointer.find('/', dot + 1) - dot - 1);
+}
+
 }  // namespace
 
 json state_to_json(const TrainingState& state, const models::ModelSpec& spec, int64_t seed) {
@@ -40,7 +49,7 @@ void check_same_model(const json& checkpoint_state, const models::ModelSpec& spe
   const json found = checkpoint_state.value("spec", json::object()).flatten();
   for (const auto& [name, value] : wanted.items()) {
     const json other = found.value(name, json(nullptr));
-    if (other == value) continue;
+    if (other == value || may_change_on_resume(parameter_name(name))) continue;
     if (name == "/dataset_hash") {
       throw_error<DataError>(
           "the checkpoint was trained on a dataset with another vocabulary ({}, this one has {}): "

@@ -35,8 +35,9 @@ struct TrainingState {
 nlohmann::json state_to_json(const TrainingState& state, const models::ModelSpec& spec,
                              int64_t seed);
 
-// Throws DataError if the checkpoint is of another model (architecture, sizes, vocabulary) than
-// spec, naming the first field that differs, or of another seed.
+// Throws DataError if the checkpoint is of another model (architecture, sizes, vocabulary, loss)
+// than spec, naming the first field that differs, or of another seed. Parameters that may change
+// when a run is resumed are not compared.
 TrainingState state_from_json(const nlohmann::json& json, const models::ModelSpec& spec,
                               int64_t seed);
 

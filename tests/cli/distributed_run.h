@@ -13,6 +13,7 @@
 
 #include "base/file.h"
 #include "tests/cli/background_process.h"
+#include "tests/run_metrics.h"
 #include "tests/temporary_directory.h"
 
 namespace seqfuse {
@@ -53,13 +54,6 @@ item/EmbeddingArgs.table_name = 'item'
 action/EmbeddingArgs.feature_names = ['action']
 action/EmbeddingArgs.table_name = 'action'
 )";
-
-inline std::vector<nlohmann::json> metrics_of(const std::string& run) {
-  std::ifstream file(run + "/metrics.jsonl");
-  std::vector<nlohmann::json> lines;
-  for (std::string line; std::getline(file, line);) lines.push_back(nlohmann::json::parse(line));
-  return lines;
-}
 
 // Losses to 1e-5, metrics likewise.
 inline void expect_same_metrics(const std::string& run, const std::string& expected_run) {

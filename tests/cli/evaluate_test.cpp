@@ -29,6 +29,8 @@ TEST(Evaluate, JsonHoldsNothingElseAndRepeats) {
   const json result = json::parse(outcome.out);
   EXPECT_EQ(result["step"], 6);
   EXPECT_EQ(result["windows"], 40);
+  EXPECT_EQ(result["seen_targets"], 0);  // eight events on a ring of 15 items
+  EXPECT_THAT(outcome.err, HasSubstr("0 of 40 targets (0.0 %) are items that the user has had"));
   // The ring makes the next item certain: the Markov baseline is always right.
   EXPECT_DOUBLE_EQ(result["baselines"]["Markov, first order"]["MRR"], 1.0);
   EXPECT_GT(result["model"]["MRR"], 0.0);

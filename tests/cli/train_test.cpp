@@ -125,6 +125,26 @@ TEST_F(Train, GeneratedUsersNeedNoDataset) {
   EXPECT_TRUE(fs::exists(run() + "/checkpoints/step_3/state.json"));
 }
 
+// Settings of published benchmarks: an action table of fewer ids than the tasks have bits, a kind
+// of layer that is the only one here, and tasks without a positive label, which are named.
+TEST_F(Train, GeneratedActionsHaveABitForEachTask) {
+  const Outcome result = run_seqfuse(
+      fmt::format("train ranking --gin-config-file {}/configs/benchmark_ranking.gin "
+                  "--gin action/EmbeddingArgs.item_vocab_size_or_capacity=100 "
+                  "--gin \"NetworkArgs.layer_type='fused'\" "
+                  "--gin item/DynamicEmbeddingArgs.item_vocab_size_or_capacity=1000 "
+                  "--gin event/FeatureArgs.max_sequence_length=32 --gin NetworkArgs.hidden_size=16 "
+                  "--gin NetworkArgs.kv_channels=8 --gin NetworkArgs.num_layers=1 "
+                  "--gin BenchmarkDatasetArgs.num_generated_batches=4 "
+                  "--gin TrainerArgs.max_train_iters=2 --gin TrainerArgs.train_batch_size=8 "
+                  "--output {}",
+                  SEQFUSE_SOURCE_DIR, run()));
+  ASSERT_EQ(result.code, 0) << result.text();
+  EXPECT_THAT(result.text(), HasSubstr("bit_7 is 0 in each of them"));
+  EXPECT_THAT(result.text(), testing::Not(HasSubstr("bit_6 is")));
+  EXPECT_THAT(result.text(), HasSubstr("NetworkArgs.layer_type has no effect"));
+}
+
 TEST_F(Train, QuietPrintsTheTableAlone) {
   const Outcome result = run_seqfuse(common() + " --quiet --output " + run());
   ASSERT_EQ(result.code, 0) << result.text();
@@ -141,8 +161,88 @@ TEST_F(Train, AnExistingRunIsKeptUnlessForcedOrResumed) {
   EXPECT_EQ(longer.code, 0) << longer.text();
   EXPECT_THAT(longer.text(), HasSubstr("resuming from"));
   EXPECT_TRUE(fs::exists(run() + "/checkpoints/step_15"));
-  expect_refused(fmt::format("train retrieval --resume {} --gin NetworkArgs.num_layers=1", run()),
-                 1, "num_layers");
+  EXPECT_THAT(read_file(run() + "/operative_config.gin"),
+              HasSubstr("TrainerArgs.max_train_iters = 15\n"));
+}
+
+TEST_F(Train, WhatChangesOnResumeIsRecordedAndTheRestIsRefused) {
+  ASSERT_EQ(run_seqfuse(common() + " --output " + run()).code, 0);
+  const std::string resume = "train retrieval --resume " + run();
+  const std::string config = read_file(run() + "/operative_config.gin"),
+                    metrics = read_file(run() + "/metrics.jsonl");
+  for (const std::string change : {"DatasetArgs.split='user'", "DatasetArgs.max_history_seqlen=9",
+                                   "NetworkArgs.num_layers=1", "OptimizerArgs.optimizer_str='sgd'",
+                                   "RetrievalArgs.temperature=0.1", "TrainerArgs.seed=1"}) {
+    const std::string name = change.substr(0, change.find('='));
+    expect_refused(resume + " --gin OptimizerArgs.learning_rate=0.02 --gin \"" + change + "\"", 2,
+                   "cannot be resumed with another value of\n  " + name + ": ");
+  }
+  expect_refused("train ranking --resume " + run(), 2, "is a retrieval run");
+  EXPECT_EQ(read_file(run() + "/operative_config.gin"), config);
+  EXPECT_EQ(read_file(run() + "/metrics.jsonl"), metrics);
+
+  const Outcome resumed = run_seqfuse(
+      resume +
+      " --gin OptimizerArgs.learning_rate=0.02 --gin TrainerArgs.max_train_iters=14"
+      " --gin NetworkArgs.hidden_dropout=0.5 --gin \"RetrievalArgs.eval_metrics=['MRR']\"");
+  ASSERT_EQ(resumed.code, 0) << resumed.text();
+  EXPECT_THAT(resumed.text(),
+              HasSubstr("OptimizerArgs.learning_rate is 0.02 after step 12; it was 0.01\n"));
+  const std::string now = read_file(run() + "/operative_config.gin");
+  EXPECT_THAT(now, HasSubstr("OptimizerArgs.learning_rate = 0.02\n"));
+  EXPECT_THAT(now, HasSubstr("NetworkArgs.hidden_dropout = 0.5\n"));
+  EXPECT_THAT(read_file(run() + "/metrics.jsonl"),
+              HasSubstr(R"("OptimizerArgs.learning_rate":{"before":"0.01","now":"0.02"})"));
+  EXPECT_THAT(read_file(run() + "/metrics.jsonl"), HasSubstr(R"("learning_rate":0.02)"));
+
+  // The next plain one goes on with it, and `evaluate` measures on what was never trained on.
+  const Outcome again = run_seqfuse(resume + " --gin TrainerArgs.max_train_iters=16");
+  ASSERT_EQ(again.code, 0) << again.text();
+  EXPECT_THAT(again.text(), testing::Not(HasSubstr("learning_rate is")));
+  EXPECT_EQ(run_seqfuse("evaluate " + run()).code, 0);
+  const std::string page = run() + ".html";
+  ASSERT_EQ(run_seqfuse("report " + run() + " -o " + page).code, 0);
+  EXPECT_THAT(read_file(page), HasSubstr("<th>run</th>"));
+  EXPECT_THAT(read_file(page), HasSubstr("<td>OptimizerArgs.learning_rate</td>"
+                                         "<td class=\"code\">0.01</td>"
+                                         "<td class=\"code\">0.02</td>"));
+}
+
+TEST_F(Train, ARunIsResumedOnItsDatasetWhereverThatIs) {
+  ASSERT_EQ(run_seqfuse(common() + " --output " + run()).code, 0);
+  const std::string moved = run("moved"), resume = "train retrieval --resume " + run();
+  fs::copy(shared() + "/data", moved, fs::copy_options::recursive);
+  const std::string longer = " --gin TrainerArgs.max_train_iters=";
+  ASSERT_EQ(run_seqfuse(resume + longer + "13 --data " + moved).code, 0);
+  EXPECT_THAT(read_file(run() + "/run.json"), HasSubstr("\"dataset_path\": \"" + moved + "\""));
+  ASSERT_EQ(run_seqfuse(resume + longer + "14").code, 0);
+
+  // The same vocabulary, and one event more.
+  std::ifstream in(shared() + "/log.csv");
+  std::ofstream(run("log.csv")) << in.rdbuf() << "0,0,9999,1\n";
+  const std::string other = run("other");
+  ASSERT_EQ(run_seqfuse(fmt::format("preprocess --dataset-name csv --input {} --output {} "
+                                    "--time-column timestamp --action-column rating",
+                                    run("log.csv"), other))
+                .code,
+            0);
+  expect_refused(resume + longer + "15 --data " + other, 1,
+                 "holds 321 events of 40 users, but " + run() + " was trained on 320 of 40");
+}
+
+TEST_F(Train, LabelsThatLeaveNothingToLearnAreRefused) {
+  const std::string ranking = common("ranking") + " --output " + run() +
+                              " --gin \"NetworkArgs.architecture='hstu'\" --gin "
+                              "\"RankingArgs.prediction_head_arch=[8,1]\" --gin "
+                              "RankingArgs.label_threshold=";
+  expect_refused(ranking + "5", 2,
+                 "RankingArgs.label_threshold is 5, but labels of csv are 0 to 4 (0, 1, 2, 3, 4): "
+                 "expected 1 to 4");
+  expect_refused(ranking + "0", 2, "expected 1 to 4");
+  // Ratings go round from 0 to 4 and from 0 to 2; leave_one_out trains on the first six, and the
+  // candidates among these are the last ones, with a rating of 0.
+  expect_refused(ranking + "4 --gin DatasetArgs.max_num_candidates=1", 1,
+                 "RankingArgs.label_threshold is 4, and none of the 40 training labels reach it");
 }
 
 TEST_F(Train, ASignalFinishesTheStepSavesAndCanBeResumed) {

@@ -15,6 +15,7 @@
 #include "base/file.h"
 #include "tests/cli/background_process.h"
 #include "tests/cli/seqfuse_process.h"
+#include "tests/run_metrics.h"
 #include "tests/temporary_directory.h"
 
 namespace seqfuse {
@@ -94,18 +95,6 @@ inline std::vector<std::string> train_command(const std::string& run, const std:
   std::vector<std::string> command = words_of(train_arguments(run, data) + " " + more);
   command.insert(command.begin(), SEQFUSE_BINARY);
   return command;
-}
-
-// metrics.jsonl without the figures that depend on the clock.
-inline std::vector<nlohmann::json> metrics_of(const std::string& run) {
-  std::ifstream file(run + "/metrics.jsonl");
-  std::vector<nlohmann::json> lines;
-  for (std::string line; std::getline(file, line);) {
-    lines.push_back(nlohmann::json::parse(line));
-    lines.back().erase("seconds");
-    lines.back().erase("tokens_per_second");
-  }
-  return lines;
 }
 
 // Every file of weights and of the optimiser of a checkpoint, by name.

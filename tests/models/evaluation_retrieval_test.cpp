@@ -13,6 +13,7 @@
 #include "training/evaluation.h"
 #include "training/evaluation_catalogue.h"
 #include "training/retrieval_metrics.h"
+#include "training/target_counts.h"
 
 namespace seqfuse::training {
 namespace {
@@ -152,6 +153,23 @@ TEST(EvaluateRetrieval, NoWindowsGiveNaN) {
   TwoUsers users;
   users.samples.clear();
   EXPECT_TRUE(std::isnan(users.evaluate(true)[0].second));
+}
+
+TEST(TargetCounts, TargetsAmongTheUsersEarlierEvents) {
+  const MemoryDataset dataset({{.items = {1, 2, 3, 1}}, {.items = {1, 2, 3}}, {.items = {2, 2}}});
+  // The first user's target was seen before the window begins.
+  const std::vector<data::Sample> samples = {{.user = 0, .begin = 2, .end = 4},
+                                             {.user = 1, .begin = 0, .end = 3},
+                                             {.user = 2, .begin = 0, .end = 2}};
+  const TargetCounts counts = count_targets(dataset, samples);
+  EXPECT_EQ(counts.targets, 3);
+  EXPECT_EQ(counts.seen, 2);
+  EXPECT_EQ(counts.text(false), "2 of 3 targets (66.7 %) are items that the user has had before");
+  EXPECT_EQ(counts.text(true), counts.text(false) +
+                                   "; filter_seen keeps a target itself, but `recommend` would "
+                                   "never show these");
+  EXPECT_EQ(count_targets(dataset, {}).text(true),
+            "0 of 0 targets (0.0 %) are items that the user has had before");
 }
 
 }  // namespace

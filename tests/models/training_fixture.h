@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include <fstream>
 #include <functional>
 #include <memory>
 #include <string>
@@ -13,6 +12,7 @@
 
 #include "base/log.h"
 #include "tests/models/model_fixtures.h"
+#include "tests/run_metrics.h"
 #include "tests/temporary_directory.h"
 #include "training/loop.h"
 #include "training/split_options.h"
@@ -130,16 +130,8 @@ class TrainingLoop : public testing::Test {
     return trainer.run(run, false);
   }
 
-  // Lines of metrics.jsonl, without the figures that depend on the clock.
   std::vector<json> metrics(const std::string& name) {
-    std::ifstream file(directory_.path() / name / "metrics.jsonl");
-    std::vector<json> lines;
-    for (std::string line; std::getline(file, line);) {
-      lines.push_back(json::parse(line));
-      lines.back().erase("seconds");
-      lines.back().erase("tokens_per_second");
-    }
-    return lines;
+    return metrics_of(directory_.path() / name);
   }
 
   static void expect_same_weights(TaskModel& a, TaskModel& b) {

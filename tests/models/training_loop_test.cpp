@@ -160,6 +160,43 @@ TEST_F(TrainingLoop, StopsEarlyAndKeepsTheBestCheckpoint) {
   EXPECT_THROW(train(config, "other", *other), UsageError);
 }
 
+// Evaluates to these values of a metric, in turn.
+class Scripted : public Disturbed {
+ public:
+  Scripted(std::unique_ptr<TaskModel> model, std::vector<double> values)
+      : Disturbed(std::move(model), 0, [](Loss&) {}), values_(std::move(values)) {}
+  Metrics evaluate(const data::Dataset&, const std::vector<data::Sample>&,
+                   const EvaluationOptions&) override {
+    return {{"AUC", values_.at(next_++)}};
+  }
+
+ private:
+  std::vector<double> values_;
+  size_t next_ = 0;
+};
+
+TEST_F(TrainingLoop, AnUndefinedMetricIsNoLackOfImprovement) {
+  const double undefined = std::nan("");
+  config::Config config = training_config();
+  config.trainer.eval_interval = 1;
+  config.trainer.early_stopping_patience = 2;
+  Scripted model(make_model(config), {undefined, undefined, undefined, 0.6, undefined, undefined,
+                                      undefined, 0.5, undefined, 0.7});
+  const TrainResult result = train(config, "run", model);
+  EXPECT_FALSE(result.stopped_early);
+  EXPECT_EQ(result.step, 10);
+  EXPECT_EQ(result.best_step, 10);
+
+  Scripted worse(make_model(config), {undefined, 0.6, 0.5, undefined, 0.4, 0.9});
+  const TrainResult stopped = train(config, "worse", worse);
+  EXPECT_TRUE(stopped.stopped_early);
+  EXPECT_EQ(stopped.step, 5);
+  EXPECT_EQ(stopped.best_step, 2);
+
+  Scripted never(make_model(config), std::vector<double>(10, undefined));
+  EXPECT_EQ(train(config, "never", never).best_step, -1);
+}
+
 TEST_F(TrainingLoop, CheckpointsOfOtherModelsAreRefused) {
   config::Config config = training_config();
   const auto model = make_model(config);

@@ -104,6 +104,25 @@ TEST_F(ReportRunLog, AStepThatIsEvaluatedAgainCountsOnce) {
   EXPECT_EQ(read(files).evaluations.size(), 2u);
 }
 
+TEST_F(ReportRunLog, SeenTargetsAndChangesOfTheConfiguration) {
+  HandMadeRun files;
+  files.metrics +=
+      R"({"configuration":{"A.x":{"before":"1","now":"2"},"A.y":{"before":"","now":"3"}},"epoch":2,"step":20})"
+      "\n"
+      R"({"epoch":3,"evaluation":{"HR@10":0.4},"seen_targets":12,"step":30,"targets":1000})"
+      "\n";
+  const RunLog run = read(files);
+  ASSERT_EQ(run.changes.size(), 2u);
+  EXPECT_EQ(run.changes[0].step, 20);
+  EXPECT_EQ(run.changes[0].parameter, "A.x");
+  EXPECT_EQ(run.changes[0].before, "1");
+  EXPECT_EQ(run.changes[1].now, "3");
+  EXPECT_EQ(run.evaluations.front().targets, 0);
+  EXPECT_EQ(run.last_evaluation()->targets, 1000);
+  EXPECT_EQ(run.last_evaluation()->seen_targets, 12);
+  EXPECT_EQ(run.last_step, 30);
+}
+
 TEST_F(ReportRunLog, BaselinesKeepOrderAndUndefinedValues) {
   const double undefined = std::numeric_limits<double>::quiet_NaN();
   HandMadeRun().write(path());

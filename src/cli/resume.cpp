@@ -1,0 +1,57 @@
+#include "cli/resume.h"
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "training/resumed_config.h"
+
+namespace seqfuse::cli {
+namespace fs = std::filesystem;
+
+Resumed check_resumed(const fs::path& path, const std::string& task, const std::string& data,
+                      const config::LoadedConfig& loaded) {
+  const training::RunDirectory run = training::RunDirectory::open(path);
+  if (run.info().task != task) {
+    throw_error<UsageError>("{} is a {} run: resume it with seqfuse train {} --resume {}",
+                            path.string(), run.info().task, run.info().task, path.string());
+  }
+  const config::LoadedConfig before = config::load_config(run.operative_config().string(), {});
+  const std::string& configured = loaded.config.dataset.dataset_path;
+  const bool moved = configured != before.config.dataset.dataset_path;
+  return {training::changes_on_resume(
+              path.string(), before.operative, loaded.operative,
+              task == "ranking" ? models::Task::ranking : models::Task::retrieval),
+          !data.empty() ? data
+          : moved       ? configured
+                        : run.info().dataset_path};
+}
+
+void check_same_dataset(const fs::path& path, const data::Dataset& dataset) {
+  const training::RunInfo info = training::RunDirectory::open(path).info();
+  const data::Manifest& manifest = dataset.manifest();
+  if (info.dataset_events == 0 ||
+      (info.dataset_events == manifest.num_events && info.dataset_users == manifest.num_users)) {
+    return;
+  }
+  throw_error<DataError>(
+      "{} holds {} events of {} users, but {} was trained on {} of {}: a run is resumed on the "
+      "dataset that it was trained on\n"
+      "  give that with --data, or start a new run with TrainerArgs.ckpt_load_dir",
+      dataset.directory().string(), manifest.num_events, manifest.num_users, path.string(),
+      info.dataset_events, info.dataset_users);
+}
+
+void record_resumed(const Resumed& resumed, int64_t step, int64_t epoch,
+                    const std::string& operative_gin, const std::string& dataset_path,
+                    training::RunDirectory& run) {
+  const auto shown = [](const std::string& value) { return value.empty() ? "unset" : value; };
+  for (const report::Difference& change : resumed.changes) {
+    log::info("train", "{} is {} after step {}; it was {}", change.name, shown(change.values[1]),
+              step, shown(change.values[0]));
+  }
+  run.record_changes(step, epoch, resumed.changes, operative_gin);
+  run.record_dataset_path(dataset_path);
+}
+
+}  // namespace seqfuse::cli

@@ -1,0 +1,34 @@
+// What `seqfuse train --resume RUN` checks of a run and records in it.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "config/load.h"
+#include "data/dataset.h"
+#include "report/parameters.h"
+#include "training/run_directory.h"
+
+namespace seqfuse::cli {
+
+struct Resumed {
+  std::vector<report::Difference> changes;  // of the configuration
+  std::string data;                         // the dataset directory
+};
+
+// What the run goes on with. data: of --data, or "". Throws UsageError if the run is of another
+// task, or if something changed that may not (training/resumed_config.h).
+Resumed check_resumed(const std::filesystem::path& run, const std::string& task,
+                      const std::string& data, const config::LoadedConfig& loaded);
+
+// Throws DataError if the run was trained on another number of users or events.
+void check_same_dataset(const std::filesystem::path& run, const data::Dataset& dataset);
+
+// Says what changed after the step from which the run goes on, and records it in the run.
+void record_resumed(const Resumed& resumed, int64_t step, int64_t epoch,
+                    const std::string& operative_gin, const std::string& dataset_path,
+                    training::RunDirectory& run);
+
+}  // namespace seqfuse::cli
