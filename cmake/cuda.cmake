@@ -11,8 +11,6 @@ if(NOT SEQFUSE_CUDA STREQUAL "off")
     set(SEQFUSE_HAS_CUDA ON)
     set(CMAKE_CUDA_STANDARD 20)
     enable_language(CUDA)
-    # torch's CMake files ignore CMAKE_CUDA_ARCHITECTURES and read this instead.
-    set(TORCH_CUDA_ARCH_LIST "8.0;9.0a")
     find_package(CUDAToolkit REQUIRED)
     message(STATUS "CUDA ${CMAKE_CUDA_COMPILER_VERSION}: kernels for ${SEQFUSE_CUDA_ARCHITECTURES}")
     # CUTLASS's headers, for kernels of SM 9.0: CUTLASS_DIR, or the wheel beside torch or in .venv.

@@ -20,6 +20,7 @@
 #include "cli/resume.h"
 #include "cli/verbs.h"
 #include "config/load.h"
+#include "config/without_effect.h"
 #include "data/dataset.h"
 #include "data/generated_dataset.h"
 #include "data/split.h"
@@ -117,6 +118,9 @@ std::shared_ptr<const data::Dataset> open_dataset(const std::string& directory,
 }
 
 void tell_what_has_no_effect(const config::Config& config, models::Task task, at::Device device) {
+  if (const std::string warning = config::warn_without_effect(config); !warning.empty()) {
+    log::warning("train", "{}", warning);
+  }
   if (!config.benchmark_dataset &&
       (!config.embeddings.empty() || !config.dynamic_embeddings.empty())) {
     log::info("train", "sizes of embedding tables come from the dataset, not from EmbeddingArgs");

@@ -244,14 +244,15 @@ struct DynamicEmbeddingArgs {
     v.required(item_vocab_size_or_capacity, "item_vocab_size_or_capacity", "rows at most");
     v(sharding_type, "sharding_type", "model_parallel: rows are spread over the processes");
     v(global_hbm_for_values, "global_hbm_for_values",
-      "bytes of GPU memory for rows, over all GPUs");
+      "no effect yet: bytes of GPU memory for rows, over all GPUs");
     v(item_vocab_gpu_capacity, "item_vocab_gpu_capacity",
-      "rows in GPU memory; used if the above is None");
+      "no effect yet: rows in GPU memory; used if the above is None");
     v(item_vocab_gpu_capacity_ratio, "item_vocab_gpu_capacity_ratio",
-      "share of rows in GPU memory; used if both above are None");
-    v(evict_strategy, "evict_strategy", "lru or lfu");
-    v(caching, "caching", "GPU memory caches rows that live in host memory");
-    v(dist_type, "dist_type", "continuous, roundrobin or hash_roundrobin: how ids go to ranks");
+      "no effect yet: share of rows in GPU memory; used if both above are None");
+    v(evict_strategy, "evict_strategy", "no effect yet: lru or lfu");
+    v(caching, "caching", "no effect yet: GPU memory caches rows that live in host memory");
+    v(dist_type, "dist_type",
+      "no effect yet: continuous, roundrobin or hash_roundrobin: how ids go to ranks");
   }
 
   bool operator==(const DynamicEmbeddingArgs&) const = default;

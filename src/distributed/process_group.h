@@ -16,9 +16,8 @@
 namespace seqfuse::distributed {
 
 // Every process must make the same calls in the same order. `what` is what messages call the
-// exchange
-// ("all-reduce of gradients"). A process that dies or hangs ends all others (watchdog.h); an
-// exchange that fails otherwise throws Error.
+// exchange ("all-reduce of gradients"). A process that dies or hangs ends all others (watchdog.h);
+// an exchange that fails otherwise throws Error.
 class ProcessGroup {
  public:
   // Of one process: nothing is exchanged, nothing is started.

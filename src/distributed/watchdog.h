@@ -19,8 +19,8 @@
 
 namespace seqfuse::distributed {
 
-// Each process writes a heartbeat into the store every second and reads those of the others. A
-// process is given up
+// Each process writes a heartbeat into the store every second and reads those of the others.
+// A process is given up
 //   - when it says that it failed, with its error;
 //   - when its process has ended (seen at once on the same machine);
 //   - when nothing has been heard of it for the timeout: stopped, or its machine is gone;

@@ -51,7 +51,8 @@ class Trainer {
   // Continues from a checkpoint. Throws DataError if it is of another model.
   void resume(Checkpoint checkpoint);
 
-  // Begins with the weights of a checkpoint. Throws DataError likewise.
+  // Begins with the weights of a checkpoint. Throws DataError if a weight has another shape or the
+  // vocabulary is another one; what else differs is logged.
   void start_from(Checkpoint checkpoint);
 
   // Weights, optimiser and state of the first process go to the others.

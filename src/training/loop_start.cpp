@@ -1,6 +1,9 @@
 // Trainer: where it starts from, and how all processes get there.
+#include <fmt/ranges.h>
+
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/log.h"
 #include "training/loop.h"
@@ -15,18 +18,23 @@ TensorMap Trainer::tensors_here() const {
 }
 
 void Trainer::load(Checkpoint& checkpoint) {
-  check_same_model(checkpoint.state, model_.spec());
   whole_rows_ = table_tensors_.take_whole(checkpoint, tensors_here());
   load_weights(model_.module(), checkpoint);
 }
 
 void Trainer::resume(Checkpoint checkpoint) {
+  check_same_model(checkpoint.state, model_.spec());
   load(checkpoint);
   set_state(checkpoint.state, checkpoint.optimizer);
   saved_step_ = state_.step;
 }
 
 void Trainer::start_from(Checkpoint checkpoint) {
+  const std::vector<std::string> others = compare_with_weights(checkpoint.state, model_.spec());
+  if (!others.empty()) {
+    log::info("train", "the weights come from a model that differs in\n  {}",
+              fmt::join(others, "\n  "));
+  }
   checkpoint.optimizer.clear();
   load(checkpoint);
 }

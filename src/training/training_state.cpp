@@ -1,5 +1,7 @@
 #include "training/training_state.h"
 
+#include <fmt/format.h>
+
 #include "base/error.h"
 #include "training/model_spec_json.h"
 #include "training/resumed_config.h"
@@ -27,12 +29,36 @@ void visit(State& state, V&& v) {
   v("evaluations_since_best", state.evaluations_since_best);
 }
 
-// "/NetworkArgs/hidden_dropout" as "NetworkArgs.hidden_dropout", without the place in a list.
-std::string parameter_name(const std::string& pointer) {
-  const size_t dot = pointer.find('/', 1);
-  if (dot == std::string::npos) return pointer.substr(1);
-  return pointer.substr(1, dot - 1) + "." +
-         pointer.substr(dot + 1, pointer.find('/', dot + 1) - dot - 1);
+struct SpecDifference {
+  std::string name, there, here;  // "NetworkArgs.num_layers", JSON of the values
+};
+
+// Between a checkpoint's model and this one. Throws DataError if the vocabularies differ.
+std::vector<SpecDifference> differences(const json& checkpoint_state,
+                                        const models::ModelSpec& spec) {
+  const json here = to_json(spec), there = checkpoint_state.value("spec", json::object());
+  std::vector<SpecDifference> differences;
+  const auto compare = [&](const std::string& name, const json& value, const json& other) {
+    if (value != other) differences.push_back({name, other.dump(), value.dump()});
+  };
+  for (const auto& [name, value] : here.items()) {
+    const json other = there.value(name, json(nullptr));
+    if (!value.is_object()) {
+      compare(name, value, other);
+      continue;
+    }
+    for (const auto& [parameter, setting] : value.items()) {
+      compare(name + "." + parameter, setting,
+              other.is_object() ? other.value(parameter, json(nullptr)) : json(nullptr));
+    }
+  }
+  if (there.value("dataset_hash", "") != spec.dataset_hash) {
+    throw_error<DataError>(
+        "the checkpoint was trained on a dataset with another vocabulary ({}, this one has {}): "
+        "give the dataset that it was trained on, or train anew",
+        there.value("dataset_hash", ""), spec.dataset_hash);
+  }
+  return differences;
 }
 
 }  // namespace
@@ -45,21 +71,22 @@ json state_to_json(const TrainingState& state, const models::ModelSpec& spec, in
 }
 
 void check_same_model(const json& checkpoint_state, const models::ModelSpec& spec) {
-  const json wanted = to_json(spec).flatten();
-  const json found = checkpoint_state.value("spec", json::object()).flatten();
-  for (const auto& [name, value] : wanted.items()) {
-    const json other = found.value(name, json(nullptr));
-    if (other == value || may_change_on_resume(parameter_name(name))) continue;
-    if (name == "/dataset_hash") {
-      throw_error<DataError>(
-          "the checkpoint was trained on a dataset with another vocabulary ({}, this one has {}): "
-          "give the dataset that it was trained on, or train anew",
-          other.dump(), value.dump());
-    }
+  for (const SpecDifference& difference : differences(checkpoint_state, spec)) {
+    if (may_change_on_resume(difference.name)) continue;
     throw_error<DataError>(
-        "the checkpoint is of another model: {} is {} there and {} in this configuration", name,
-        other.dump(), value.dump());
+        "the checkpoint is of another model: {} is {} there and {} in this configuration",
+        difference.name, difference.there, difference.here);
   }
+}
+
+std::vector<std::string> compare_with_weights(const json& checkpoint_state,
+                                              const models::ModelSpec& spec) {
+  std::vector<std::string> others;
+  for (const SpecDifference& difference : differences(checkpoint_state, spec)) {
+    others.push_back(
+        fmt::format("{}: {} there, {} here", difference.name, difference.there, difference.here));
+  }
+  return others;
 }
 
 TrainingState state_from_json(const json& object, const models::ModelSpec& spec, int64_t seed) {

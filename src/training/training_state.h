@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "models/hstu/model.h"
 #include "training/evaluation.h"
@@ -41,7 +42,13 @@ nlohmann::json state_to_json(const TrainingState& state, const models::ModelSpec
 TrainingState state_from_json(const nlohmann::json& json, const models::ModelSpec& spec,
                               int64_t seed);
 
-// The first of these checks alone: for loading weights.
+// The first of these checks alone.
 void check_same_model(const nlohmann::json& checkpoint_state, const models::ModelSpec& spec);
+
+// For weights that another run begins with: throws DataError only if the vocabularies differ, since
+// shapes are compared as weights are loaded (weights.h). Returns what else differs between the
+// models' descriptions, "name: there, here" each.
+std::vector<std::string> compare_with_weights(const nlohmann::json& checkpoint_state,
+                                              const models::ModelSpec& spec);
 
 }  // namespace seqfuse::training

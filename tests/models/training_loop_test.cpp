@@ -207,12 +207,44 @@ TEST_F(TrainingLoop, CheckpointsOfOtherModelsAreRefused) {
     train(config, "run", *smaller);
     FAIL() << "accepted";
   } catch (const DataError& error) {
-    EXPECT_THAT(error.what(), testing::HasSubstr("num_layers is 2 there and 1"));
+    EXPECT_THAT(error.what(), testing::HasSubstr("NetworkArgs.num_layers is 2 there and 1"));
   }
   models::ModelSpec spec = model->spec();
   spec.dataset_hash = "xxh3:1";
   const Checkpoint checkpoint = load_checkpoint(*newest_checkpoint(directory_.path() / "run"));
   EXPECT_THROW(check_same_model(checkpoint.state, spec), DataError);
+}
+
+TEST_F(TrainingLoop, WeightsStartARunOfAnotherLossOrDropoutButNotOfAnotherSize) {
+  config::Config config = training_config();
+  const auto source = make_model(config);
+  train(config, "source", *source);
+  const Checkpoint checkpoint = load_checkpoint(*newest_checkpoint(directory_.path() / "source"));
+  const auto start = [&](TaskModel& model, const config::Config& other) {
+    const data::Split split =
+        data::make_split(dataset_, split_options(other.dataset, model.spec().task));
+    Trainer(model, dataset_, split, other).start_from(checkpoint);
+  };
+  config.network.hidden_dropout = 0.3;
+  config.retrieval.temperature = 0.1;
+  config.retrieval.eval_metrics = {"HR@7"};
+  const auto tuned = make_model(config);
+  log::set_level(log::Level::info);
+  testing::internal::CaptureStderr();
+  start(*tuned, config);
+  const std::string said = testing::internal::GetCapturedStderr();
+  log::set_level(log::Level::quiet);
+  expect_same_weights(*tuned, *source);
+  EXPECT_THAT(said, testing::HasSubstr("NetworkArgs.hidden_dropout: 0.1 there, 0.3 here"));
+  EXPECT_THAT(said, testing::HasSubstr("RetrievalArgs.temperature: 0.05 there, 0.1 here"));
+  EXPECT_THAT(said, testing::Not(testing::HasSubstr("num_layers")));
+
+  config.network.hidden_size = 16;
+  const auto wider = make_model(config);
+  EXPECT_THROW(start(*wider, config), DataError);
+  models::ModelSpec spec = source->spec();
+  spec.dataset_hash = "xxh3:1";
+  EXPECT_THROW(compare_with_weights(checkpoint.state, spec), DataError);
 }
 
 }  // namespace

@@ -2,10 +2,10 @@
 //
 // With x [T, D] (T: tokens of all sequences), H heads of head_dim d:
 //   n = layer_norm(x)                           affine or not
-//   [u | v | q | k] = silu(n W_uvqk + b_uvqk)   W_uvqk [D, 4 H d]; each part [T, H d], heads side
-//   by side o_i = sum_j silu(alpha q_i.k_j + bias_ij) / S * M_ij * v_j       ops::hstu_attention y
-//   = dropout(u * layer_norm(o))              over all heads together out = x + y W_o + b_o W_o [H
-//   d, D]
+//   [u | v | q | k] = silu(n W_uvqk + b_uvqk)   W_uvqk [D, 4 H d]; each part [T, H d], by heads
+//   o_i = sum_j silu(alpha q_i.k_j + bias_ij) / S * M_ij * v_j       ops::hstu_attention
+//   y = dropout(u * layer_norm(o))              over all heads together
+//   out = x + y W_o + b_o                       W_o [H d, D]
 #pragma once
 
 #include <torch/torch.h>

@@ -6,16 +6,31 @@
 #include <ATen/cuda/CUDAEvent.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
+
+#include <map>
+#include <mutex>
 #endif
 
 namespace seqfuse::models {
 namespace {
 
+#ifdef SEQFUSE_HAS_CUDA
+// One stream of copies a device, made when the device is first used.
+c10::cuda::CUDAStream copy_stream(c10::DeviceIndex device) {
+  static std::mutex mutex;
+  static std::map<c10::DeviceIndex, c10::cuda::CUDAStream> streams;
+  const std::lock_guard lock(mutex);
+  const auto found = streams.find(device);
+  if (found != streams.end()) return found->second;
+  return streams.emplace(device, c10::cuda::getStreamFromPool(/*isHighPriority=*/false, device))
+      .first->second;
+}
+#endif
+
 at::Tensor to_device(const at::Tensor& host, at::Device device) {
 #ifdef SEQFUSE_HAS_CUDA
   if (device.is_cuda()) {
-    static const c10::cuda::CUDAStream copies =
-        c10::cuda::getStreamFromPool(/*isHighPriority=*/false, device.index());
+    const c10::cuda::CUDAStream copies = copy_stream(device.index());
     const c10::cuda::CUDAStream current = c10::cuda::getCurrentCUDAStream(device.index());
     at::Tensor sent;
     {

@@ -1,0 +1,84 @@
+#include "config/without_effect.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "config/literal.h"
+
+namespace seqfuse::config {
+namespace {
+
+constexpr std::string_view kTableMemory =
+    "a table holds all of its rows in the memory of the device";
+
+constexpr std::array<WithoutEffect, 9> kParameters = {{
+    {NetworkArgs::kName, "kernel_backend", ""},
+    {NetworkArgs::kName, "embedding_backend", "there is one backend"},
+    {TensorModelParallelArgs::kName, "tensor_model_parallel_size", ""},
+    {DynamicEmbeddingArgs::kName, "global_hbm_for_values", kTableMemory},
+    {DynamicEmbeddingArgs::kName, "item_vocab_gpu_capacity", kTableMemory},
+    {DynamicEmbeddingArgs::kName, "item_vocab_gpu_capacity_ratio", kTableMemory},
+    {DynamicEmbeddingArgs::kName, "caching", kTableMemory},
+    {DynamicEmbeddingArgs::kName, "evict_strategy", "a table has a row for each id from the start"},
+    {DynamicEmbeddingArgs::kName, "dist_type", "rows go to processes by a hash of the id"},
+}};
+
+struct Literals {
+  std::map<std::string, std::string, std::less<>> values;
+
+  template <class T>
+  void operator()(const T& value, const char* name, const char* /*help*/) {
+    if constexpr (HasLiteral<T>) values[name] = literal(value);
+  }
+  template <class T>
+  void required(const T& value, const char* name, const char* help) {
+    (*this)(value, name, help);
+  }
+};
+
+template <class Args>
+Literals literals_of(Args args) {
+  Literals literals;
+  args.visit(literals);
+  return literals;
+}
+
+// By reason: the parameters of args that are set.
+template <class Args>
+void collect(const Args& args, std::map<std::string_view, std::set<std::string>>& found) {
+  const Literals set = literals_of(args), defaults = literals_of(Args());
+  for (const WithoutEffect& parameter : kParameters) {
+    if (parameter.class_name != Args::kName || parameter.reason.empty()) continue;
+    if (set.values.at(std::string(parameter.parameter)) !=
+        defaults.values.at(std::string(parameter.parameter))) {
+      found[parameter.reason].insert(
+          fmt::format("{}.{}", parameter.class_name, parameter.parameter));
+    }
+  }
+}
+
+}  // namespace
+
+std::span<const WithoutEffect> parameters_without_effect() {
+  return kParameters;
+}
+
+std::string warn_without_effect(const Config& config) {
+  std::map<std::string_view, std::set<std::string>> found;
+  collect(config.network, found);
+  for (const DynamicEmbeddingArgs& table : config.dynamic_embeddings) collect(table, found);
+  std::string text;
+  for (const auto& [reason, names] : found) {
+    std::string list;
+    for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
+    text += fmt::format("{}{} ({})", text.empty() ? "without effect: " : "; ", list, reason);
+  }
+  return text;
+}
+
+}  // namespace seqfuse::config

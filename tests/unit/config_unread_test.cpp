@@ -1,0 +1,72 @@
+// Every parameter is read somewhere, or said to be without effect.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <regex>
+#include <string>
+
+#include "base/file.h"
+#include "config/registry.h"
+#include "config/without_effect.h"
+#include "tests/minimal_config.h"
+
+namespace seqfuse::config {
+namespace {
+namespace fs = std::filesystem;
+
+// All sources outside of src/config and of the list of what may change on resume.
+std::string sources() {
+  std::string text;
+  for (const auto& entry : fs::recursive_directory_iterator(fs::path(SEQFUSE_SOURCE_DIR) / "src")) {
+    const std::string path = entry.path().string(), ending = entry.path().extension().string();
+    if (!entry.is_regular_file() || path.find("/config/") != std::string::npos ||
+        path.find("resumed_config") != std::string::npos) {
+      continue;
+    }
+    if (ending == ".cpp" || ending == ".h") text += read_file(entry.path());
+  }
+  return text;
+}
+
+bool is_without_effect(const std::string& class_name, const std::string& parameter) {
+  return std::ranges::any_of(parameters_without_effect(), [&](const WithoutEffect& each) {
+    return each.class_name == class_name && each.parameter == parameter;
+  });
+}
+
+TEST(ConfigUnread, EveryParameterIsReadOrSaidToBeWithoutEffect) {
+  const std::string text = sources();
+  for (const ClassInfo& info : classes()) {
+    for (const ParameterInfo& parameter : info.parameters) {
+      // DynamicEmbeddingArgs shares this name with RandomDistribution.
+      if (parameter.name == "dist_type") continue;
+      const bool read = std::regex_search(text, std::regex("(\\.|->)" + parameter.name + "\\b"));
+      EXPECT_EQ(read, !is_without_effect(info.name, parameter.name))
+          << info.name << "." << parameter.name << (read ? " is read" : " is read by nobody");
+    }
+  }
+}
+
+TEST(ConfigUnread, WhatIsSetWithoutEffectIsNamedOnce) {
+  const auto warning = [](const std::string& lines) {
+    return warn_without_effect(load_config_text("t.gin", kMinimalConfig + lines).config);
+  };
+  EXPECT_EQ(warning("NetworkArgs.kernel_backend = 'cutlass'"), "");
+  const std::string tables =
+      "DynamicEmbeddingArgs.item_vocab_size_or_capacity = 9\n"
+      "a/DynamicEmbeddingArgs.feature_names = ['a']\na/DynamicEmbeddingArgs.table_name = 'a'\n"
+      "b/DynamicEmbeddingArgs.feature_names = ['b']\nb/DynamicEmbeddingArgs.table_name = 'b'\n";
+  EXPECT_EQ(warning(tables + "a/DynamicEmbeddingArgs.evict_strategy = 'lru'"), "");
+  EXPECT_EQ(warning(tables + "a/DynamicEmbeddingArgs.evict_strategy = 'lfu'\n"
+                             "DynamicEmbeddingArgs.caching = True\n"
+                             "b/DynamicEmbeddingArgs.item_vocab_gpu_capacity_ratio = 0.1\n"),
+            "without effect: DynamicEmbeddingArgs.caching, "
+            "DynamicEmbeddingArgs.item_vocab_gpu_capacity_ratio (a table holds all of its rows in "
+            "the memory of the device); DynamicEmbeddingArgs.evict_strategy (a table has a row for "
+            "each id from the start)");
+}
+
+}  // namespace
+}  // namespace seqfuse::config
