@@ -29,9 +29,9 @@ if(SEQFUSE_HAS_VECTOR_WIDTH)
     $<$<COMPILE_LANGUAGE:CXX>:-mprefer-vector-width=512>)
 endif()
 
-# seqfuse_layer(name [libraries...]): the static library of one directory, from all its sources.
+# seqfuse_layer(name [libraries...]): the static library of one directory, from all sources in it and below.
 function(seqfuse_layer name)
-  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
   add_library(${name} STATIC ${sources})
   target_link_libraries(${name} PUBLIC seqfuse_options ${ARGN})
 endfunction()

@@ -12,7 +12,7 @@
 #include <random>
 #include <vector>
 
-#include "ops/kernels/hstu_attention.h"
+#include "ops/kernels/attention/hstu_attention.h"
 
 namespace seqfuse::bench {
 

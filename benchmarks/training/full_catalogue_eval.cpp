@@ -15,7 +15,7 @@
 #include "base/cpu.h"
 #include "base/parallel.h"
 #include "base/random.h"
-#include "training/evaluation_catalogue.h"
+#include "training/evaluation/evaluation_catalogue.h"
 
 namespace {
 

@@ -9,11 +9,11 @@
 #include <exception>
 
 #include "config/load.h"
-#include "data/batch.h"
+#include "data/batch/batch.h"
 #include "models/hstu/model.h"
 #include "ops/torch/ops.h"
-#include "training/checkpoint.h"
-#include "training/split_options.h"
+#include "training/checkpoint/checkpoint.h"
+#include "training/loop/split_options.h"
 
 namespace seqfuse {
 namespace {

@@ -11,8 +11,8 @@
 #include "cli/command_line.h"
 #include "cli/verbs.h"
 #include "serving/trained_run.h"
-#include "training/evaluation.h"
-#include "training/target_counts.h"
+#include "training/evaluation/evaluation.h"
+#include "training/evaluation/target_counts.h"
 
 namespace seqfuse::cli {
 namespace {

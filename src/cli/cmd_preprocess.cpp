@@ -12,8 +12,8 @@
 #include "base/progress.h"
 #include "cli/command_line.h"
 #include "cli/verbs.h"
-#include "data/preprocess.h"
-#include "data/processed_seqs.h"
+#include "data/ingest/preprocess.h"
+#include "data/dataset/processed_seqs.h"
 
 namespace seqfuse::cli {
 namespace {

@@ -8,7 +8,7 @@
 #include "base/progress.h"
 #include "cli/command_line.h"
 #include "cli/verbs.h"
-#include "data/synthesize.h"
+#include "data/synthesize/synthesize.h"
 
 namespace seqfuse::cli {
 namespace {

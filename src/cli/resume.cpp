@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "training/resumed_config.h"
+#include "training/loop/resumed_config.h"
 
 namespace seqfuse::cli {
 namespace fs = std::filesystem;

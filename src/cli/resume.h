@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "config/load.h"
-#include "data/dataset.h"
+#include "data/dataset/dataset.h"
 #include "report/parameters.h"
-#include "training/run_directory.h"
+#include "training/checkpoint/run_directory.h"
 
 namespace seqfuse::cli {
 
@@ -19,7 +19,7 @@ struct Resumed {
 };
 
 // What the run goes on with. data: of --data, or "". Throws UsageError if the run is of another
-// task, or if something changed that may not (training/resumed_config.h).
+// task, or if something changed that may not (training/loop/resumed_config.h).
 Resumed check_resumed(const std::filesystem::path& run, const std::string& task,
                       const std::string& data, const config::LoadedConfig& loaded);
 

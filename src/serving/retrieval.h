@@ -7,8 +7,8 @@
 #include <span>
 #include <vector>
 
-#include "data/batch.h"
-#include "data/dataset.h"
+#include "data/batch/batch.h"
+#include "data/dataset/dataset.h"
 
 namespace seqfuse::serving {
 

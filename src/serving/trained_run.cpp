@@ -2,11 +2,11 @@
 
 #include "base/error.h"
 #include "config/load.h"
-#include "training/checkpoint.h"
-#include "training/model_spec_json.h"
-#include "training/run_directory.h"
-#include "training/split_options.h"
-#include "training/weights.h"
+#include "training/checkpoint/checkpoint.h"
+#include "training/checkpoint/model_spec_json.h"
+#include "training/checkpoint/run_directory.h"
+#include "training/loop/split_options.h"
+#include "training/checkpoint/weights.h"
 
 namespace seqfuse::serving {
 namespace fs = std::filesystem;

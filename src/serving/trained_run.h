@@ -6,8 +6,8 @@
 #include <string>
 
 #include "config/args.h"
-#include "data/dataset.h"
-#include "data/split.h"
+#include "data/dataset/dataset.h"
+#include "data/batch/split.h"
 #include "models/hstu/model.h"
 
 namespace seqfuse::serving {

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "base/file.h"
-#include "data/dataset.h"
+#include "data/dataset/dataset.h"
 #include "tests/cli/seqfuse_process.h"
 #include "tests/temporary_directory.h"
 

@@ -9,7 +9,7 @@
 
 #include "tests/faults/preload.h"
 #include "tests/faults/small_run.h"
-#include "training/checkpoint.h"
+#include "training/checkpoint/checkpoint.h"
 
 namespace seqfuse {
 namespace {

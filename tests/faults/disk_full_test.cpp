@@ -8,7 +8,7 @@
 
 #include "tests/faults/small_disk.h"
 #include "tests/faults/small_run.h"
-#include "training/checkpoint.h"
+#include "training/checkpoint/checkpoint.h"
 
 namespace seqfuse {
 namespace {

@@ -13,7 +13,7 @@
 #include "base/random.h"
 #include "tests/faults/preload.h"
 #include "tests/faults/small_run.h"
-#include "training/checkpoint.h"
+#include "training/checkpoint/checkpoint.h"
 
 namespace seqfuse {
 namespace {

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "data/csv.h"
-#include "data/event_rows.h"
+#include "data/read/csv.h"
+#include "data/ingest/event_rows.h"
 
 namespace {
 

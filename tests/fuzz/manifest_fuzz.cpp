@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "base/error.h"
-#include "data/manifest.h"
+#include "data/dataset/manifest.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace seqfuse::data;

@@ -6,10 +6,10 @@
 #include <string_view>
 
 #include "base/error.h"
-#include "training/safetensors_header.h"
+#include "io/safetensors_header.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace seqfuse::training;
+  using namespace seqfuse::io;
   const std::string_view file(reinterpret_cast<const char*>(data), size);
   try {
     const uint64_t length = safetensors_json_length(file, size, "fuzz");

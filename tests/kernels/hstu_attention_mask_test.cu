@@ -1,6 +1,6 @@
 // What attention's kernels take for the mask, on the host: against its definition, for every mask
 // of few positions.
-#include "ops/kernels/sm80/mask.cuh"
+#include "ops/kernels/attention/sm80/mask.cuh"
 
 #include <gtest/gtest.h>
 

@@ -8,8 +8,8 @@
 
 #include "base/random.h"
 #include "tests/unit/memory_dataset.h"
-#include "training/evaluation.h"
-#include "training/retrieval_metrics.h"
+#include "training/evaluation/evaluation.h"
+#include "training/evaluation/retrieval_metrics.h"
 
 namespace seqfuse::training {
 namespace {

@@ -1,4 +1,4 @@
-#include "training/batch_padding.h"
+#include "training/loop/batch_padding.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -7,7 +7,7 @@
 
 #include "models/hstu/windows.h"
 #include "tests/models/model_fixtures.h"
-#include "training/task_model.h"
+#include "training/loop/task_model.h"
 
 namespace seqfuse::training {
 namespace {

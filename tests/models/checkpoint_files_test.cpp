@@ -10,10 +10,10 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "tests/temporary_directory.h"
-#include "training/checkpoint.h"
-#include "training/model_spec_json.h"
-#include "training/run_directory.h"
-#include "training/weights.h"
+#include "training/checkpoint/checkpoint.h"
+#include "training/checkpoint/model_spec_json.h"
+#include "training/checkpoint/run_directory.h"
+#include "training/checkpoint/weights.h"
 
 namespace seqfuse::training {
 namespace {
@@ -63,23 +63,23 @@ TEST(Safetensors, EveryDtypeAndShapeComesBack) {
                              {"scalar", torch::tensor(2.5)},
                              {"empty", torch::empty({0, 4})},
                              {"transposed", torch::randn({3, 4}).t()}};
-  save_safetensors(file, tensors, {{"format", "pt"}});
-  expect_equal(tensors, load_safetensors(file));
+  save_tensors(file, tensors, {{"format", "pt"}});
+  expect_equal(tensors, load_tensors(file));
 }
 
 TEST(Safetensors, FullDiskIsAnIoError) {
   if (!fs::exists("/dev/full")) GTEST_SKIP() << "no /dev/full";
-  EXPECT_THROW(save_safetensors("/dev/full", {{"w", torch::ones({1000})}}), IoError);
+  EXPECT_THROW(save_tensors("/dev/full", {{"w", torch::ones({1000})}}), IoError);
 }
 
 TEST(Safetensors, EveryTruncationIsADataError) {
   const TemporaryDirectory directory;
   const fs::path file = directory.path() / "x.safetensors", cut = directory.path() / "cut";
-  save_safetensors(file, {{"w", torch::ones({3})}, {"b", torch::ones({2}, torch::kDouble)}});
+  save_tensors(file, {{"w", torch::ones({3})}, {"b", torch::ones({2}, torch::kDouble)}});
   const std::string content = read_file(file);
   for (size_t length = 0; length < content.size(); ++length) {
     write_file_atomically(cut, content.substr(0, length));
-    EXPECT_THROW(load_safetensors(cut), DataError) << length << " bytes";
+    EXPECT_THROW(load_tensors(cut), DataError) << length << " bytes";
   }
 }
 

@@ -11,8 +11,8 @@
 #include "base/log.h"
 #include "tests/models/model_fixtures.h"
 #include "tests/temporary_directory.h"
-#include "training/loop.h"
-#include "training/task_model.h"
+#include "training/loop/loop.h"
+#include "training/loop/task_model.h"
 
 namespace seqfuse::training {
 namespace {

@@ -10,10 +10,10 @@
 #include "base/random.h"
 #include "tests/models/fake_models.h"
 #include "tests/unit/memory_dataset.h"
-#include "training/evaluation.h"
-#include "training/evaluation_catalogue.h"
-#include "training/retrieval_metrics.h"
-#include "training/target_counts.h"
+#include "training/evaluation/evaluation.h"
+#include "training/evaluation/evaluation_catalogue.h"
+#include "training/evaluation/retrieval_metrics.h"
+#include "training/evaluation/target_counts.h"
 
 namespace seqfuse::training {
 namespace {

@@ -9,8 +9,8 @@
 #include "base/random.h"
 #include "tests/models/fake_models.h"
 #include "tests/unit/memory_dataset.h"
-#include "training/evaluation.h"
-#include "training/ranking_metrics.h"
+#include "training/evaluation/evaluation.h"
+#include "training/evaluation/ranking_metrics.h"
 
 namespace seqfuse::training {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "base/random.h"
 #include "config/args.h"
-#include "data/batch.h"
+#include "data/batch/batch.h"
 #include "models/hstu/model.h"
 #include "tests/unit/memory_dataset.h"
 

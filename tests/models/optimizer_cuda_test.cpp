@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "tests/missing_gpu.h"
-#include "training/device_step.h"
-#include "training/optimizer.h"
+#include "training/device/device_step.h"
+#include "training/optimizer/optimizer.h"
 
 namespace seqfuse::training {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "base/parallel.h"
-#include "training/optimizer.h"
+#include "training/optimizer/optimizer.h"
 
 namespace seqfuse::training {
 namespace {

@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "tests/missing_gpu.h"
 #include "tests/models/training_fixture.h"
-#include "training/device.h"
+#include "training/device/device.h"
 
 #ifdef SEQFUSE_HAS_CUDA
 #include <ATen/cuda/CUDAContext.h>

@@ -1,4 +1,4 @@
-#include "training/step_graphs.h"
+#include "training/device/step_graphs.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 #include "ops/torch/ops.h"
 #include "tests/missing_gpu.h"
 #include "tests/models/training_fixture.h"
-#include "training/device.h"
+#include "training/device/device.h"
 
 namespace seqfuse::training {
 namespace {

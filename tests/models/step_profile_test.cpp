@@ -4,8 +4,8 @@
 
 #include "models/hstu/layer_flops.h"
 #include "tests/models/model_fixtures.h"
-#include "training/kernel_classes.h"
-#include "training/step_profile.h"
+#include "training/profile/kernel_classes.h"
+#include "training/profile/step_profile.h"
 
 namespace seqfuse::training {
 namespace {

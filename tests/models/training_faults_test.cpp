@@ -13,8 +13,8 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "tests/models/training_fixture.h"
-#include "training/out_of_memory.h"
-#include "training/run_writer.h"
+#include "training/loop/out_of_memory.h"
+#include "training/checkpoint/run_writer.h"
 
 namespace seqfuse::training {
 namespace {

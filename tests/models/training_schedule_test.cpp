@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "training/schedule.h"
+#include "training/optimizer/schedule.h"
 
 namespace seqfuse::training {
 namespace {

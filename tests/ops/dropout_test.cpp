@@ -1,4 +1,4 @@
-#include "ops/kernels/dropout.h"
+#include "ops/kernels/step/dropout.h"
 #include "ops/torch/ops.h"
 #include "tests/ops/op_test.h"
 #include "tests/oracles/dropout.h"

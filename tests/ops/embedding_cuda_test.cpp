@@ -1,4 +1,4 @@
-#include "ops/kernels/row_sums.h"
+#include "ops/kernels/jagged/row_sums.h"
 #include "ops/torch/ops.h"
 #include "tests/ops/cuda_test.h"
 #include "tests/oracles/embedding.h"

@@ -1,4 +1,4 @@
-#include "ops/kernels/full_softmax.h"
+#include "ops/kernels/softmax/full_softmax.h"
 
 #include "ops/torch/ops.h"
 #include "tests/ops/cuda_test.h"

@@ -1,7 +1,7 @@
 // What gives the mask of HSTU attention, against its definition, for every mask of few positions.
 #include "ops/cpu/hstu_attention_mask.h"
 
-#include "ops/kernels/hstu_attention.h"
+#include "ops/kernels/attention/hstu_attention.h"
 #include "tests/ops/hstu_attention_dense.h"
 #include "tests/ops/op_test.h"
 #include "tests/oracles/small_hstu_masks.h"

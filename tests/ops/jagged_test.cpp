@@ -1,4 +1,4 @@
-#include "ops/kernels/jagged.h"
+#include "ops/kernels/jagged/jagged.h"
 
 #include "ops/torch/ops.h"
 #include "tests/ops/op_test.h"

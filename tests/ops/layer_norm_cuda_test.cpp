@@ -1,5 +1,5 @@
 // Layer norm on a GPU. Skipped, with a reason, where the build or the machine has none.
-#include "ops/kernels/layer_norm.h"
+#include "ops/kernels/norm/layer_norm.h"
 #include "ops/torch/ops.h"
 #include "tests/ops/cuda_test.h"
 #include "tests/oracles/layer_norm.h"

@@ -1,4 +1,4 @@
-#include "ops/kernels/layer_norm_gate.h"
+#include "ops/kernels/norm/layer_norm_gate.h"
 #include "ops/torch/ops.h"
 #include "tests/ops/cuda_test.h"
 #include "tests/oracles/layer_norm_gate.h"

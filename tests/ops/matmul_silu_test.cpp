@@ -1,6 +1,6 @@
 // The product with SiLU as far as it can be tested without a GPU: what its arguments must be, and
 // which sizes the kernels take.
-#include "ops/kernels/gemm_silu.h"
+#include "ops/kernels/gemm/gemm_silu.h"
 #include "ops/torch/matmul.h"
 #include "tests/ops/op_test.h"
 

@@ -1,4 +1,4 @@
-#include "ops/kernels/sample_uniform.h"
+#include "ops/kernels/softmax/sample_uniform.h"
 #include "ops/torch/ops.h"
 #include "tests/ops/cuda_test.h"
 

@@ -1,4 +1,4 @@
-#include "ops/kernels/sampled_softmax.h"
+#include "ops/kernels/softmax/sampled_softmax.h"
 #include "ops/torch/ops.h"
 #include "tests/ops/cuda_test.h"
 #include "tests/ops/softmax_loss_test.h"

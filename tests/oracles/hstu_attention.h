@@ -1,5 +1,5 @@
 // HSTU attention straight from its definition: float64, one loop nest, no blocking. The formula is
-// that of ops/kernels/hstu_attention.h.
+// that of ops/kernels/attention/hstu_attention.h.
 #pragma once
 
 #include <algorithm>

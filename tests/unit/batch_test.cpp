@@ -1,4 +1,4 @@
-#include "data/batch.h"
+#include "data/batch/batch.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

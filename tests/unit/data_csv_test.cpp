@@ -1,4 +1,4 @@
-#include "data/csv.h"
+#include "data/read/csv.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -9,11 +9,11 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/hash.h"
-#include "data/arrow_files.h"
-#include "data/batch.h"
-#include "data/file_blocks.h"
-#include "data/formats.h"
-#include "data/preprocess.h"
+#include "data/dataset/arrow_files.h"
+#include "data/batch/batch.h"
+#include "data/dataset/file_blocks.h"
+#include "data/ingest/formats.h"
+#include "data/ingest/preprocess.h"
 #include "tests/temporary_directory.h"
 
 namespace seqfuse::data {

@@ -1,4 +1,4 @@
-#include "data/generated_dataset.h"
+#include "data/synthesize/generated_dataset.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "base/random.h"
-#include "data/event_store.h"
-#include "data/user_history.h"
+#include "data/ingest/event_store.h"
+#include "data/ingest/user_history.h"
 #include "tests/temporary_directory.h"
 
 namespace seqfuse::data {

@@ -1,4 +1,4 @@
-#include "data/id_table.h"
+#include "data/ingest/id_table.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -13,8 +13,8 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "data/arrow_files.h"
-#include "data/preprocess.h"
+#include "data/dataset/arrow_files.h"
+#include "data/ingest/preprocess.h"
 #include "tests/temporary_directory.h"
 
 namespace seqfuse::data {

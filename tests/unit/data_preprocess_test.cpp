@@ -1,6 +1,6 @@
 // preprocess() and Dataset::open() on small inputs: what comes out, whatever the threads and the
 // memory; what is refused, and that nothing is left behind then.
-#include "data/preprocess.h"
+#include "data/ingest/preprocess.h"
 
 #include <archive.h>
 #include <archive_entry.h>
@@ -18,7 +18,7 @@
 #include "base/file.h"
 #include "base/parallel.h"
 #include "base/random.h"
-#include "data/processed_seqs.h"
+#include "data/dataset/processed_seqs.h"
 #include "tests/temporary_directory.h"
 
 namespace seqfuse::data {

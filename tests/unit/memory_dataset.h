@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "data/dataset.h"
+#include "data/dataset/dataset.h"
 
 namespace seqfuse::data {
 

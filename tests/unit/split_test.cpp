@@ -1,4 +1,4 @@
-#include "data/split.h"
+#include "data/batch/split.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

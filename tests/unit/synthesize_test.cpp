@@ -1,4 +1,4 @@
-#include "data/synthesize.h"
+#include "data/synthesize/synthesize.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/parallel.h"
-#include "data/synthesize_format.h"
+#include "data/synthesize/synthesize_format.h"
 
 namespace seqfuse::data {
 namespace {

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <utility>
 
-#include "models/hstu/mlp.h"
+#include "models/common/mlp.h"
 
 namespace seqfuse::models {
 namespace {

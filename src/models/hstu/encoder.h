@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "models/hstu/init.h"
+#include "models/common/init.h"
 #include "models/hstu/layer.h"
 #include "models/hstu/model.h"
 #include "models/hstu/tables.h"

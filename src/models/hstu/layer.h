@@ -12,7 +12,7 @@
 
 #include <cstdint>
 
-#include "models/hstu/init.h"
+#include "models/common/init.h"
 #include "models/hstu/model.h"
 #include "ops/torch/ops.h"
 

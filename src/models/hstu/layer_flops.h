@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include "data/batch.h"
+#include "data/batch/batch.h"
 #include "models/hstu/model.h"
 
 namespace seqfuse::models {

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "config/args.h"
-#include "data/batch.h"
-#include "data/dataset.h"
+#include "data/batch/batch.h"
+#include "data/dataset/dataset.h"
 #include "embeddings/table.h"
 
 namespace seqfuse::models {

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "models/hstu/encoder.h"
-#include "models/hstu/mlp.h"
+#include "models/common/mlp.h"
 #include "models/hstu/model.h"
 #include "models/hstu/tables.h"
 #include "models/hstu/windows.h"

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "embeddings/table.h"
-#include "models/hstu/init.h"
+#include "models/common/init.h"
 #include "models/hstu/model.h"
 #include "models/hstu/windows.h"
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "models/hstu/upload.h"
+#include "models/common/upload.h"
 
 namespace seqfuse::models {
 namespace {

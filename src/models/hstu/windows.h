@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "data/batch.h"
+#include "data/batch/batch.h"
 #include "models/hstu/model.h"
 
 namespace seqfuse::models {

@@ -1,4 +1,4 @@
-#include "ops/kernels/embedding.h"
+#include "ops/kernels/jagged/embedding.h"
 
 #include <algorithm>
 #include <atomic>

@@ -1,4 +1,4 @@
-#include "ops/kernels/encoding.h"
+#include "ops/kernels/jagged/encoding.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,7 +6,7 @@
 #include "base/parallel.h"
 #include "ops/cpu/dispatch.h"
 #include "ops/cpu/row_loop.h"
-#include "ops/kernels/row_sums.h"
+#include "ops/kernels/jagged/row_sums.h"
 
 namespace seqfuse::ops {
 namespace {

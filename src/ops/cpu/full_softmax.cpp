@@ -1,4 +1,4 @@
-#include "ops/kernels/full_softmax.h"
+#include "ops/kernels/softmax/full_softmax.h"
 
 #include <algorithm>
 #include <cmath>

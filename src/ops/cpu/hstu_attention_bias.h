@@ -10,7 +10,7 @@
 
 #include "ops/cpu/row_vectors.h"
 #include "ops/cpu/scratch.h"
-#include "ops/kernels/hstu_attention.h"
+#include "ops/kernels/attention/hstu_attention.h"
 
 namespace seqfuse::ops::cpu {
 

@@ -9,7 +9,7 @@
 #include "ops/cpu/hstu_attention_tiles.h"
 #include "ops/cpu/scratch.h"
 #include "ops/cpu/simd_math.h"
-#include "ops/kernels/hstu_attention.h"
+#include "ops/kernels/attention/hstu_attention.h"
 
 namespace seqfuse::ops {
 namespace cpu {

@@ -1,11 +1,11 @@
 // The HSTU mask of one sequence as intervals of keys: row i sees [lo, hi) and [group_lo, group_hi).
-// Exactly the closed form of ops/kernels/hstu_attention.h.
+// Exactly the closed form of ops/kernels/attention/hstu_attention.h.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 
-#include "ops/kernels/hstu_attention.h"
+#include "ops/kernels/attention/hstu_attention.h"
 
 namespace seqfuse::ops::cpu {
 

@@ -1,4 +1,4 @@
-#include "ops/kernels/jagged.h"
+#include "ops/kernels/jagged/jagged.h"
 
 #include <algorithm>
 #include <cstring>

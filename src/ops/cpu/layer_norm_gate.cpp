@@ -1,4 +1,4 @@
-#include "ops/kernels/layer_norm_gate.h"
+#include "ops/kernels/norm/layer_norm_gate.h"
 
 #include "ops/cpu/dispatch.h"
 #include "ops/cpu/dropout_mask.h"

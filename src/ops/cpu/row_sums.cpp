@@ -1,4 +1,4 @@
-#include "ops/kernels/row_sums.h"
+#include "ops/kernels/jagged/row_sums.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,6 +1,6 @@
 #include "ops/torch/column_sums.h"
 
-#include "ops/kernels/column_sums.h"
+#include "ops/kernels/norm/column_sums.h"
 #include "ops/torch/cuda.h"
 
 namespace seqfuse::ops {

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "ops/kernels/seed.h"
+#include "ops/kernels/step/seed.h"
 
 namespace seqfuse::ops {
 

@@ -1,4 +1,4 @@
-#include "ops/kernels/dropout.h"
+#include "ops/kernels/step/dropout.h"
 
 #include <torch/torch.h>
 

@@ -1,4 +1,4 @@
-#include "ops/kernels/encoding.h"
+#include "ops/kernels/jagged/encoding.h"
 
 #include <torch/torch.h>
 

@@ -1,4 +1,4 @@
-#include "ops/kernels/hstu_attention.h"
+#include "ops/kernels/attention/hstu_attention.h"
 
 #include <torch/torch.h>
 

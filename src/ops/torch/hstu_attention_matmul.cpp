@@ -5,7 +5,7 @@
 #include <tuple>
 #include <utility>
 
-#include "ops/kernels/relative_bias.h"
+#include "ops/kernels/attention/relative_bias.h"
 #include "ops/torch/cuda.h"
 #include "ops/torch/hstu_attention_inputs.h"
 #include "ops/torch/ops.h"

@@ -2,7 +2,7 @@
 // the other operators.
 #include <torch/torch.h>
 
-#include "ops/kernels/hstu_attention.h"
+#include "ops/kernels/attention/hstu_attention.h"
 #include "ops/torch/checks.h"
 #include "ops/torch/dispatch.h"
 #include "ops/torch/hstu_layer_arguments.h"

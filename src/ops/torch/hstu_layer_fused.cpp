@@ -6,8 +6,8 @@
 // float32, those of the matrices and the sums of du on a second stream.
 #include <torch/torch.h>
 
-#include "ops/kernels/layer_norm.h"
-#include "ops/kernels/layer_norm_gate.h"
+#include "ops/kernels/norm/layer_norm.h"
+#include "ops/kernels/norm/layer_norm_gate.h"
 #include "ops/torch/column_sums.h"
 #include "ops/torch/cuda.h"
 #include "ops/torch/hstu_attention_inputs.h"

@@ -1,4 +1,4 @@
-#include "ops/kernels/l2_normalize.h"
+#include "ops/kernels/norm/l2_normalize.h"
 
 #include <torch/torch.h>
 

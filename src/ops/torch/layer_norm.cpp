@@ -1,4 +1,4 @@
-#include "ops/kernels/layer_norm.h"
+#include "ops/kernels/norm/layer_norm.h"
 
 #include <torch/torch.h>
 

@@ -23,7 +23,7 @@ void matmul_into(const Tensor& d, const Tensor& a, const Tensor& b, const Matmul
 
 // z = a b + bias, y = silu(z): a, b and bias as above, all of one dtype; y and z [M, N], neither
 // the same memory. z and bias may be undefined: not kept, none. One kernel of our own where
-// gemm_silu_cuda_takes (ops/kernels/gemm_silu.h): 16 bits, K, N and row strides multiples of 8,
+// gemm_silu_cuda_takes (ops/kernels/gemm/gemm_silu.h): 16 bits, K, N and row strides multiples of 8,
 // aligned to 16 bytes; else matmul_into and SiLU of its result. Throws c10::ValueError for
 // arguments that do not fit together.
 void matmul_silu_into(const Tensor& y, const Tensor& z, const Tensor& a, const Tensor& b,

@@ -1,4 +1,4 @@
-#include "ops/kernels/gemm_silu.h"
+#include "ops/kernels/gemm/gemm_silu.h"
 #include "ops/torch/cuda.h"
 #include "ops/torch/matmul.h"
 

@@ -6,8 +6,8 @@
 
 #include <array>
 
-#include "ops/kernels/layer_norm.h"
-#include "ops/kernels/layer_norm_gate.h"
+#include "ops/kernels/norm/layer_norm.h"
+#include "ops/kernels/norm/layer_norm_gate.h"
 #include "ops/torch/cuda.h"
 #include "ops/torch/device_seeds.h"
 #include "ops/torch/dispatch.h"

@@ -1,10 +1,10 @@
-#include "ops/kernels/sample_uniform.h"
+#include "ops/kernels/softmax/sample_uniform.h"
 
 #include <torch/torch.h>
 
 #include <limits>
 
-#include "ops/kernels/embedding.h"
+#include "ops/kernels/jagged/embedding.h"
 #include "ops/torch/checks.h"
 #include "ops/torch/cuda.h"
 #include "ops/torch/device_seeds.h"

@@ -1,4 +1,4 @@
-#include "ops/kernels/sampled_softmax.h"
+#include "ops/kernels/softmax/sampled_softmax.h"
 
 #include <torch/torch.h>
 

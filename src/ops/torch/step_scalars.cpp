@@ -1,6 +1,6 @@
 #include "ops/torch/step_scalars.h"
 
-#include "ops/kernels/step_scalars.h"
+#include "ops/kernels/step/step_scalars.h"
 #include "ops/torch/cuda.h"
 
 namespace seqfuse::ops {

@@ -6,8 +6,8 @@
 #include <tuple>
 #include <vector>
 
-#include "ops/kernels/embedding.h"
-#include "ops/kernels/row_sums.h"
+#include "ops/kernels/jagged/embedding.h"
+#include "ops/kernels/jagged/row_sums.h"
 #include "ops/torch/cuda.h"
 
 namespace seqfuse::ops {

@@ -1,0 +1,66 @@
+// Jagged batches of user windows, prepared on background threads.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "data/dataset/dataset.h"
+#include "data/batch/split.h"
+
+namespace seqfuse::data {
+
+// B windows with T events in all. Nothing is padded.
+struct Batch {
+  int64_t index = 0;                          // within the epoch
+  std::vector<int64_t> users;                 // [B] rows of the dataset
+  std::vector<int64_t> offsets;               // [B + 1], from 0 to T
+  std::vector<int64_t> items;                 // [T]
+  std::vector<int64_t> actions;               // [T], or empty
+  std::vector<int64_t> timestamps;            // [T], or empty
+  std::vector<int64_t> num_candidates;        // [B]
+  std::vector<std::vector<int64_t>> context;  // per feature of the manifest: [B]
+
+  int64_t batch_size() const { return static_cast<int64_t>(users.size()); }
+  int64_t num_events() const { return offsets.empty() ? 0 : offsets.back(); }
+};
+
+// Copies the windows out of the dataset. Windows may be empty. Throws Error if one does not fit,
+// DataError if the dataset's file has been damaged.
+Batch make_batch(const Dataset& dataset, const Sample* samples, int64_t count, int64_t index);
+
+struct LoaderOptions {
+  int64_t batch_size = 128;
+  bool shuffle = true;     // by (seed, epoch): the same order in every run and after every resume
+  bool drop_last = false;  // drop a last batch that is not full
+  uint64_t seed = 1;       // also of where windows with slack begin
+  int threads = 1;         // 0: batches are made in next()
+  int64_t prefetch = 4;    // batches prepared ahead
+  // Which of a batch's samples are taken, as places among them; empty: all. Called from any thread.
+  // The batch may become empty.
+  std::function<std::vector<int64_t>(std::span<const Sample>)> choose;
+};
+
+// Iterates over one epoch. Batches arrive in order whatever the number of threads. An exception on
+// a background thread is rethrown by next().
+class BatchLoader {
+ public:
+  // dataset and samples must outlive the loader. first_batch: skip so many (resuming mid-epoch).
+  // Throws UsageError if batch_size < 1.
+  BatchLoader(const Dataset& dataset, const std::vector<Sample>& samples,
+              const LoaderOptions& options, int64_t epoch, int64_t first_batch = 0);
+  ~BatchLoader();
+
+  static int64_t batches_per_epoch(int64_t samples, const LoaderOptions& options);
+
+  std::optional<Batch> next();  // empty at the end of the epoch
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace seqfuse::data

@@ -1,0 +1,300 @@
+#include "data/dataset/dataset.h"
+
+#include <algorithm>
+#include <mutex>
+#include <numeric>
+#include <utility>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/parallel.h"
+#include "data/dataset/arrow_files.h"
+#include "data/read/csv.h"
+#include "data/dataset/file_blocks.h"
+#include "data/dataset/manifest.h"
+#include "data/dataset/parquet_dataset.h"
+#include "data/batch/split.h"
+
+namespace seqfuse::data {
+namespace fs = std::filesystem;
+namespace {
+
+// The order of ids in a vocabulary: integers first, ascending, then other ids bytewise.
+bool id_less(std::string_view a, std::string_view b) {
+  const auto number_a = parse_canonical_int64(a), number_b = parse_canonical_int64(b);
+  if (number_a && number_b) return *number_a < *number_b;
+  if (number_a || number_b) return number_a.has_value();
+  return a < b;
+}
+
+void check_exists(const fs::path& file) {
+  if (fs::exists(file)) return;
+  throw_error<DataError>(
+      "{} is missing, but the manifest names it\n  run `seqfuse preprocess` again", file.string());
+}
+
+void check_hash(const fs::path& file, const std::string& found, const std::string& expected) {
+  if (found != expected) {
+    throw_error<DataError>(
+        "{} is corrupt: its hash is {}, the manifest says {}\n"
+        "  copy it again, or run `seqfuse preprocess` again",
+        file.string(), found, expected);
+  }
+}
+
+void check_hash(const fs::path& file, const std::string& expected) {
+  check_exists(file);
+  check_hash(file, hash_file(file), expected);
+}
+
+template <class ArrowArray>
+std::shared_ptr<ArrowArray> column(const arrow::RecordBatch& batch, const std::string& name,
+                                   const std::string& file) {
+  auto array = std::dynamic_pointer_cast<ArrowArray>(batch.GetColumnByName(name));
+  if (!array || array->null_count() > 0) {
+    throw_error<DataError>("{}: column {} is {}", file, name,
+                           array ? "partly null" : "missing or of another type");
+  }
+  return array;
+}
+
+// A column of strings, in batches of equal length (but the last).
+class Vocabulary {
+ public:
+  Vocabulary() = default;
+  Vocabulary(const fs::path& directory, const VocabularyEntry& entry) {
+    const fs::path file = directory / entry.file;
+    check_hash(file, entry.hash);
+    int64_t size = 0;
+    for (const auto& batch : map_arrow_file(file)) {
+      ids_.push_back(column<arrow::StringArray>(*batch, "id", file.string()));
+      if (batch->schema()->GetFieldIndex("title") >= 0) {
+        titles_.push_back(column<arrow::StringArray>(*batch, "title", file.string()));
+      }
+      size += batch->num_rows();
+    }
+    if (size != entry.size) {
+      throw_error<DataError>("{} has {} ids, the manifest says {}", file.string(), size,
+                             entry.size);
+    }
+    size_ = size;
+    batch_ = ids_.empty() ? 1 : std::max<int64_t>(1, ids_[0]->length());
+  }
+
+  std::string_view id(int64_t row) const { return at(ids_, row); }
+  std::string_view title(int64_t row) const {
+    return titles_.empty() ? std::string_view() : at(titles_, row);
+  }
+
+  std::optional<int64_t> find(std::string_view id_wanted) const {
+    int64_t low = 0, high = size_;
+    while (low < high) {
+      const int64_t middle = low + (high - low) / 2;
+      if (id_less(id(middle), id_wanted)) {
+        low = middle + 1;
+      } else {
+        high = middle;
+      }
+    }
+    if (low == size_ || id(low) != id_wanted) return std::nullopt;
+    return low;
+  }
+
+ private:
+  using Arrays = std::vector<std::shared_ptr<arrow::StringArray>>;
+  std::string_view at(const Arrays& arrays, int64_t row) const {
+    return arrays[static_cast<size_t>(row / batch_)]->GetView(row % batch_);
+  }
+
+  Arrays ids_, titles_;
+  int64_t size_ = 0, batch_ = 1;
+};
+
+struct Shard {
+  int64_t first_row = 0;
+  std::shared_ptr<arrow::RecordBatch> batch;  // keeps the file mapped
+  std::shared_ptr<arrow::ListArray> items, actions, timestamps;
+  std::vector<const int64_t*> context;
+
+  std::unique_ptr<FileBlocks> blocks;    // of the file
+  std::shared_ptr<arrow::Buffer> bytes;  // the whole of it, mapped
+};
+
+// Blocks of files that are to be checked, each once.
+class BlocksToCheck {
+ public:
+  template <class T>
+  void add(const Shard& shard, const T* values, int64_t count) {
+    const int64_t begin = reinterpret_cast<const uint8_t*>(values) - shard.bytes->data();
+    const int64_t end = begin + count * static_cast<int64_t>(sizeof(T));
+    // A window that does not fit its user is make_batch()'s to refuse.
+    if (count <= 0 || begin < 0 || end > shard.bytes->size()) return;
+    for (int64_t b = begin / FileBlocks::kBlock; b * FileBlocks::kBlock < end; ++b) {
+      blocks_.emplace_back(shard.blocks.get(), b);
+    }
+  }
+
+  void check() {
+    std::sort(blocks_.begin(), blocks_.end());
+    blocks_.erase(std::unique(blocks_.begin(), blocks_.end()), blocks_.end());
+    for (const auto& [file, block] : blocks_) file->check(block);
+    blocks_.clear();
+  }
+
+ private:
+  std::vector<std::pair<const FileBlocks*, int64_t>> blocks_;
+};
+
+std::span<const int64_t> list_values(const std::shared_ptr<arrow::ListArray>& lists, int64_t row) {
+  if (!lists) return {};
+  const int64_t* values = static_cast<const arrow::Int64Array&>(*lists->values()).raw_values();
+  return {values + lists->value_offset(row), static_cast<size_t>(lists->value_length(row))};
+}
+
+class ArrowDataset final : public Dataset {
+ public:
+  explicit ArrowDataset(const fs::path& directory) {
+    directory_ = directory;
+    const fs::path manifest_file = directory / "manifest.json";
+    if (!fs::exists(manifest_file)) {
+      throw_error<DataError>(
+          "{} is not a dataset: it has no manifest.json\n"
+          "  `seqfuse preprocess --output {}` makes one",
+          directory.string(), directory.string());
+    }
+    const ManifestFile file = manifest_from_json(read_file(manifest_file), manifest_file.string());
+    manifest_ = file.summary;
+    items_ = Vocabulary(directory, file.items);
+    users_ = Vocabulary(directory, file.users);
+    for (const VocabularyEntry& entry : file.context)
+      check_hash(directory / entry.file, entry.hash);
+    shards_.resize(file.shards.size());
+    int64_t row = 0;
+    for (size_t s = 0; s < shards_.size(); ++s) {
+      shards_[s].first_row = row;
+      row += file.shards[s].rows;
+    }
+    parallel_tasks(static_cast<int64_t>(shards_.size()), [&](int64_t s) {
+      open_shard(file.shards[static_cast<size_t>(s)], shards_[static_cast<size_t>(s)]);
+    });
+  }
+
+  UserSequence user(int64_t row) const override {
+    const Shard& shard = shard_of(row);
+    const int64_t local = row - shard.first_row;
+    return {list_values(shard.items, local), list_values(shard.actions, local),
+            list_values(shard.timestamps, local)};
+  }
+
+  int64_t context(int64_t feature, int64_t row) const override {
+    const Shard& shard = shard_of(row);
+    return shard.context[static_cast<size_t>(feature)][row - shard.first_row];
+  }
+
+  void check_unchanged(const Sample* samples, int64_t count) const override {
+    constexpr int64_t kSamplesAtOnce = 4096;  // bounds the memory
+    for (; count > kSamplesAtOnce; samples += kSamplesAtOnce, count -= kSamplesAtOnce) {
+      check_unchanged(samples, kSamplesAtOnce);
+    }
+    BlocksToCheck blocks;
+    const auto for_each_list = [&](auto&& visit) {
+      for (const Sample& sample : std::span(samples, static_cast<size_t>(count))) {
+        const Shard& shard = shard_of(sample.user);
+        for (const arrow::ListArray* lists :
+             {shard.items.get(), shard.actions.get(), shard.timestamps.get()}) {
+          if (lists != nullptr) visit(shard, *lists, sample.user - shard.first_row, sample);
+        }
+      }
+    };
+    // Where a user's events are must be right before they are looked for.
+    for_each_list([&](const Shard& shard, const arrow::ListArray& lists, int64_t row, auto&) {
+      blocks.add(shard, lists.raw_value_offsets() + row, 2);
+      for (const int64_t* values : shard.context) blocks.add(shard, values + row, 1);
+    });
+    blocks.check();
+    for_each_list(
+        [&](const Shard& shard, const arrow::ListArray& lists, int64_t row, const Sample& sample) {
+          const auto& values = static_cast<const arrow::Int64Array&>(*lists.values());
+          blocks.add(shard, values.raw_values() + lists.value_offset(row) + sample.begin,
+                     sample.end - sample.begin);
+        });
+    blocks.check();
+  }
+
+  std::string item_id(int64_t item) const override { return std::string(items_.id(item - 1)); }
+  std::string item_title(int64_t item) const override {
+    return std::string(items_.title(item - 1));
+  }
+  std::string user_id(int64_t row) const override { return std::string(users_.id(row)); }
+  std::optional<int64_t> find_user(std::string_view id) const override { return users_.find(id); }
+  std::optional<int64_t> find_item(std::string_view id) const override {
+    const auto row = items_.find(id);
+    if (!row) return std::nullopt;
+    return *row + 1;
+  }
+
+ private:
+  void open_shard(const ShardEntry& entry, Shard& shard) const {
+    const fs::path path = directory_ / entry.file;
+    const std::string name = path.string();
+    check_exists(path);
+    shard.blocks = std::make_unique<FileBlocks>(path);
+    check_hash(path, shard.blocks->hash(), entry.hash);
+    const auto batches = map_arrow_file(path, &shard.bytes);
+    if (batches.size() != 1 || batches[0]->num_rows() != entry.rows) {
+      throw_error<DataError>("{}: expected one record batch of {} rows", name, entry.rows);
+    }
+    shard.batch = batches[0];
+    shard.items = list_column("items", *shard.batch, name);
+    if (shard.items->values()->length() != entry.events) {
+      throw_error<DataError>("{} has {} events, the manifest says {}", name,
+                             shard.items->values()->length(), entry.events);
+    }
+    if (manifest_.action_kind != ActionKind::none) {
+      shard.actions = list_column("actions", *shard.batch, name);
+    }
+    if (manifest_.has_timestamps) shard.timestamps = list_column("timestamps", *shard.batch, name);
+    for (const auto& lists : {shard.actions, shard.timestamps}) {
+      if (lists &&
+          !std::equal(lists->raw_value_offsets(), lists->raw_value_offsets() + entry.rows + 1,
+                      shard.items->raw_value_offsets())) {
+        throw_error<DataError>("{}: the list columns' lengths differ", name);
+      }
+    }
+    for (const ContextFeature& feature : manifest_.context) {
+      shard.context.push_back(
+          column<arrow::Int64Array>(*shard.batch, feature.name, name)->raw_values());
+    }
+  }
+
+  static std::shared_ptr<arrow::ListArray> list_column(const char* column_name,
+                                                       const arrow::RecordBatch& batch,
+                                                       const std::string& file) {
+    auto lists = column<arrow::ListArray>(batch, column_name, file);
+    if (lists->value_type()->id() != arrow::Type::INT64 || lists->values()->null_count() > 0) {
+      throw_error<DataError>("{}: column {} must be list<int64> without nulls", file, column_name);
+    }
+    return lists;
+  }
+
+  const Shard& shard_of(int64_t row) const {
+    const auto after = std::upper_bound(shards_.begin(), shards_.end(), row,
+                                        [](int64_t r, const Shard& s) { return r < s.first_row; });
+    return *std::prev(after);
+  }
+
+  Vocabulary items_, users_;
+  std::vector<Shard> shards_;
+};
+
+}  // namespace
+
+std::shared_ptr<const Dataset> Dataset::open(const fs::path& directory) {
+  if (!fs::exists(directory / "manifest.json") && has_parquet_sequences(directory)) {
+    return open_parquet_dataset(directory);
+  }
+  return std::make_shared<ArrowDataset>(directory);
+}
+
+}  // namespace seqfuse::data

@@ -1,0 +1,78 @@
+// A preprocessed dataset directory, memory-mapped. Made by `seqfuse preprocess`; docs/data.md has
+// the format. One row is one user; items are vocabulary indices 1..num_items (0 = unknown).
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace seqfuse::data {
+
+// A categorical feature of the user: values 1..vocab_size-1, 0 = unknown.
+struct ContextFeature {
+  std::string name;
+  int64_t vocab_size = 0;
+};
+
+// What the actions (labels) are.
+enum class ActionKind { none, classes, bits };
+
+struct Manifest {
+  std::string dataset_name;
+  int64_t num_users = 0, num_items = 0, num_events = 0;
+  bool has_timestamps = false;
+  ActionKind action_kind = ActionKind::none;
+  int64_t num_actions = 0;                // actions are in [0, num_actions): classes, or 2^bits
+  std::vector<std::string> action_names;  // per class or per bit, least significant first
+  std::vector<ContextFeature> context;    // in order; a "user_id" feature is first where present
+  std::string hash;                       // of the vocabularies: identifies what ids mean
+};
+
+struct Sample;  // data/batch/split.h
+
+// Views into the mapped file; valid as long as the Dataset lives.
+struct UserSequence {
+  std::span<const int64_t> items;       // [n], oldest first
+  std::span<const int64_t> actions;     // [n], or empty if the dataset has none
+  std::span<const int64_t> timestamps;  // [n], non-decreasing; unit as in the source; or empty
+};
+
+// Immutable; every method may be called from any thread.
+class Dataset {
+ public:
+  // Throws DataError naming the file and field when something is missing, truncated or
+  // inconsistent.
+  static std::shared_ptr<const Dataset> open(const std::filesystem::path& directory);
+  virtual ~Dataset() = default;
+
+  const std::filesystem::path& directory() const { return directory_; }
+  const Manifest& manifest() const { return manifest_; }
+  int64_t num_users() const { return manifest_.num_users; }
+  int64_t num_items() const { return manifest_.num_items; }
+
+  // row in [0, num_users).
+  virtual UserSequence user(int64_t row) const = 0;
+  virtual int64_t context(int64_t feature, int64_t row) const = 0;
+
+  // Throws DataError naming the file if what these windows read is no longer what it was when the
+  // dataset was opened: damaged or cut off meanwhile, or unreadable. What is held in memory passes.
+  virtual void check_unchanged(const Sample* /*samples*/, int64_t /*count*/) const {}
+
+  // Raw ids, as they stood in the source.
+  virtual std::string item_id(int64_t item) const = 0;     // item in [1, num_items]
+  virtual std::string item_title(int64_t item) const = 0;  // "" where the source has none
+  virtual std::optional<int64_t> find_item(std::string_view raw_id) const = 0;
+  virtual std::string user_id(int64_t row) const = 0;
+  virtual std::optional<int64_t> find_user(std::string_view raw_id) const = 0;
+
+ protected:
+  std::filesystem::path directory_;
+  Manifest manifest_;
+};
+
+}  // namespace seqfuse::data

@@ -1,0 +1,242 @@
+#include "data/dataset/manifest.h"
+
+#include <nlohmann/json.hpp>
+
+#include <limits>
+
+#include "base/error.h"
+#include "base/hash.h"
+
+namespace seqfuse::data {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kActionKinds[] = {"none", "classes", "bits"};
+
+Json to_json(const VocabularyEntry& entry) {
+  return {{"file", entry.file}, {"size", entry.size}, {"hash", entry.hash}};
+}
+
+// A JSON object being read; knows its path for messages.
+class Fields {
+ public:
+  Fields(const Json& json, std::string file, std::string path)
+      : json_(json), file_(std::move(file)), path_(std::move(path)) {
+    if (!json.is_object()) fail(path_, "an object");
+  }
+
+  Fields object(const char* name) const { return {at(name), file_, child(name)}; }
+
+  std::string text(const char* name) const {
+    const Json& value = at(name);
+    if (!value.is_string()) fail(child(name), "a string");
+    return value.get<std::string>();
+  }
+
+  int64_t integer(const char* name, int64_t smallest = 0) const {
+    const Json& value = at(name);
+    const bool fits = value.is_number_integer() &&
+                      !(value.is_number_unsigned() &&
+                        value.get<uint64_t>() > uint64_t{std::numeric_limits<int64_t>::max()});
+    if (!fits || value.get<int64_t>() < smallest) {
+      fail(child(name), fmt::format("an integer >= {}", smallest));
+    }
+    return value.get<int64_t>();
+  }
+
+  double number(const char* name) const {
+    const Json& value = at(name);
+    if (!value.is_number()) fail(child(name), "a number");
+    return value.get<double>();
+  }
+
+  bool boolean(const char* name) const {
+    const Json& value = at(name);
+    if (!value.is_boolean()) fail(child(name), "true or false");
+    return value.get<bool>();
+  }
+
+  std::vector<std::string> texts(const char* name) const {
+    std::vector<std::string> result;
+    for (const Json& value : array(name)) {
+      if (!value.is_string()) fail(child(name), "a list of strings");
+      result.push_back(value.get<std::string>());
+    }
+    return result;
+  }
+
+  std::vector<Fields> objects(const char* name) const {
+    std::vector<Fields> result;
+    for (const Json& value : array(name)) {
+      result.emplace_back(value, file_, fmt::format("{}[{}]", child(name), result.size()));
+    }
+    return result;
+  }
+
+  VocabularyEntry vocabulary(const char* name) const {
+    const Fields entry = object(name);
+    return {entry.text("file"), entry.integer("size"), entry.text("hash")};
+  }
+
+  [[noreturn]] void fail(const std::string& field, std::string_view expected) const {
+    throw_error<DataError>(
+        "{}: field {} must be {}\n  was it edited? `seqfuse preprocess` makes it anew", file_,
+        field.empty() ? "(top)" : field, expected);
+  }
+
+ private:
+  std::string child(const char* name) const { return path_.empty() ? name : path_ + "." + name; }
+
+  const Json& at(const char* name) const {
+    const auto found = json_.find(name);
+    if (found == json_.end()) {
+      throw_error<DataError>("{}: field {} is missing\n  `seqfuse preprocess` makes the file anew",
+                             file_, child(name));
+    }
+    return *found;
+  }
+
+  const Json& array(const char* name) const {
+    const Json& value = at(name);
+    if (!value.is_array()) fail(child(name), "a list");
+    return value;
+  }
+
+  const Json& json_;
+  std::string file_, path_;
+};
+
+void check_counts(const ManifestFile& manifest, const Fields& top) {
+  const Manifest& summary = manifest.summary;
+  unsigned __int128 rows = 0, events = 0;
+  for (const ShardEntry& shard : manifest.shards) {
+    rows += static_cast<uint64_t>(shard.rows);
+    events += static_cast<uint64_t>(shard.events);
+  }
+  if (rows != static_cast<uint64_t>(summary.num_users))
+    top.fail("num_users", "the sum of shards[].rows");
+  if (events != static_cast<uint64_t>(summary.num_events)) {
+    top.fail("num_events", "the sum of shards[].events");
+  }
+  if (manifest.items.size != summary.num_items) top.fail("item_vocabulary.size", "num_items");
+  if (manifest.users.size != summary.num_users) top.fail("user_vocabulary.size", "num_users");
+  for (size_t f = 0; f < summary.context.size(); ++f) {
+    if (manifest.context[f].size + 1 != summary.context[f].vocab_size) {
+      top.fail(fmt::format("context[{}].vocab_size", f), "vocabulary.size + 1");
+    }
+  }
+}
+
+}  // namespace
+
+std::string manifest_to_json(const ManifestFile& manifest) {
+  const Manifest& summary = manifest.summary;
+  Json json = {
+      {"format_version", kManifestVersion},
+      {"dataset_name", summary.dataset_name},
+      {"num_users", summary.num_users},
+      {"num_items", summary.num_items},
+      {"num_events", summary.num_events},
+      {"has_timestamps", summary.has_timestamps},
+      {"actions",
+       {{"kind", kActionKinds[static_cast<int>(summary.action_kind)]},
+        {"num_actions", summary.num_actions},
+        {"names", summary.action_names}}},
+      {"sequence_length",
+       {{"min", manifest.lengths.min},
+        {"mean", manifest.lengths.mean},
+        {"median", manifest.lengths.median},
+        {"max", manifest.lengths.max}}},
+      {"context", Json::array()},
+      {"item_vocabulary", to_json(manifest.items)},
+      {"user_vocabulary", to_json(manifest.users)},
+      {"vocabulary_hash", summary.hash},
+      {"shards", Json::array()},
+      {"sources", Json::array()},
+      {"rules", manifest.rules},
+  };
+  for (size_t f = 0; f < summary.context.size(); ++f) {
+    json["context"].push_back({{"name", summary.context[f].name},
+                               {"vocab_size", summary.context[f].vocab_size},
+                               {"vocabulary", to_json(manifest.context[f])}});
+  }
+  for (const ShardEntry& shard : manifest.shards) {
+    json["shards"].push_back({{"file", shard.file},
+                              {"rows", shard.rows},
+                              {"events", shard.events},
+                              {"hash", shard.hash}});
+  }
+  for (const SourceEntry& source : manifest.sources) {
+    json["sources"].push_back(
+        {{"name", source.name}, {"bytes", source.bytes}, {"hash", source.hash}});
+  }
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+ManifestFile manifest_from_json(std::string_view text, const std::string& file) {
+  Json json;
+  try {
+    json = Json::parse(text);
+  } catch (const Json::exception& error) {
+    throw_error<DataError>(
+        "{} is not valid JSON: it is truncated or was edited ({})\n"
+        "  `seqfuse preprocess` makes it anew",
+        file, error.what());
+  }
+  const Fields top(json, file, "");
+  const int64_t version = top.integer("format_version");
+  if (version != kManifestVersion) {
+    throw_error<DataError>(
+        "{}: format_version is {}, this build reads {}: run `seqfuse preprocess` again", file,
+        version, kManifestVersion);
+  }
+  ManifestFile manifest;
+  Manifest& summary = manifest.summary;
+  summary.dataset_name = top.text("dataset_name");
+  summary.num_users = top.integer("num_users", 1);
+  summary.num_items = top.integer("num_items", 1);
+  summary.num_events = top.integer("num_events", 1);
+  summary.has_timestamps = top.boolean("has_timestamps");
+  const Fields actions = top.object("actions");
+  const std::string kind = actions.text("kind");
+  for (int k = 0;; ++k) {
+    if (k == 3) actions.fail("actions.kind", "none, classes or bits");
+    if (kind != kActionKinds[k]) continue;
+    summary.action_kind = static_cast<ActionKind>(k);
+    break;
+  }
+  summary.num_actions = actions.integer("num_actions");
+  summary.action_names = actions.texts("names");
+  const Fields lengths = top.object("sequence_length");
+  manifest.lengths = {lengths.integer("min"), lengths.integer("median"), lengths.integer("max"),
+                      lengths.number("mean")};
+  for (const Fields& feature : top.objects("context")) {
+    summary.context.push_back({feature.text("name"), feature.integer("vocab_size", 1)});
+    manifest.context.push_back(feature.vocabulary("vocabulary"));
+  }
+  manifest.items = top.vocabulary("item_vocabulary");
+  manifest.users = top.vocabulary("user_vocabulary");
+  summary.hash = top.text("vocabulary_hash");
+  for (const Fields& shard : top.objects("shards")) {
+    manifest.shards.push_back(
+        {shard.text("file"), shard.integer("rows"), shard.integer("events"), shard.text("hash")});
+  }
+  for (const Fields& source : top.objects("sources")) {
+    manifest.sources.push_back({source.text("name"), source.integer("bytes"), source.text("hash")});
+  }
+  manifest.rules = top.texts("rules");
+  check_counts(manifest, top);
+  if (summary.hash != vocabulary_hash(manifest)) {
+    top.fail("vocabulary_hash", "the hash of the vocabularies' hashes");
+  }
+  return manifest;
+}
+
+std::string vocabulary_hash(const ManifestFile& manifest) {
+  std::string hashes = manifest.items.hash + manifest.users.hash;
+  for (const VocabularyEntry& entry : manifest.context) hashes += entry.hash;
+  return hash_text(hashes);
+}
+
+}  // namespace seqfuse::data

@@ -1,0 +1,58 @@
+// manifest.json: what a dataset directory holds. docs/data.md lists its fields.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "data/dataset/dataset.h"
+
+namespace seqfuse::data {
+
+constexpr int64_t kManifestVersion = 1;
+
+struct ShardEntry {
+  std::string file;  // relative to the dataset directory
+  int64_t rows = 0, events = 0;
+  std::string hash;
+};
+
+struct VocabularyEntry {
+  std::string file;
+  int64_t size = 0;  // ids; their indices are 1..size
+  std::string hash;
+};
+
+struct SourceEntry {
+  std::string name;
+  int64_t bytes = 0;  // decompressed
+  std::string hash;   // of the decompressed content
+};
+
+struct LengthStatistics {
+  int64_t min = 0, median = 0, max = 0;
+  double mean = 0;
+};
+
+struct ManifestFile {
+  Manifest summary;
+  std::vector<ShardEntry> shards;
+  VocabularyEntry items, users;
+  std::vector<VocabularyEntry> context;  // per feature of the summary
+  std::vector<SourceEntry> sources;
+  std::vector<std::string> rules;  // sentences: what was done to the source
+  LengthStatistics lengths;
+};
+
+std::string manifest_to_json(const ManifestFile& manifest);
+
+// Throws DataError naming file and field. Checks every field's type and range and that counts
+// agree; never reads another file.
+ManifestFile manifest_from_json(std::string_view json, const std::string& file);
+
+// "xxh3:..." over the hashes of all vocabularies: two datasets with the same mean the same by an
+// index.
+std::string vocabulary_hash(const ManifestFile& manifest);
+
+}  // namespace seqfuse::data

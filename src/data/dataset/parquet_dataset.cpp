@@ -1,0 +1,227 @@
+#include "data/dataset/parquet_dataset.h"
+
+#include <arrow/compute/cast.h>
+#include <arrow/io/file.h>
+#include <parquet/arrow/reader.h>
+
+#include <algorithm>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "data/dataset/arrow_files.h"
+#include "data/read/csv.h"
+
+namespace seqfuse::data {
+namespace fs = std::filesystem;
+namespace {
+
+std::vector<fs::path> sequence_files(const fs::path& directory) {
+  std::vector<fs::path> files;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(directory / "sequences", ignored)) {
+    if (entry.path().extension() == ".parquet") files.push_back(entry.path());
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+class ParquetDataset final : public Dataset {
+ public:
+  explicit ParquetDataset(const fs::path& directory) {
+    directory_ = directory;
+    manifest_.dataset_name = "parquet";
+    for (const fs::path& file : sequence_files(directory)) read(file);
+    manifest_.num_users = static_cast<int64_t>(offsets_.size()) - 1;
+    manifest_.num_events = static_cast<int64_t>(items_.size());
+    if (manifest_.num_events == 0) throw_error<DataError>("{} holds no events", directory.string());
+    manifest_.num_items = *std::max_element(items_.begin(), items_.end());
+    if (manifest_.action_kind != ActionKind::none) count_actions();
+    std::string identity = fmt::format("parquet {}", manifest_.num_items);
+    for (size_t f = 0; f < context_.size(); ++f) {
+      manifest_.context[f].vocab_size =
+          *std::max_element(context_[f].begin(), context_[f].end()) + 1;
+      identity += fmt::format(" {} {}", manifest_.context[f].name, manifest_.context[f].vocab_size);
+    }
+    manifest_.hash = hash_text(identity);
+    for (size_t row = 0; row < user_ids_.size(); ++row) {
+      user_rows_.emplace(user_ids_[row], static_cast<int64_t>(row));
+    }
+  }
+
+  UserSequence user(int64_t row) const override {
+    const auto part = [&](const std::vector<int64_t>& values) {
+      if (values.empty()) return std::span<const int64_t>();
+      const auto begin = static_cast<size_t>(offsets_[static_cast<size_t>(row)]);
+      const auto end = static_cast<size_t>(offsets_[static_cast<size_t>(row) + 1]);
+      return std::span(values).subspan(begin, end - begin);
+    };
+    return {part(items_), part(actions_), part(timestamps_)};
+  }
+  int64_t context(int64_t feature, int64_t row) const override {
+    return context_[static_cast<size_t>(feature)][static_cast<size_t>(row)];
+  }
+  std::string item_id(int64_t item) const override { return std::to_string(item); }
+  std::string item_title(int64_t /*item*/) const override { return ""; }
+  std::optional<int64_t> find_item(std::string_view id) const override {
+    const auto item = parse_canonical_int64(id);
+    return item && *item >= 1 && *item <= num_items() ? item : std::nullopt;
+  }
+  std::string user_id(int64_t row) const override { return user_ids_[static_cast<size_t>(row)]; }
+  std::optional<int64_t> find_user(std::string_view id) const override {
+    const auto found = user_rows_.find(std::string(id));
+    if (found == user_rows_.end()) return std::nullopt;
+    return found->second;
+  }
+
+ private:
+  void read(const fs::path& path) {
+    const std::string name = path.string();
+    const auto file = arrow_value<DataError>(
+        arrow::io::MemoryMappedFile::Open(name, arrow::io::FileMode::READ), name);
+    // Checksums of pages are optional in the format; those that are there are checked.
+    parquet::ReaderProperties properties;
+    properties.set_page_checksum_verification(true);
+    parquet::arrow::FileReaderBuilder builder;
+    arrow_check<DataError>(builder.Open(file, properties), name);
+    const auto reader = arrow_value<DataError>(builder.Build(), name);
+    std::vector<std::shared_ptr<arrow::Table>> groups;
+    for (int g = 0; g < reader->num_row_groups(); ++g) {
+      groups.push_back(arrow_value<DataError>(reader->ReadRowGroup(g),
+                                              fmt::format("{}, row group {}", name, g)));
+    }
+    if (groups.empty()) return;
+    const auto chunked = arrow_value<DataError>(arrow::ConcatenateTables(groups), name);
+    const auto table = arrow_value<DataError>(chunked->CombineChunks(), name);
+    if (table->num_rows() == 0) return;
+    read_schema(*table->schema(), name);
+    read_lists(*table, name);
+    for (size_t f = 0; f < context_.size(); ++f) {
+      const auto values =
+          cast<arrow::Int64Array>(*table, manifest_.context[f].name, arrow::int64(), name);
+      context_[f].insert(context_[f].end(), values->raw_values(),
+                         values->raw_values() + values->length());
+      check_not_negative(context_[f], manifest_.context[f].name, name);
+    }
+    const auto first_row = static_cast<int64_t>(user_ids_.size());
+    if (table->schema()->GetFieldIndex("user") < 0) {
+      for (int64_t row = 0; row < table->num_rows(); ++row) {
+        user_ids_.push_back(std::to_string(first_row + row + 1));
+      }
+      return;
+    }
+    const auto users = cast<arrow::StringArray>(*table, "user", arrow::utf8(), name);
+    for (int64_t row = 0; row < users->length(); ++row) user_ids_.push_back(users->GetString(row));
+  }
+
+  // The first file decides which columns there are; the others must have them too.
+  void read_schema(const arrow::Schema& schema, const std::string& file) {
+    if (offsets_.size() > 1) return;
+    if (schema.GetFieldIndex("items") < 0) {
+      throw_error<DataError>("{} has no column items; docs/data.md lists the columns", file);
+    }
+    const bool bits = schema.GetFieldIndex("action_bits") >= 0;
+    manifest_.has_timestamps = schema.GetFieldIndex("timestamps") >= 0;
+    manifest_.action_kind = bits                                   ? ActionKind::bits
+                            : schema.GetFieldIndex("actions") >= 0 ? ActionKind::classes
+                                                                   : ActionKind::none;
+    for (const auto& field : schema.fields()) {
+      if (field->name() == "user" || !arrow::is_integer(*field->type())) continue;
+      manifest_.context.push_back({field->name(), 0});
+    }
+    context_.resize(manifest_.context.size());
+  }
+
+  template <class ArrowArray>
+  static std::shared_ptr<ArrowArray> cast(const arrow::Table& table, const std::string& column,
+                                          const std::shared_ptr<arrow::DataType>& type,
+                                          const std::string& file) {
+    const auto chunks = table.GetColumnByName(column);
+    if (!chunks || chunks->null_count() > 0) {
+      throw_error<DataError>("{}: column {} is {}", file, column,
+                             chunks ? "partly null" : "missing");
+    }
+    return std::static_pointer_cast<ArrowArray>(arrow_value<DataError>(
+        arrow::compute::Cast(*chunks->chunk(0), type), fmt::format("{}: column {}", file, column)));
+  }
+
+  void read_lists(const arrow::Table& table, const std::string& file) {
+    const auto type = arrow::large_list(arrow::int64());
+    const auto items = cast<arrow::LargeListArray>(table, "items", type, file);
+    append(*items, "items", file, items_);
+    const auto add_beside = [&](const char* column, std::vector<int64_t>& values) {
+      const auto lists = cast<arrow::LargeListArray>(table, column, type, file);
+      for (int64_t row = 0; row < items->length(); ++row) {
+        if (lists->value_length(row) != items->value_length(row)) {
+          throw_error<DataError>("{}: row {} has {} items but {} {}", file, row,
+                                 items->value_length(row), lists->value_length(row), column);
+        }
+      }
+      append(*lists, column, file, values);
+    };
+    if (manifest_.action_kind != ActionKind::none) {
+      add_beside(manifest_.action_kind == ActionKind::bits ? "action_bits" : "actions", actions_);
+    }
+    if (manifest_.has_timestamps) add_beside("timestamps", timestamps_);
+    for (int64_t row = 0; row < items->length(); ++row) {
+      const auto begin = timestamps_.begin() + (manifest_.has_timestamps ? offsets_.back() : 0);
+      offsets_.push_back(offsets_.back() + items->value_length(row));
+      if (manifest_.has_timestamps &&
+          !std::is_sorted(begin, timestamps_.begin() + offsets_.back())) {
+        throw_error<DataError>("{}: timestamps of row {} decrease: sort each user's events", file,
+                               row);
+      }
+    }
+  }
+
+  static void append(const arrow::LargeListArray& lists, const std::string& column,
+                     const std::string& file, std::vector<int64_t>& out) {
+    const auto& values = static_cast<const arrow::Int64Array&>(*lists.values());
+    const int64_t begin = lists.value_offset(0), end = lists.value_offset(lists.length());
+    if (values.null_count() > 0)
+      throw_error<DataError>("{}: column {} is partly null", file, column);
+    const size_t before = out.size();
+    out.insert(out.end(), values.raw_values() + begin, values.raw_values() + end);
+    if (column != "timestamps") check_not_negative(std::span(out).subspan(before), column, file);
+  }
+
+  static void check_not_negative(std::span<const int64_t> values, const std::string& column,
+                                 const std::string& file) {
+    const auto negative =
+        std::find_if(values.begin(), values.end(), [](int64_t v) { return v < 0; });
+    if (negative != values.end()) {
+      throw_error<DataError>("{}: column {} holds {}: indices and labels are 0 or more", file,
+                             column, *negative);
+    }
+  }
+
+  void count_actions() {
+    const int64_t highest = *std::max_element(actions_.begin(), actions_.end());
+    int64_t bits = 1;
+    while (highest >> bits > 0) ++bits;
+    const bool is_bits = manifest_.action_kind == ActionKind::bits;
+    manifest_.num_actions = is_bits ? int64_t{1} << bits : highest + 1;
+    for (int64_t a = 0; a < (is_bits ? bits : highest + 1); ++a) {
+      manifest_.action_names.push_back(std::to_string(a));
+    }
+  }
+
+  std::vector<int64_t> offsets_ = {0}, items_, actions_, timestamps_;
+  std::vector<std::vector<int64_t>> context_;
+  std::vector<std::string> user_ids_;
+  std::unordered_map<std::string, int64_t> user_rows_;
+};
+
+}  // namespace
+
+bool has_parquet_sequences(const fs::path& directory) {
+  return !sequence_files(directory).empty();
+}
+
+std::shared_ptr<const Dataset> open_parquet_dataset(const fs::path& directory) {
+  return std::make_shared<ParquetDataset>(directory);
+}
+
+}  // namespace seqfuse::data

@@ -1,0 +1,19 @@
+// A dataset that another program wrote: DIRECTORY/sequences/*.parquet with the columns of
+// docs/data.md and no manifest. Read into memory; counts and vocabulary sizes come from the values
+// themselves.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+
+#include "data/dataset/dataset.h"
+
+namespace seqfuse::data {
+
+bool has_parquet_sequences(const std::filesystem::path& directory);
+
+// Throws DataError naming file and column: a missing or null column, lists of different lengths,
+// negative values, times that decrease.
+std::shared_ptr<const Dataset> open_parquet_dataset(const std::filesystem::path& directory);
+
+}  // namespace seqfuse::data

@@ -1,0 +1,105 @@
+#include "data/ingest/event_blocks.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstdlib>
+#include <new>
+
+#include "base/parallel.h"
+
+namespace seqfuse::data {
+namespace {
+
+// Slabs are touched little by little, in huge pages: a fault per 4 KiB would cost more than the
+// copy.
+constexpr size_t kSlabBytes = size_t{1} << 23, kHugePage = size_t{1} << 21;
+// The blocks of a chain double from the first to the second: little waste for short histories, few
+// jumps in long ones.
+constexpr int64_t kFirstBlock = 3, kLargestBlock = 255;
+constexpr unsigned kMostArenas = 8;
+
+}  // namespace
+
+void EventBlocks::Arena::Free::operator()(char* slab) const {
+  std::free(slab);
+}
+
+EventBlocks::Block* EventBlocks::Arena::make_block(int64_t capacity) {
+  const size_t bytes = sizeof(Block) + static_cast<size_t>(capacity) * sizeof(Kept);
+  if (left_ < bytes) {
+    if (slabs_used_ == slabs_.size()) {
+      auto* slab = static_cast<char*>(std::aligned_alloc(kHugePage, kSlabBytes));
+      if (slab == nullptr) throw std::bad_alloc();
+      madvise(slab, kSlabBytes, MADV_HUGEPAGE);  // advice: it may be ignored
+      slabs_.emplace_back(slab);
+    }
+    ++slabs_used_;
+    left_ = kSlabBytes;
+  }
+  char* place = slabs_[slabs_used_ - 1].get() + (kSlabBytes - left_);
+  left_ -= bytes;
+  bytes_ += static_cast<int64_t>(bytes);
+  return new (place) Block{nullptr, capacity};
+}
+
+void EventBlocks::Arena::clear() {
+  slabs_used_ = 0;
+  left_ = 0;
+  bytes_ = 0;
+}
+
+EventBlocks::EventBlocks()
+    : arenas_(std::bit_floor(std::min(static_cast<unsigned>(num_threads()), kMostArenas))) {}
+
+void EventBlocks::add(Chain& chain, const Event& event, Arena& arena) {
+  if (chain.free == 0) {
+    const int64_t capacity =
+        chain.last == nullptr ? kFirstBlock : std::min(2 * chain.last->capacity + 1, kLargestBlock);
+    Block* block = arena.make_block(capacity);
+    (chain.last == nullptr ? chain.first : chain.last->next) = block;
+    chain.last = block;
+    chain.free = capacity;
+  }
+  chain.last->events()[chain.last->capacity - chain.free--] = {event.time, event.item,
+                                                               event.action};
+}
+
+void EventBlocks::append(std::span<const std::span<const Event>> pieces, uint32_t bound) {
+  if (chains_.size() < bound) chains_.resize(bound);
+  // Users are dealt out by eights, so that threads seldom write to one cache line.
+  const size_t mask = arenas_.size() - 1;
+  parallel_tasks(static_cast<int64_t>(arenas_.size()), [&](int64_t a) {
+    Arena& arena = arenas_[static_cast<size_t>(a)];
+    for (const auto events : pieces) {
+      for (const Event& event : events) {
+        if (((event.user >> 3) & mask) == static_cast<size_t>(a))
+          add(chains_[event.user], event, arena);
+      }
+    }
+  });
+}
+
+void EventBlocks::copy(uint32_t user, std::vector<Event>& out) const {
+  if (user >= chains_.size()) return;
+  const Chain& chain = chains_[user];
+  for (const Block* block = chain.first; block != nullptr; block = block->next) {
+    const int64_t size = block->capacity - (block == chain.last ? chain.free : 0);
+    for (const Kept& kept : std::span(block->events(), static_cast<size_t>(size)))
+      out.push_back({kept.time, user, kept.item, kept.action});
+  }
+}
+
+void EventBlocks::clear() {
+  std::fill(chains_.begin(), chains_.end(), Chain());
+  for (Arena& arena : arenas_) arena.clear();
+}
+
+int64_t EventBlocks::bytes() const {
+  int64_t total = 0;
+  for (const Arena& arena : arenas_) total += arena.bytes();
+  return total;
+}
+
+}  // namespace seqfuse::data

@@ -1,0 +1,236 @@
+#include "data/ingest/event_rows.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <utility>
+
+#include "base/error.h"
+#include "data/read/csv.h"
+
+namespace seqfuse::data {
+namespace {
+
+constexpr size_t kBadRowsKept = 5;
+
+// A number as the shortest text that reads back as it, so that "4" and "4.0" are one value.
+std::string canonical_number(std::string_view text) {
+  const auto number = parse_double(text);
+  if (!number) return std::string(text);
+  if (*number == std::floor(*number) && std::abs(*number) < 1e15) {
+    return std::to_string(static_cast<int64_t>(*number));
+  }
+  return fmt::format("{}", *number);
+}
+
+// "[924, 919]" to its elements, quotes around them removed.
+bool split_list(std::string_view text, std::vector<std::string_view>& elements) {
+  elements.clear();
+  text = trim(text);
+  if (!text.starts_with('[') || !text.ends_with(']') || text.size() < 2) return false;
+  text = trim(text.substr(1, text.size() - 2));
+  while (!text.empty()) {
+    const size_t comma = std::min(text.find(','), text.size());
+    std::string_view element = trim(text.substr(0, comma));
+    if (element.size() >= 2 && (element[0] == '"' || element[0] == '\'') &&
+        element.back() == element[0]) {
+      element = element.substr(1, element.size() - 2);
+    }
+    elements.push_back(element);
+    text.remove_prefix(std::min(text.size(), comma + 1));
+  }
+  return true;
+}
+
+std::string_view excerpt(std::string_view text) {
+  return text.substr(0, 60);
+}
+
+}  // namespace
+
+void ParsedRows::clear() {
+  lines = bad_count = 0;
+  events.clear();
+  context.clear();
+  bad.clear();
+}
+
+RowMapper::RowMapper(const EventColumns& columns, IdTables& tables)
+    : columns_(columns), tables_(tables), context_(columns.context.size()) {}
+
+std::string RowMapper::bad_field(int column, std::string_view value,
+                                 std::string_view expected) const {
+  return fmt::format("column {} is '{}'; expected {}", columns_.names[static_cast<size_t>(column)],
+                     excerpt(value), expected);
+}
+
+void RowMapper::add_bad(std::string reason, int64_t line, ParsedRows& out) {
+  ++out.bad_count;
+  if (out.bad.size() < kBadRowsKept) out.bad.push_back({line, std::move(reason)});
+}
+
+bool RowMapper::map_time(std::string_view field, int64_t& time) {
+  if (trim(field).empty()) {
+    time = kNoTime;
+    if (columns_.blank_time == BlankTime::between) return true;
+    reason_ =
+        fmt::format("column {} is blank; if rows are in order, --blank-time between fills it in",
+                    columns_.names[static_cast<size_t>(columns_.time)]);
+    return false;
+  }
+  const auto parsed = parse_time(field);
+  if (!parsed || *parsed == kNoTime) {
+    reason_ = bad_field(columns_.time, field, "a number or an ISO 8601 date and time");
+    return false;
+  }
+  time = *parsed;
+  return true;
+}
+
+bool RowMapper::map_action(std::span<const std::string_view> fields, int32_t& action) {
+  action = 0;
+  if (columns_.action_rule == ActionRule::none) return true;
+  if (columns_.action_rule == ActionRule::bits) {
+    for (size_t k = 0; k < columns_.actions.size(); ++k) {
+      const std::string_view field = fields[static_cast<size_t>(columns_.actions[k])];
+      bool set = false;
+      if (field.size() == 1 && field[0] >= '0' && field[0] <= '9') {
+        set = field[0] != '0';
+      } else if (const auto number = parse_double(trim(field))) {
+        set = *number != 0;
+      } else {
+        reason_ = bad_field(columns_.actions[k], field, "a number (0: no, else yes)");
+        return false;
+      }
+      if (set) action |= 1 << k;
+    }
+    return true;
+  }
+  const int column = columns_.actions[0];
+  const std::string_view field = trim(fields[static_cast<size_t>(column)]);
+  if (columns_.action_rule == ActionRule::values) {
+    if (field.empty()) {
+      reason_ = fmt::format("column {} is blank", columns_.names[static_cast<size_t>(column)]);
+      return false;
+    }
+    const bool canonical = parse_canonical_int64(field).has_value();
+    action =
+        static_cast<int32_t>(canonical ? tables_.actions.code(field, actions_)
+                                       : tables_.actions.code(canonical_number(field), actions_));
+    return true;
+  }
+  const auto number = parse_double(field);
+  const double label = !number                                           ? -1
+                       : columns_.action_rule == ActionRule::half_stars  ? 2 * *number - 1
+                       : columns_.action_rule == ActionRule::whole_stars ? *number - 1
+                                                                         : *number;
+  const double end = columns_.action_rule == ActionRule::half_stars    ? 10
+                     : columns_.action_rule == ActionRule::whole_stars ? 5
+                                                                       : 0x1p31;
+  if (!(label >= 0) || label >= end || label != std::floor(label)) {
+    reason_ =
+        bad_field(column, field,
+                  columns_.action_rule == ActionRule::half_stars    ? "a rating 0.5, 1, ... 5"
+                  : columns_.action_rule == ActionRule::whole_stars ? "a rating 1, 2, ... 5"
+                                                                    : "an integer label >= 0");
+    return false;
+  }
+  action = static_cast<int32_t>(label);
+  return true;
+}
+
+void RowMapper::add_context(std::span<const std::string_view> fields, uint32_t user,
+                            ParsedRows& out) {
+  if (columns_.context.empty()) return;
+  ContextRow row{user, {}};
+  for (size_t f = 0; f < columns_.context.size(); ++f) {
+    const std::string_view value = trim(fields[static_cast<size_t>(columns_.context[f])]);
+    row.values.push_back(value.empty() ? UINT32_MAX : tables_.context[f]->code(value, context_[f]));
+  }
+  if (out.context.empty() || !(out.context.back() == row)) out.context.push_back(std::move(row));
+}
+
+void RowMapper::add(std::span<const std::string_view> fields, int64_t line, ParsedRows& out) {
+  if (fields.size() != columns_.names.size()) {
+    return add_bad(
+        fmt::format("expected {} columns, found {}", columns_.names.size(), fields.size()), line,
+        out);
+  }
+  const std::string_view user = trim(fields[static_cast<size_t>(columns_.user)]);
+  const std::string_view item = trim(fields[static_cast<size_t>(columns_.item)]);
+  if (user.empty() || item.empty()) {
+    const int column = user.empty() ? columns_.user : columns_.item;
+    return add_bad(fmt::format("column {} is blank", columns_.names[static_cast<size_t>(column)]),
+                   line, out);
+  }
+  Event event{};
+  if (columns_.time >= 0 && !map_time(fields[static_cast<size_t>(columns_.time)], event.time)) {
+    return add_bad(std::move(reason_), line, out);
+  }
+  if (!map_action(fields, event.action)) return add_bad(std::move(reason_), line, out);
+  event.user = tables_.users.code(user, users_);
+  add_context(fields, event.user, out);
+  out.events.push_back(event);
+  map_item(item, out);
+}
+
+void RowMapper::map_item(std::string_view field, ParsedRows& out) {
+  const auto number = parse_canonical_int64(field);
+  if (!number) {
+    out.events.back().item = tables_.items.code(field, items_);
+    return;
+  }
+  tables_.items.prefetch(*number);
+  PendingItem& slot = pending_[next_pending_++ % kPendingItems];
+  resolve(slot, out);
+  slot = {out.events.size() - 1, *number, true};
+}
+
+void RowMapper::resolve(PendingItem& item, ParsedRows& out) {
+  if (std::exchange(item.waiting, false))
+    out.events[item.event].item = tables_.items.code(item.id, items_);
+}
+
+void RowMapper::finish(ParsedRows& out) {
+  for (PendingItem& item : pending_) resolve(item, out);
+}
+
+void RowMapper::add_sequence(std::span<const std::string_view> fields, int64_t line,
+                             ParsedRows& out) {
+  if (fields.size() != columns_.names.size()) {
+    return add_bad(
+        fmt::format("expected {} columns, found {}", columns_.names.size(), fields.size()), line,
+        out);
+  }
+  const int list_columns[3] = {columns_.item, columns_.actions.empty() ? -1 : columns_.actions[0],
+                               columns_.time};
+  for (int k = 0; k < 3; ++k) {
+    if (list_columns[k] < 0) continue;
+    const std::string_view field = fields[static_cast<size_t>(list_columns[k])];
+    if (!split_list(field, lists_[k])) {
+      return add_bad(bad_field(list_columns[k], field, "a list [1, 2, 3]"), line, out);
+    }
+    if (lists_[k].size() != lists_[0].size()) {
+      return add_bad(
+          fmt::format("column {} has {} elements but column {} has {}",
+                      columns_.names[static_cast<size_t>(list_columns[k])], lists_[k].size(),
+                      columns_.names[static_cast<size_t>(columns_.item)], lists_[0].size()),
+          line, out);
+    }
+  }
+  std::vector<std::string_view> row(fields.begin(), fields.end());
+  const auto set = [&](int k, size_t i) {
+    if (list_columns[k] >= 0) row[static_cast<size_t>(list_columns[k])] = lists_[k][i];
+  };
+  finish(out);
+  const int64_t bad_before = out.bad_count;
+  const size_t events_before = out.events.size();
+  for (size_t i = 0; i < lists_[0].size() && out.bad_count == bad_before; ++i) {
+    for (int k = 0; k < 3; ++k) set(k, i);
+    add(row, line, out);
+  }
+  finish(out);
+  if (out.bad_count > bad_before) out.events.resize(events_before);
+}
+
+}  // namespace seqfuse::data

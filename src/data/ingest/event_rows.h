@@ -1,0 +1,109 @@
+// Rows of an interaction log to events: which columns hold what, and how an action becomes a label.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "data/ingest/event_store.h"
+#include "data/ingest/id_table.h"
+
+namespace seqfuse::data {
+
+enum class ActionRule {
+  none,
+  whole_stars,  // rating 1..5 -> 0..4
+  half_stars,   // rating 0.5..5 -> 2 * rating - 1 = 0..9
+  bits,         // column k not zero -> bit k
+  values,       // distinct values, ascending -> 0, 1, ...
+  labels,       // already labels: integers >= 0
+};
+
+enum class BlankTime { error, between };
+
+// Every raw value seen, as codes.
+struct IdTables {
+  IdTable users, items, actions;
+  std::vector<std::unique_ptr<IdTable>> context;  // per context column of the log
+};
+
+struct EventColumns {
+  std::vector<std::string> names;  // all columns of the log, in order
+  int user = -1, item = -1;
+  int time = -1;  // -1: the log has no time
+  ActionRule action_rule = ActionRule::none;
+  std::vector<int> actions;  // bits: one per bit; others: one
+  std::vector<int> context;  // of the user, repeated in each of the user's rows
+  BlankTime blank_time = BlankTime::error;
+};
+
+// A user's context as one row of the log has it.
+struct ContextRow {
+  uint32_t user;
+  std::vector<uint32_t> values;  // codes, per context column
+  bool operator==(const ContextRow&) const = default;
+};
+
+struct BadRow {
+  int64_t line;  // of the piece, from 1
+  std::string reason;
+};
+
+// What a piece of a log holds.
+struct ParsedRows {
+  int64_t lines = 0;
+  std::vector<Event> events;
+  std::vector<ContextRow> context;  // where it differs from the row before
+  int64_t bad_count = 0;
+  std::vector<BadRow> bad;  // the first few
+
+  void clear();  // keeps the memory of the events
+};
+
+// Turns rows into events. One a thread: it remembers recent ids.
+class RowMapper {
+ public:
+  RowMapper(const EventColumns& columns, IdTables& tables);
+
+  // Appends the row's event, or counts it among the bad ones with the reason. The items of the last
+  // events are known after finish() only.
+  void add(std::span<const std::string_view> fields, int64_t line, ParsedRows& out);
+  // The row is malformed already.
+  void add_bad(std::string reason, int64_t line, ParsedRows& out);
+  // A row that holds a whole user: the item, action and time columns are lists "[1, 2, 3]".
+  void add_sequence(std::span<const std::string_view> fields, int64_t line, ParsedRows& out);
+  // After the last row of out.
+  void finish(ParsedRows& out);
+
+ private:
+  // An item whose code is looked up some rows later, when its place in the table has come from
+  // memory.
+  struct PendingItem {
+    size_t event = 0;
+    int64_t id = 0;
+    bool waiting = false;
+  };
+  static constexpr size_t kPendingItems = 16;
+
+  std::string bad_field(int column, std::string_view value, std::string_view expected) const;
+  bool map_action(std::span<const std::string_view> fields, int32_t& action);
+  bool map_time(std::string_view field, int64_t& time);
+  void map_item(std::string_view field, ParsedRows& out);
+  void resolve(PendingItem& item, ParsedRows& out);
+  void add_context(std::span<const std::string_view> fields, uint32_t user, ParsedRows& out);
+
+  const EventColumns& columns_;
+  IdTables& tables_;
+  IdTable::Cache users_, items_, actions_;
+  std::vector<IdTable::Cache> context_;
+  std::array<PendingItem, kPendingItems> pending_;
+  size_t next_pending_ = 0;
+  std::string reason_;  // of the last failure of map_*()
+  std::vector<std::string_view> lists_[3];
+};
+
+}  // namespace seqfuse::data

@@ -1,0 +1,64 @@
+// Where the known data sets keep what: file names, columns, context features, labels.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "data/read/csv.h"
+#include "data/ingest/event_rows.h"
+
+namespace seqfuse::data {
+
+struct TableFormat {
+  CsvDialect dialect;
+  std::vector<std::string> columns;  // empty: the first row names them
+  bool latin1 = false;               // not UTF-8: converted
+};
+
+// Base names "PREFIX...INFIX...SUFFIX".
+struct NamePattern {
+  std::string prefix, infix, suffix;
+  bool matches(std::string_view base_name) const;
+  std::string text() const;
+};
+
+struct ContextSource {
+  std::string name;    // of the feature
+  std::string column;  // of the user table, or of the log if there is no user table
+};
+
+struct UserTable {
+  NamePattern file;
+  TableFormat table;
+  std::string id_column;
+};
+
+struct TitleTable {
+  NamePattern file;
+  TableFormat table;
+  std::string id_column, title_column;
+};
+
+struct DatasetFormat {
+  std::string name;
+  NamePattern log;
+  TableFormat table;                                  // of the log
+  std::string user_column, item_column, time_column;  // time may be ""
+  std::vector<std::string> action_columns;
+  ActionRule action_rule = ActionRule::none;
+  bool user_id_feature = false;        // the user itself is the first context feature
+  std::vector<ContextSource> context;  // in order
+  std::optional<UserTable> users;
+  std::optional<TitleTable> titles;
+  bool joins_logs = false;  // the published rule drops users missing from any file
+};
+
+// ml-100k, ml-latest-small, ml-1m, ml-20m, kuairand-pure, kuairand-1k, kuairand-27k.
+const std::vector<DatasetFormat>& known_formats();
+
+// Throws UsageError with the nearest name.
+const DatasetFormat& find_format(const std::string& name);
+
+}  // namespace seqfuse::data

@@ -1,0 +1,49 @@
+// Reads an input into memory-bounded form: events grouped by user, vocabularies, side tables.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "data/ingest/event_rows.h"
+#include "data/ingest/event_store.h"
+#include "data/ingest/formats.h"
+#include "data/dataset/manifest.h"
+#include "data/ingest/side_tables.h"
+
+namespace seqfuse::data {
+
+enum class BadRows { error, skip };
+enum class InputKind { log, processed_seqs };
+
+struct IngestOptions {
+  std::filesystem::path input;
+  InputKind kind = InputKind::log;
+  BadRows on_bad_row = BadRows::error;
+  BlankTime blank_time = BlankTime::error;
+};
+
+struct Ingested {
+  explicit Ingested(std::filesystem::path scratch, int64_t buffer_bytes)
+      : events(std::move(scratch), buffer_bytes, tables.users) {}
+
+  IdTables tables;
+  EventStore events;
+  std::unordered_map<uint32_t, std::vector<uint32_t>> row_context;  // by user code; from the log
+  int64_t context_conflicts = 0;  // rows whose context is not that of the user's first row
+  SideTable users, titles;
+  bool has_users = false, has_titles = false;
+  bool has_time = false, has_actions = false;
+  std::vector<std::string> logs;  // names, in the order read
+  std::vector<SourceEntry> sources;
+  int64_t rows = 0, bad_rows = 0;
+  std::vector<std::string> bad_examples;  // "file:line: reason", the first few
+};
+
+// Reads everything the format names. Throws DataError: no log found, a malformed row (unless
+// skipped).
+void ingest(const DatasetFormat& format, const IngestOptions& options, Ingested& out);
+
+}  // namespace seqfuse::data

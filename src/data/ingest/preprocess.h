@@ -1,0 +1,38 @@
+// From raw interaction logs to a dataset directory: streamed, in bounded memory, on all cores. The
+// output's bytes depend on the input and the options alone, not on threads or memory.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "data/ingest/formats.h"
+#include "data/ingest/ingest.h"
+#include "data/dataset/manifest.h"
+
+namespace seqfuse::data {
+
+enum class Join { inner, outer };
+
+struct PreprocessOptions {
+  IngestOptions ingest;
+  std::filesystem::path output;
+  bool force = false;                       // replace an existing dataset
+  int64_t memory_limit = int64_t{1} << 30;  // bytes for events; the vocabularies come on top
+  Join join = Join::inner;   // of log files, where the format's published rule joins them
+  bool deduplicate = false;  // drop events equal to an earlier one in user, item, action and time
+  int64_t min_user_events = 1, min_item_events = 1;
+};
+
+struct PreprocessResult {
+  ManifestFile manifest;
+  int64_t rows = 0, bad_rows = 0;
+  std::vector<std::string> bad_examples;
+};
+
+// Throws UsageError (output exists), DataError (input), IoError (disk). Nothing is left behind
+// then.
+PreprocessResult preprocess(const DatasetFormat& format, const PreprocessOptions& options);
+
+}  // namespace seqfuse::data

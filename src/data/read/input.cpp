@@ -1,0 +1,162 @@
+#include "data/read/input.h"
+
+#include <archive.h>
+#include <archive_entry.h>
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <string_view>
+
+#include "base/error.h"
+
+namespace seqfuse::data {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr std::array<std::string_view, 5> kCompressed = {".gz", ".xz", ".zst", ".bz2", ".lzma"};
+
+std::string without_compression(std::string name) {
+  for (const std::string_view ending : kCompressed) {
+    if (name.ends_with(ending)) name.resize(name.size() - ending.size());
+  }
+  return name;
+}
+
+// An open archive; a file that is merely compressed, or plain, is an archive of one unnamed member.
+class Archive final : public ByteStream {
+ public:
+  explicit Archive(const fs::path& file)
+      : file_(file.string()), archive_(archive_read_new(), archive_read_free) {
+    archive_read_support_filter_all(archive_.get());
+    // Not all formats: some would take a text file for theirs.
+    archive_read_support_format_tar(archive_.get());
+    archive_read_support_format_zip(archive_.get());
+    archive_read_support_format_7zip(archive_.get());
+    archive_read_support_format_raw(archive_.get());
+    archive_read_support_format_empty(archive_.get());
+    check(archive_read_open_filename(archive_.get(), file_.c_str(), size_t{1} << 18));
+  }
+
+  // The next member that is a file; false at the end.
+  bool next(InputMember& member) {
+    for (;;) {
+      archive_entry* entry = nullptr;
+      const int status = archive_read_next_header(archive_.get(), &entry);
+      if (status == ARCHIVE_EOF) return false;
+      check(status);
+      const bool raw = archive_format(archive_.get()) == ARCHIVE_FORMAT_RAW;
+      if (!raw && archive_entry_filetype(entry) != AE_IFREG) continue;
+      if (raw) {
+        check_name();
+        member = {without_compression(fs::path(file_).filename().string()), file_};
+      } else {
+        const char* name = archive_entry_pathname_utf8(entry);
+        if (name == nullptr) name = "(unreadable name)";
+        member = {without_compression(name), fmt::format("{}: {}", file_, name)};
+      }
+      return true;
+    }
+  }
+
+  size_t read(char* out, size_t size) override {
+    size_t done = 0;
+    while (done < size) {
+      const la_ssize_t n = archive_read_data(archive_.get(), out + done, size - done);
+      if (n < 0) check(ARCHIVE_FATAL);
+      if (n == 0) break;
+      done += static_cast<size_t>(n);
+    }
+    return done;
+  }
+
+ private:
+  void check(int status) {
+    if (status == ARCHIVE_OK || status == ARCHIVE_WARN) return;
+    const char* reason = archive_error_string(archive_.get());
+    std::error_code ignored;
+    throw_error<DataError>(
+        "cannot read {} ({} bytes): {}\n  the file is truncated, damaged or not what its name "
+        "says: "
+        "compare its size with the source's and download it again",
+        file_, fs::file_size(file_, ignored), reason != nullptr ? reason : "unknown format");
+  }
+
+  // Plain bytes under the name of an archive or of a compressed file: a failed download.
+  void check_name() {
+    constexpr std::array<std::string_view, 4> kArchives = {".zip", ".tar", ".tgz", ".tar.gz"};
+    const auto ends = [&](std::string_view ending) { return file_.ends_with(ending); };
+    const bool plain = archive_filter_count(archive_.get()) <= 1;
+    if (std::any_of(kArchives.begin(), kArchives.end(), ends) ||
+        (plain && std::any_of(kCompressed.begin(), kCompressed.end(), ends))) {
+      throw_error<DataError>(
+          "{} is not what its name says: its content is {}\n  download it again, or rename it",
+          file_, plain ? "neither an archive nor compressed" : "compressed but not an archive");
+    }
+  }
+
+  std::string file_;
+  std::unique_ptr<archive, int (*)(archive*)> archive_;
+};
+
+std::vector<fs::path> files_below(const fs::path& directory) {
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::recursive_directory_iterator(directory)) {
+    if (entry.is_regular_file()) files.push_back(entry.path());
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+}  // namespace
+
+std::string InputMember::base_name() const {
+  return name.substr(name.rfind('/') + 1);
+}
+
+std::vector<std::string> visit_input(
+    const fs::path& input, const std::function<bool(const InputMember&)>& wanted,
+    const std::function<void(const InputMember&, ByteStream&)>& visit) {
+  std::error_code error;
+  if (!fs::exists(input, error)) {
+    throw_error<DataError>("{} does not exist: give --input a folder, an archive or a file",
+                           input.string());
+  }
+  std::vector<std::string> names;
+  if (!fs::is_directory(input)) {
+    Archive archive(input);
+    InputMember member;
+    while (archive.next(member)) {
+      names.push_back(member.name);
+      if (wanted(member)) visit(member, archive);
+    }
+    if (names.empty()) throw_error<DataError>("{} is empty", input.string());
+    return names;
+  }
+  for (const fs::path& file : files_below(input)) {
+    const std::string name = without_compression(fs::relative(file, input).string());
+    names.push_back(name);
+    if (!wanted({name, file.string()})) continue;
+    Archive archive(file);
+    InputMember inner;
+    if (!archive.next(inner)) throw_error<DataError>("{} is empty", file.string());
+    visit({name, file.string()}, archive);
+  }
+  return names;
+}
+
+std::string read_all(ByteStream& stream, const std::string& name, size_t limit) {
+  std::string content;
+  size_t size = 0;
+  for (;;) {
+    content.resize(size + (size_t{1} << 20));
+    const size_t n = stream.read(content.data() + size, content.size() - size);
+    size += n;
+    if (n == 0) break;
+    if (size > limit) throw_error<DataError>("{}: larger than {} bytes", name, limit);
+  }
+  content.resize(size);
+  return content;
+}
+
+}  // namespace seqfuse::data

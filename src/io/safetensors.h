@@ -1,0 +1,68 @@
+// safetensors files without a tensor library: read by mapping them into memory, written from views.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "io/safetensors_header.h"
+
+namespace seqfuse::io {
+
+// A tensor's description and its bytes, row-major and little-endian, which belong to somebody else.
+struct TensorView {
+  std::string dtype;           // one that safetensors_item_size knows
+  std::vector<int64_t> shape;  // empty: a scalar
+  std::span<const std::byte> bytes;
+};
+
+// One file, mapped read-only: pages are read when they are touched. Views into it live as long as
+// it does. A file that is cut off while it is mapped ends the process (SIGBUS).
+class SafetensorsFile {
+ public:
+  // Checks every offset of the header against the file's size. Throws IoError, or DataError naming
+  // the file.
+  explicit SafetensorsFile(const std::filesystem::path& path);
+
+  const SafetensorsHeader& header() const { return header_; }
+  // In the order of their bytes, so that reading one after the other is sequential.
+  const std::vector<std::pair<std::string, TensorView>>& tensors() const { return tensors_; }
+
+ private:
+  std::shared_ptr<const std::byte> mapping_;
+  SafetensorsHeader header_;
+  std::vector<std::pair<std::string, TensorView>> tensors_;
+};
+
+// All tensors of a model that is one file or several.
+class SafetensorsModel {
+ public:
+  // path: a .safetensors file, an .index.json ({"weight_map": {"NAME": "FILE"}}, files beside it),
+  // or a directory with model.safetensors or model.safetensors.index.json. Throws IoError, or
+  // DataError naming the file: a tensor that its file lacks, a file outside of the directory.
+  explicit SafetensorsModel(const std::filesystem::path& path);
+
+  const std::map<std::string, TensorView>& tensors() const { return tensors_; }
+
+ private:
+  void add_file(const std::filesystem::path& path);
+  void add_index(const std::filesystem::path& path);
+
+  std::map<std::filesystem::path, std::unique_ptr<SafetensorsFile>> files_;
+  std::map<std::string, TensorView> tensors_;
+};
+
+// Writes the tensors, those of wide elements first, so that each is aligned to its element's size.
+// Not atomic: write to a temporary name and rename. Throws IoError; Error if bytes and shape of a
+// tensor do not agree.
+void write_safetensors(const std::filesystem::path& path,
+                       const std::map<std::string, TensorView>& tensors,
+                       const std::map<std::string, std::string>& metadata = {});
+
+}  // namespace seqfuse::io

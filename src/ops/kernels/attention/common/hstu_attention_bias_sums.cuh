@@ -1,0 +1,57 @@
+// Adds the rows that bias_gradient_kernel wrote, in order.
+#pragma once
+
+#include "ops/kernels/attention/common/hstu_attention_prepare.cuh"
+#include "ops/kernels/attention/sm80/launch.h"
+
+namespace seqfuse::ops {
+
+struct BiasSums {
+  const float* rows;  // [tiles of keys][row]: max_seqlen + kBiasGradientKeys diagonals, buckets
+  int row, max_seqlen;
+  float scale;        // that sums are multiplied with
+  float* d_position;  // [2 reach + 1]; null: none
+  int reach;
+  float* d_time;  // [buckets]; null: none
+  int buckets;
+};
+
+constexpr int kSumColumns = 32, kSumParts = 32;
+
+// A column of the block for each weight, positions first; its parts share the rows.
+__global__ void __launch_bounds__(kSumColumns* kSumParts)
+    bias_sums_kernel(ListArguments a, BiasSums s) {
+  __shared__ float parts[kSumParts][kSumColumns + 1];
+  const int column = threadIdx.x % kSumColumns, part = threadIdx.x / kSumColumns;
+  const int positions = s.d_position ? 2 * s.reach + 1 : 0;
+  const int weight = blockIdx.x * kSumColumns + column, bucket = weight - positions;
+  // Buckets beyond the last weight count as the last; weights beyond the last bucket have none.
+  const int bucket_end = bucket == s.buckets - 1 ? sm80::kBuckets : min(bucket + 1, sm80::kBuckets);
+  float total = 0;
+  for (int b = part; b < a.batch; b += kSumParts) {
+    const sm80::WorkItem item = item_of(a, b);
+    const float* row = s.rows + sm80::tile_base(item.k_begin, b, a.tile_rows) * s.row;
+    for (int n0 = 0; n0 < item.keys; n0 += a.tile_rows, row += s.row) {
+      if (bucket < 0) {
+        // Distance 0 of the last query is at its own key.
+        const int at = weight - s.reach + item.keys - 1 - n0;
+        if (at >= 0 && at < item.queries + a.tile_rows - 1) total += row[at];
+      } else if (bucket < s.buckets) {
+        for (int e = bucket; e < bucket_end; ++e) total += row[s.max_seqlen + a.tile_rows + e];
+      }
+    }
+  }
+  parts[part][column] = total;
+  __syncthreads();
+  if (part != 0) return;
+  total = 0;
+  for (int p = 0; p < kSumParts; ++p) total += parts[p][column];
+  total *= s.scale;
+  if (bucket < 0) {
+    s.d_position[weight] = total;
+  } else if (bucket < s.buckets) {
+    s.d_time[bucket] = total;
+  }
+}
+
+}  // namespace seqfuse::ops

@@ -1,0 +1,223 @@
+// What the kernels of the backward pass that go by tiles of keys have in common.
+#pragma once
+
+#include "ops/kernels/attention/sm80/bias.cuh"
+#include "ops/kernels/attention/sm80/launch.h"
+#include "ops/kernels/attention/sm80/mask.cuh"
+
+namespace seqfuse::ops::sm80 {
+
+// A part of a tile of kBackwardQueries, or a whole one, where kM queries are visited at a time.
+template <int kM>
+struct PartOfTile {
+  static constexpr int kParts = kBackwardQueries / kM;
+  int64_t tile;  // in tables of tiles
+  int part;
+
+  // Of the queries from number * kM of a sequence.
+  __device__ __forceinline__ PartOfTile(int64_t q_begin, int sequence, int number)
+      : tile(tile_base(q_begin, sequence, kBackwardQueries) + number / kParts),
+        part(number % kParts) {}
+};
+
+// The tiles of kM queries that see some keys of a tile of kN. Each warp tests 32 at a time; all
+// else is in shared memory, since there are no registers to spare.
+template <int kN, int kM = kBackwardQueries>
+class QueryTiles {
+ public:
+  // One register.
+  class Visit {
+   public:
+    __device__ __forceinline__ Visit() : bits_(-1) {}
+    __device__ __forceinline__ Visit(int tile, bool covered, bool half)
+        : bits_(tile << 2 | (half ? 2 : 0) | (covered ? 1 : 0)) {}
+    __device__ __forceinline__ int tile() const { return bits_ >> 2; }  // -1: no more
+    __device__ __forceinline__ bool covered() const { return (bits_ & 1) != 0; }
+    // No query sees the second half of the keys, where a tile has twice as many as of queries.
+    __device__ __forceinline__ bool half() const {
+      return kN == 2 * kBackwardQueries && (bits_ & 2) != 0;
+    }
+
+   private:
+    int bits_;
+  };
+
+  __device__ __forceinline__ Visit next(const TileMask* masks, const WorkItem& item) {
+    while ((whole_ | special_) == 0) {
+      base_ += 32;
+      const int count = (item.queries + kM - 1) / kM;
+      if (base_ >= count) return {};
+      const int tile = base_ + static_cast<int>(threadIdx.x % 32);
+      bool visible = false, covered = false, half = false;
+      if (tile < count) {
+        const TileMask mask = masks[PartOfTile<kM>(item.q_begin, item.sequence, tile).tile];
+        const int begin = item.tile * kN, end = min(begin + kN, item.keys);
+        visible = mask.touches(begin, end);
+        covered = visible && mask.covers(begin, end, item.keys);
+        half = visible && !covered && !mask.touches(begin + kN / 2, end);
+      }
+      whole_ = __ballot_sync(0xffffffffu, visible && !half);
+      special_ = __ballot_sync(0xffffffffu, covered || half);
+    }
+    const int bit = __ffs(whole_ | special_) - 1;
+    const bool whole = (whole_ >> bit & 1) != 0, special = (special_ >> bit & 1) != 0;
+    whole_ &= ~(1u << bit);
+    special_ &= ~(1u << bit);
+    return {base_ + bit, whole && special, !whole};
+  }
+
+ private:
+  int base_ = -32;
+  // Bits of tiles: covered ones are in both, ones of which half is seen in the second alone.
+  unsigned whole_ = 0, special_ = 0;
+};
+
+// Accumulators of keys from j, of the sequence or of the tile as the masks are, and queries from
+// row: to a value where the mask hides them.
+template <int kRows, int kColumns, class Mask>
+__device__ __forceinline__ void hide_transposed(Accumulators<kRows, kColumns>& x, float value,
+                                                const Mask* rows, int row, int j, int lane) {
+#pragma unroll
+  for (int c = 0; c < kColumns / 8; ++c) {
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      const Mask m = rows[row + 8 * c + 2 * (lane & 3) + e];
+#pragma unroll
+      for (int r = 0; r < kRows / 8; ++r)
+        if (!m.sees(j + 8 * r + (lane >> 2))) x.v[r / 2][c][r % 2 * 2 + e] = value;
+    }
+  }
+}
+
+// Half a score that is hidden: its SiLU and silu' are exactly 0 (or -0), since its tanh is -1.
+constexpr float kHiddenHalf = -1e30f;
+
+// silu(2 h), and h becomes kScoreGradientFactor silu'(2 h).
+__device__ __forceinline__ float silu_and_gradient(float& h) {
+  const float t = tanh_approximate(h), one_and_t = 1 + t, silu = h * one_and_t;
+  h = fmaf(one_and_t, fmaf(-h, t, h), one_and_t);
+  return silu;
+}
+
+// s becomes silu(2 s scale), dp becomes dp kScoreGradientFactor silu'(2 s scale).
+template <int kRows, int kColumns>
+__device__ __forceinline__ void silu_and_gradient(Accumulators<kRows, kColumns>& s,
+                                                  Accumulators<kRows, kColumns>& dp, float scale) {
+#pragma unroll
+  for (int r = 0; r < kRows / 16; ++r) {
+#pragma unroll
+    for (int c = 0; c < kColumns / 8; ++c) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const float h = s.v[r][c][e] * scale, t = tanh_approximate(h);
+        const float dp_and_t = fmaf(dp.v[r][c][e], t, dp.v[r][c][e]);
+        dp.v[r][c][e] = fmaf(dp_and_t, fmaf(-h, t, h), dp_and_t);
+        s.v[r][c][e] = fmaf(h, t, h);
+      }
+    }
+  }
+}
+
+// Fragments of A from the accumulators of 16 columns.
+template <class T, int kRows, int kColumns>
+__device__ __forceinline__ void to_fragments(uint32_t (&a)[kRows / 16][4],
+                                             const Accumulators<kRows, kColumns>& x, int k) {
+#pragma unroll
+  for (int r = 0; r < kRows / 16; ++r) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      const float* v = &x.v[r][2 * k + e / 2][e % 2 * 2];
+      a[r][e] = pack<T>(v[0], v[1]);
+    }
+  }
+}
+
+// What a warp has of dq's sums of a tile of queries: 32 rows and some columns.
+template <class Shape>
+struct DqOfWarp {
+  static constexpr int kGroups = Shape::kM / 32;  // of rows
+  static constexpr int kColumns = kGroups * Shape::kD / Shape::kWarps;
+
+  // Where a lane's first are, of the queries from tile * kM.
+  static __device__ __forceinline__ int64_t place(const Arguments& args, int64_t q_begin,
+                                                  int sequence, int tile, int head, int warp,
+                                                  int lane) {
+    const PartOfTile<Shape::kM> at(q_begin, sequence, tile);
+    return (at.tile * args.heads + head) * (kBackwardQueries * Shape::kD) +
+           at.part * (Shape::kM * Shape::kD) + warp * (32 * kColumns) + lane * 4;
+  }
+};
+
+// dq's sums of a tile of queries += dS' K of a tile of keys: by all warps, in blocks of 32 rows, in
+// an order of elements that makes the atomics of a warp whole cache lines. half: of the first half
+// of the keys alone.
+template <class Shape>
+__device__ __forceinline__ void add_dq(const Arguments& args, const WorkItem& item, int head,
+                                       int tile, bool half, uint32_t ds_tile, uint32_t k_tile,
+                                       int warp, int lane) {
+  using T = typename Shape::T;
+  using Scores = Tile<Shape::kM>;
+  using Wide = Tile<Shape::kD>;
+  using Dq = DqOfWarp<Shape>;
+  constexpr int kDqColumns = Dq::kColumns;
+  const int group = warp % Dq::kGroups, columns = warp / Dq::kGroups;
+  const uint32_t ds_columns = Scores::columns_first(ds_tile, lane);
+  const uint32_t k_rows = Wide::rows_first(k_tile, lane);
+  Accumulators<32, kDqColumns> dq;
+  dq.clear();
+#pragma unroll
+  for (int k = 0; k < Shape::kN / 16; ++k) {
+    if (half && k == Shape::kN / 32) break;
+    uint32_t a[2][4];
+    load_matrices_transposed(a[0], Scores::block(ds_columns, k, 2 * group));
+    load_matrices_transposed(a[1], Scores::block(ds_columns, k, 2 * group + 1));
+    multiply_step<T>(dq, a, [&](int c, uint32_t(&b)[4]) {
+      load_matrices_transposed(b, Wide::block(k_rows, k, columns * (kDqColumns / 16) + c));
+    });
+  }
+  float* to = args.dq_sums + Dq::place(args, item.q_begin, item.sequence, tile, head, warp, lane);
+#pragma unroll
+  for (int r = 0; r < 2; ++r)
+#pragma unroll
+    for (int c = 0; c < kDqColumns / 8; ++c)
+      add_to_global(to + (r * (kDqColumns / 8) + c) * 128, dq.v[r][c]);
+}
+
+// dq from its sums. A block for each (tile, head, sequence); threads as in the kernel before.
+template <class Shape>
+__global__ void __launch_bounds__(Shape::kThreads)
+    finish_dq_kernel(const __grid_constant__ Arguments args) {
+  using T = typename Shape::T;
+  constexpr int kD = Shape::kD, kM = Shape::kM;
+  using Dq = DqOfWarp<Shape>;
+  constexpr int kDqColumns = Dq::kColumns;
+  __shared__ __align__(1024) char memory[kM * kD * 2];
+  const int b = blockIdx.z, head = blockIdx.y, m0 = blockIdx.x * kM;
+  const int64_t begin = offset_at(args.q_offsets, args.int32_offsets, b);
+  const int queries =
+      static_cast<int>(offset_at(args.q_offsets, args.int32_offsets, b + 1) - begin);
+  if (m0 >= queries) return;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const float* from =
+      args.dq_sums + Dq::place(args, begin, b, static_cast<int>(blockIdx.x), head, warp, lane);
+  Accumulators<32, kDqColumns> dq;
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+#pragma unroll
+    for (int c = 0; c < kDqColumns / 8; ++c) {
+      const float4 v = *reinterpret_cast<const float4*>(from + (r * (kDqColumns / 8) + c) * 128);
+      dq.v[r][c][0] = v.x;
+      dq.v[r][c][1] = v.y;
+      dq.v[r][c][2] = v.z;
+      dq.v[r][c][3] = v.w;
+    }
+  }
+  const uint32_t tile = shared_address(memory);
+  const int row0 = warp % Dq::kGroups * 32, column0 = warp / Dq::kGroups * kDqColumns;
+  store_accumulators<T, kD>(tile, row0, column0, dq, query_key_scale(args), lane);
+  __syncwarp();
+  store_gradient_rows<T, kD, 32, kDqColumns>(args.dq, begin + m0, head, args.head_dim, queries - m0,
+                                             tile, row0, column0, lane);
+}
+
+}  // namespace seqfuse::ops::sm80

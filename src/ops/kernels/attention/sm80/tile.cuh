@@ -1,0 +1,426 @@
+// Tiles of half words in shared memory, and the fragments of mma.m16n8k16 that are read from them.
+//
+// A tile has rows of kD elements. Chunks of 16 bytes are permuted within a row by its number, so
+// that the eight rows of an 8 x 8 matrix lie in different banks.
+#pragma once
+
+#include "ops/kernels/common/silu.cuh"
+#include "ops/kernels/attention/sm80/ptx.cuh"
+
+namespace seqfuse::ops::sm80 {
+
+template <int kD>
+struct Tile {
+  static constexpr int kRowBytes = 2 * kD, kChunks = kD / 8;
+
+  static __device__ __forceinline__ int swizzle(int row) {
+    return kD == 32 ? (row >> 1) & 3 : row & 7;
+  }
+  static __device__ __forceinline__ uint32_t offset(int row, int chunk) {
+    return row * kRowBytes + ((chunk ^ swizzle(row)) << 4);
+  }
+
+  // Lane addresses of 16 x 16 blocks, for a base aligned to a row. Block (r, c), in units of 16,
+  // is at block(lane address, r, c).
+  //   rows_first: matrices in the order (0, 0), (1, 0), (0, 1), (1, 1): A as it lies, B transposed
+  //   columns_first: (0, 0), (0, 1), (1, 0), (1, 1): B as it lies, A transposed
+  static __device__ __forceinline__ uint32_t rows_first(uint32_t base, int lane) {
+    return base + offset(lane & 15, lane >> 4);
+  }
+  static __device__ __forceinline__ uint32_t columns_first(uint32_t base, int lane) {
+    return base + offset((lane & 7) + ((lane >> 4) << 3), (lane >> 3) & 1);
+  }
+  static __device__ __forceinline__ uint32_t block(uint32_t lane_address, int r, int c) {
+    // Only the low bits of a chunk's number are permuted: the rest is an offset, known beforehand.
+    return (lane_address ^ ((c & 3) << 5)) + (c >> 2) * 128 + r * 16 * kRowBytes;
+  }
+};
+
+// [T, H, d] of half words in global memory. Strides in bytes.
+struct HeadsView {
+  char* data;
+  int64_t row_bytes, head_bytes;
+  int grain;  // bytes that may be moved at once: 16, 4 or 2
+};
+
+// Some rows of one head.
+struct RowsView {
+  char* data;
+  int64_t row_bytes;
+  int grain, columns;  // columns: head_dim
+
+  __device__ __forceinline__ RowsView(const HeadsView& view, int64_t row, int head, int columns)
+      : data(view.data + row * view.row_bytes + head * view.head_bytes),
+        row_bytes(view.row_bytes),
+        grain(view.grain),
+        columns(columns) {}
+};
+
+// Copies rows of one head into tiles; what lies beyond the rows and columns becomes zeros. A thread
+// keeps where it begins to read, so that the next tile costs one multiplication.
+template <int kRows, int kD, int kThreads>
+class TileLoader {
+ public:
+  __device__ __forceinline__ TileLoader(const HeadsView& view, int64_t first_row, int head)
+      : source_(view.data + (first_row + row()) * view.row_bytes + head * view.head_bytes +
+                chunk() * 16) {}
+
+  TileLoader() = default;
+
+  // Rows [begin, begin + kRows) from the first, of which rows exist.
+  __device__ __forceinline__ void load(uint32_t tile, const HeadsView& view, int begin, int rows,
+                                       int columns) const {
+    if (view.grain == 16) {
+      load_aligned(tile, view, begin, rows, columns);
+    } else {
+      load_by_elements(tile, source_ + begin * view.row_bytes, view, rows, columns);
+    }
+  }
+  // The same, for a grain of 16 alone: without the other case, which costs the caller a branch.
+  __device__ __forceinline__ void load_aligned(uint32_t tile, const HeadsView& view, int begin,
+                                               int rows, int columns) const {
+    const char* source = source_ + begin * view.row_bytes;
+    const bool inside = chunk() * 8 < columns;
+#pragma unroll
+    for (int i = 0; i < kRows / kStep; ++i) {
+      copy_async(tile + Tile<kD>::offset(row() + i * kStep, chunk()), source,
+                 row() + i * kStep < rows && inside);
+      source += kStep * view.row_bytes;
+    }
+  }
+
+ private:
+  static constexpr int kChunks = Tile<kD>::kChunks, kStep = kThreads / kChunks;
+  static_assert(kRows % kStep == 0);
+  static __device__ __forceinline__ int row() { return threadIdx.x / kChunks; }
+  static __device__ __forceinline__ int chunk() { return threadIdx.x % kChunks; }
+
+  // Rows that are not aligned, or a head_dim that is no multiple of 8: slower, and without code
+  // that the fast path would have to keep registers for.
+  static __device__ __forceinline__ void load_by_elements(uint32_t tile, const char* source,
+                                                          const HeadsView& view, int rows,
+                                                          int columns) {
+#pragma unroll 1
+    for (int at = row(); at < kRows; at += kStep) {
+      const uint32_t to = tile + Tile<kD>::offset(at, chunk());
+      const int count = at < rows ? columns - chunk() * 8 : 0;
+      if (view.grain == 4) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) copy_async_small<4>(to + 4 * e, source + 4 * e, 2 * e < count);
+      } else {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          const auto* half = reinterpret_cast<const uint16_t*>(source) + 2 * e;
+          const uint32_t low = 2 * e < count ? half[0] : 0;
+          const uint32_t high = 2 * e + 1 < count ? half[1] : 0;
+          store_shared(to + 4 * e, low | high << 16);
+        }
+      }
+      source += kStep * view.row_bytes;
+    }
+  }
+
+  const char* source_;
+};
+
+// Accumulators [kRows, kColumns] of a warp: blocks of 16 x 8. Lane l holds rows l / 4 and l / 4 +
+// 8, columns 2 (l % 4) and the next, of each.
+template <int kRows, int kColumns>
+struct Accumulators {
+  static constexpr int kR = kRows / 16, kC = kColumns / 8;
+  float v[kR][kC][4];
+
+  __device__ __forceinline__ void clear() {
+#pragma unroll
+    for (int r = 0; r < kR; ++r)
+#pragma unroll
+      for (int c = 0; c < kC; ++c)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) v[r][c][e] = 0;
+  }
+  __device__ __forceinline__ void add(const Accumulators& other) {
+#pragma unroll
+    for (int r = 0; r < kR; ++r)
+#pragma unroll
+      for (int c = 0; c < kC; ++c)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) v[r][c][e] += other.v[r][c][e];
+  }
+  __device__ __forceinline__ void scale(float by) {
+#pragma unroll
+    for (int r = 0; r < kR; ++r)
+#pragma unroll
+      for (int c = 0; c < kC; ++c)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) v[r][c][e] *= by;
+  }
+};
+
+// acc [16 kR, 8 kC] += A B for 16 of the inner dimension, where A's fragments are at hand and
+// b(c, r) fetches B's fragments of 16 columns from 16 c.
+template <class T, int kRows, int kColumns, class FetchB>
+__device__ __forceinline__ void multiply_step(Accumulators<kRows, kColumns>& acc,
+                                              const uint32_t (&a)[kRows / 16][4],
+                                              FetchB&& fetch_b) {
+#pragma unroll
+  for (int c = 0; c < kColumns / 16; ++c) {
+    uint32_t b[4];
+    fetch_b(c, b);
+#pragma unroll
+    for (int r = 0; r < kRows / 16; ++r) {
+      multiply_add<T>(acc.v[r][2 * c], a[r], b[0], b[1]);
+      multiply_add<T>(acc.v[r][2 * c + 1], a[r], b[2], b[3]);
+    }
+  }
+}
+
+// acc = the product of rows of one tile and rows of another, [kRows, kColumns], of one warp, from
+// lane addresses: rows_first of A, columns_first of B. after(d) is called between the steps.
+template <class T, int kD, int kRows, int kColumns, class After>
+__device__ __forceinline__ void multiply_rows_at(Accumulators<kRows, kColumns>& acc, uint32_t a_at,
+                                                 uint32_t b_at, After&& after) {
+  acc.clear();
+#pragma unroll
+  for (int d = 0; d < kD / 16; ++d) {
+    uint32_t a[kRows / 16][4];
+#pragma unroll
+    for (int r = 0; r < kRows / 16; ++r) load_matrices(a[r], Tile<kD>::block(a_at, r, d));
+    multiply_step<T>(
+        acc, a, [&](int c, uint32_t(&b)[4]) { load_matrices(b, Tile<kD>::block(b_at, c, d)); });
+    after(d);
+  }
+}
+
+// The same, of rows from row_a and row_b.
+template <class T, int kD, int kRows, int kColumns>
+__device__ __forceinline__ void multiply_rows(Accumulators<kRows, kColumns>& acc, uint32_t tile_a,
+                                              uint32_t tile_b, int row_a, int row_b, int lane) {
+  multiply_rows_at<T, kD>(acc, Tile<kD>::rows_first(tile_a + row_a * Tile<kD>::kRowBytes, lane),
+                          Tile<kD>::columns_first(tile_b + row_b * Tile<kD>::kRowBytes, lane),
+                          [](int) {});
+}
+
+// Writes pairs of half words as a warp's accumulators [kRows, kColumns] have them to rows
+// [row, row + kRows) of a tile from a column on. pair(r, c, half): of block (r, c) the upper or the
+// lower eight rows. kMatrices: by store_matrices, where there is such a thing.
+template <int kD, int kRows, int kColumns, bool kMatrices, class Pair>
+__device__ __forceinline__ void store_pairs(uint32_t tile, int row, int column, int lane,
+                                            Pair&& pair) {
+  using To = Tile<kD>;
+  if constexpr (kMatrices && kStoresMatrices && kColumns % 16 == 0) {
+    const uint32_t to = To::rows_first(tile + row * To::kRowBytes, lane);
+#pragma unroll
+    for (int r = 0; r < kRows / 16; ++r) {
+#pragma unroll
+      for (int c = 0; c < kColumns / 16; ++c) {
+        store_matrices(
+            To::block(to, r, column / 16 + c),
+            {pair(r, 2 * c, 0), pair(r, 2 * c, 1), pair(r, 2 * c + 1, 0), pair(r, 2 * c + 1, 1)});
+      }
+    }
+  } else {
+#pragma unroll
+    for (int r = 0; r < kRows / 16; ++r) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int at = row + 16 * r + 8 * half + (lane >> 2);
+#pragma unroll
+        for (int c = 0; c < kColumns / 8; ++c)
+          store_shared(tile + To::offset(at, column / 8 + c) + (lane & 3) * 4, pair(r, c, half));
+      }
+    }
+  }
+}
+
+// Writes a warp's accumulators, scaled, likewise.
+template <class T, int kD, bool kMatrices = true, int kRows, int kColumns>
+__device__ __forceinline__ void store_accumulators(uint32_t tile, int row, int column,
+                                                   const Accumulators<kRows, kColumns>& acc,
+                                                   float scale, int lane) {
+  store_pairs<kD, kRows, kColumns, kMatrices>(tile, row, column, lane, [&](int r, int c, int half) {
+    return pack<T>(acc.v[r][c][2 * half] * scale, acc.v[r][c][2 * half + 1] * scale);
+  });
+}
+
+// Two halves of T as numbers.
+template <class T>
+__device__ __forceinline__ float2 numbers(uint32_t pair) {
+  if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+    return {__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000)};
+  } else {
+    return __half22float2(reinterpret_cast<const __half2&>(pair));
+  }
+}
+
+// Two halves of T times silu' of two others.
+template <class T>
+__device__ __forceinline__ uint32_t times_silu_gradient(uint32_t values, uint32_t z) {
+  const float2 v = numbers<T>(values), x = numbers<T>(z);
+  return pack<T>(v.x * silu_gradient(x.x), v.y * silu_gradient(x.y));
+}
+
+// 8 elements of a row, of which count exist, where its grain is below 16.
+__device__ __forceinline__ uint4 load_elements(const char* from, int count) {
+  const auto* half = reinterpret_cast<const uint16_t*>(from);
+  uint32_t v[4];
+#pragma unroll
+  for (int e = 0; e < 4; ++e)
+    v[e] = (2 * e < count ? half[2 * e] : 0) | (2 * e + 1 < count ? half[2 * e + 1] : 0) << 16;
+  return {v[0], v[1], v[2], v[3]};
+}
+
+__device__ __forceinline__ void store_elements(char* to, int count, const uint4& values) {
+  auto* half = reinterpret_cast<uint16_t*>(to);
+  const uint32_t v[4] = {values.x, values.y, values.z, values.w};
+#pragma unroll
+  for (int e = 0; e < 8; ++e)
+    if (e < count) half[e] = static_cast<uint16_t>(v[e / 2] >> (e % 2 * 16));
+}
+
+// What a lane moves in one step of copying a warp's rows of a tile, [row, ...), columns [column,
+// column + kColumns): 8 elements, of which count exist.
+template <int kColumns>
+struct RowChunk {
+  __device__ __forceinline__ RowChunk(int step, int row_begin, int column_begin, int rows,
+                                      int columns, int lane)
+      : row(row_begin + (step * 32 + lane) / (kColumns / 8)),
+        chunk(column_begin / 8 + (step * 32 + lane) % (kColumns / 8)),
+        count(row < rows ? columns - chunk * 8 : 0) {}
+  __device__ __forceinline__ char* in(const RowsView& view) const {
+    return view.data + row * view.row_bytes + chunk * 16;
+  }
+  int row, chunk, count;
+};
+
+// Copies a warp's part of a tile, as store_accumulators wrote it, to global memory. Rows with a
+// grain below 16 are slower, and cost little code.
+template <class T, int kD, int kRows, int kColumns>
+__device__ __forceinline__ void store_rows(const RowsView& to, int rows, uint32_t tile, int row,
+                                           int column, int lane) {
+  constexpr int kSteps = kRows * kColumns / 256;
+  const auto chunk = [&](int step) {
+    return RowChunk<kColumns>(step, row, column, rows, to.columns, lane);
+  };
+  const auto values = [&](const RowChunk<kColumns>& c) {
+    return load_shared_16(tile + Tile<kD>::offset(c.row, c.chunk));
+  };
+  if (to.grain == 16) {
+#pragma unroll
+    for (int i = 0; i < kSteps; ++i) {
+      const auto c = chunk(i);
+      if (c.count > 0) *reinterpret_cast<uint4*>(c.in(to)) = values(c);
+    }
+  } else {
+#pragma unroll 1
+    for (int i = 0; i < kSteps; ++i) {
+      const auto c = chunk(i);
+      if (c.count > 0) store_elements(c.in(to), c.count, values(c));
+    }
+  }
+}
+
+// Rows of sums over tokens: many, lest the atomics of all blocks meet at one address.
+constexpr int kTotals = 32;
+
+// Where a gradient goes.
+struct GradientView {
+  HeadsView to;
+  HeadsView pre;  // it is multiplied by silu' of this, if it has data
+  // With pre: sums over tokens are added to one of kTotals rows, [heads, head_dim]; null: to none.
+  float* totals;
+  int totals_row;  // elements
+};
+
+// Sums over rows of what a lane gives in its steps, which always has the same 8 columns.
+template <class T, int kColumns>
+class ColumnTotals {
+ public:
+  __device__ __forceinline__ void add(const uint4& values) {
+    const uint32_t v[4] = {values.x, values.y, values.z, values.w};
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      const float2 two = numbers<T>(v[e]);
+      sums_[2 * e] += two.x;
+      sums_[2 * e + 1] += two.y;
+    }
+  }
+  // Adds them over the warp, and to total, of which count columns exist from the lane's first on.
+  __device__ __forceinline__ void add_to(float* total, int count, int lane) {
+    constexpr int kWide = kColumns / 8;
+    static_assert(32 % kWide == 0);
+#pragma unroll
+    for (int e = 0; e < 8; ++e) {
+#pragma unroll
+      for (int mask = kWide; mask < 32; mask *= 2)
+        sums_[e] += __shfl_xor_sync(0xffffffffu, sums_[e], mask);
+      if (lane < kWide && e < count) atomicAdd(total + e, sums_[e]);
+    }
+  }
+
+ private:
+  float sums_[8] = {};
+};
+
+// store_rows of a gradient.
+template <class T, int kD, int kRows, int kColumns>
+__device__ __forceinline__ void store_gradient_rows(const GradientView& gradient, int64_t first_row,
+                                                    int head, int columns, int rows, uint32_t tile,
+                                                    int row, int column, int lane) {
+  const RowsView to(gradient.to, first_row, head, columns);
+  if (!gradient.pre.data) {
+    store_rows<T, kD, kRows, kColumns>(to, rows, tile, row, column, lane);
+    return;
+  }
+  const RowsView pre(gradient.pre, first_row, head, columns);
+  constexpr int kSteps = kRows * kColumns / 256;
+  ColumnTotals<T, kColumns> totals;
+  const auto chunk = [&](int step) {
+    return RowChunk<kColumns>(step, row, column, rows, columns, lane);
+  };
+  const auto product = [&](const RowChunk<kColumns>& c, const uint4& z) -> uint4 {
+    const uint4 v = load_shared_16(tile + Tile<kD>::offset(c.row, c.chunk));
+    const uint4 result{times_silu_gradient<T>(v.x, z.x), times_silu_gradient<T>(v.y, z.y),
+                       times_silu_gradient<T>(v.z, z.z), times_silu_gradient<T>(v.w, z.w)};
+    totals.add(result);
+    return result;
+  };
+  if (to.grain == 16 && pre.grain == 16) {
+    // Several loads under way at a time, while the products of those before are made.
+    constexpr int kAtATime = kSteps % 4 == 0 ? 4 : 1;
+    uint4 z[kAtATime];
+    const auto load = [&](int first) {
+#pragma unroll
+      for (int i = 0; i < kAtATime; ++i) {
+        const auto c = chunk(first + i);
+        z[i] = c.count > 0 ? *reinterpret_cast<const uint4*>(c.in(pre)) : uint4{};
+      }
+    };
+    load(0);
+#pragma unroll 1
+    for (int first = 0; first < kSteps; first += kAtATime) {
+      uint4 now[kAtATime];
+#pragma unroll
+      for (int i = 0; i < kAtATime; ++i) now[i] = z[i];
+      if (first + kAtATime < kSteps) load(first + kAtATime);
+#pragma unroll
+      for (int i = 0; i < kAtATime; ++i) {
+        const auto c = chunk(first + i);
+        if (c.count > 0) *reinterpret_cast<uint4*>(c.in(to)) = product(c, now[i]);
+      }
+    }
+  } else {
+#pragma unroll 1
+    for (int i = 0; i < kSteps; ++i) {
+      const auto c = chunk(i);
+      if (c.count > 0)
+        store_elements(c.in(to), c.count, product(c, load_elements(c.in(pre), c.count)));
+    }
+  }
+  if (gradient.totals) {
+    const int first = (column / 8 + lane % (kColumns / 8)) * 8;
+    const int at = static_cast<int>(first_row / 64) % kTotals * gradient.totals_row;
+    totals.add_to(gradient.totals + at + head * columns + first, columns - first, lane);
+  }
+}
+
+}  // namespace seqfuse::ops::sm80

@@ -1,0 +1,159 @@
+// The dropout factors of kernels/dropout.h, drawn where they are needed. A thread draws the words
+// of one counter, which belong to elements 16 apart; a warp exchanges them as bits. 32 neighbouring
+// counters hold the words of 128 neighbouring elements.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+
+#include "base/random.h"
+#include "ops/kernels/step/seed.h"
+
+namespace seqfuse::ops::cuda {
+
+constexpr uint64_t kDropoutStream = 0x64726F706F757400;
+
+struct DropoutMask {
+  Seed seed;
+  uint32_t threshold;  // words below it drop their element
+  float scale;         // factor of the others
+
+  DropoutMask(double p, Seed seed_in)
+      : seed(seed_in),
+        threshold(static_cast<uint32_t>(std::min(std::round(p * 0x1p32), 0x1p32 - 1))),
+        scale(static_cast<float>(1 / (1 - p))) {}
+
+  __device__ bool drops_any() const { return threshold > 0; }
+  __device__ Philox philox() const { return {seed.get(), kDropoutStream}; }
+
+  // The factor of one element, by itself.
+  __device__ float factor(int64_t element) const {
+    const auto e = static_cast<uint64_t>(element);
+    const auto words = philox()(16 * (e / 64) + e % 16);
+    return words[e % 64 / 16] < threshold ? 0 : scale;
+  }
+
+  // For a whole warp: bit i of the result of lane n tells whether element 128 chunk + 32 (n mod 4)
+  // + i is kept.
+  __device__ uint32_t draw(int64_t chunk) const {
+    return kept_bits(philox()(static_cast<uint64_t>(chunk) * 32 + threadIdx.x % 32));
+  }
+
+  // The same of the words of counter 32 chunk + lane.
+  __device__ uint32_t kept_bits(const std::array<uint32_t, 4>& words) const {
+    const unsigned lane = threadIdx.x % 32;
+    uint32_t kept[4];  // [word], bits by counter: 16 of the first 64 elements, 16 of the others
+#pragma unroll
+    for (int n = 0; n < 4; ++n) kept[n] = __ballot_sync(0xFFFFFFFF, words[n] >= threshold);
+    const uint32_t first = lane & 1 ? kept[2] : kept[0], second = lane & 1 ? kept[3] : kept[1];
+    return __byte_perm(first, second, lane & 2 ? 0x7632 : 0x5410);
+  }
+};
+
+// Philox as in base/random.h, with the keys of its rounds in shared memory: adding them up would
+// take many instructions, and registers where it is done once.
+struct SharedPhilox {
+  uint4 keys[5];  // of two rounds each
+
+  // For a whole block, with a barrier.
+  __device__ void set(const DropoutMask& mask) {
+    if (mask.drops_any()) set_own(mask.philox());
+    __syncthreads();
+  }
+
+  __device__ std::array<uint32_t, 4> operator()(uint64_t counter, uint64_t stream) const {
+    uint32_t c0 = static_cast<uint32_t>(counter), c1 = static_cast<uint32_t>(counter >> 32);
+    uint32_t c2 = static_cast<uint32_t>(stream), c3 = static_cast<uint32_t>(stream >> 32);
+    const auto round = [&](uint32_t k0, uint32_t k1) {
+      uint32_t low0, high0, low1, high1;
+      multiply(0xD2511F53, c0, low0, high0);
+      multiply(0xCD9E8D57, c2, low1, high1);
+      c0 = high1 ^ c1 ^ k0;
+      c2 = high0 ^ c3 ^ k1;
+      c1 = low1;
+      c3 = low0;
+    };
+#pragma unroll
+    for (const uint4& two : keys) {
+      round(two.x, two.y);
+      round(two.z, two.w);
+    }
+    return {c0, c1, c2, c3};
+  }
+
+ private:
+  // The keys of a thread, if it has any.
+  __device__ void set_own(const Philox& philox) {
+    if (threadIdx.x >= 5) return;
+    const auto low = static_cast<uint32_t>(philox.seed),
+               high = static_cast<uint32_t>(philox.seed >> 32);
+    const uint32_t first = 2 * threadIdx.x, second = first + 1;
+    keys[threadIdx.x] = {low + first * 0x9E3779B9, high + first * 0xBB67AE85,
+                         low + second * 0x9E3779B9, high + second * 0xBB67AE85};
+  }
+
+  // One instruction; of a multiplication in 64 bits the compiler makes two.
+  static __device__ void multiply(uint32_t a, uint32_t b, uint32_t& low, uint32_t& high) {
+    asm("{ .reg .b64 p; mul.wide.u32 p, %2, %3; mov.b64 {%0, %1}, p; }"
+        : "=r"(low), "=r"(high)
+        : "r"(a), "r"(b));
+  }
+};
+
+// The factors of up to Elements neighbouring elements, drawn together by the warp that works on
+// them. words: kWords shared words of the warp's own.
+template <int Elements>
+class WarpMask {
+ public:
+  static constexpr int kWords = (Elements / 128 + 1) * 4 + 1;
+
+  __device__ WarpMask(const DropoutMask& mask, const SharedPhilox& philox, uint32_t* words)
+      : mask_(mask), philox_(philox), words_(words) {}
+
+  // Elements first to first + count.
+  __device__ void draw(int64_t first, int count) {
+    if (!mask_.drops_any() || count <= 0) return;
+    const auto place = static_cast<uint64_t>(first);
+    skip_ = static_cast<unsigned>(place) % 128;
+    const uint64_t chunk = place / 128;
+    const unsigned chunks = (skip_ + static_cast<unsigned>(count) + 127) / 128;
+    __syncwarp();  // the elements before these have been read
+    if (chunks > 1) {
+      const uint32_t bits = bits_of(chunk), more = bits_of(chunk + 1);  // by the same keys
+      keep(0, bits);
+      keep(1, more);
+    }
+    if (chunks % 2 == 1) keep(chunks - 1, bits_of(chunk + chunks - 1));
+    __syncwarp();
+  }
+
+  // Bit k: whether element first + j + k is kept; k below 32.
+  __device__ uint32_t kept(unsigned j) const {
+    if (!mask_.drops_any()) return 0xFFFFFFFF;
+    const unsigned place = skip_ + j;
+    return __funnelshift_r(words_[place / 32], words_[place / 32 + 1], place % 32);
+  }
+
+  __device__ float factor(uint32_t kept, int k) const { return kept >> k & 1 ? mask_.scale : 0; }
+
+ private:
+  static_assert(Elements <= 256);  // at most three chunks
+
+  __device__ uint32_t bits_of(uint64_t chunk) const {
+    return mask_.kept_bits(philox_(chunk * 32 + threadIdx.x % 32, kDropoutStream));
+  }
+
+  __device__ void keep(unsigned c, uint32_t bits) {
+    const unsigned lane = threadIdx.x % 32;
+    if (lane < 4) words_[c * 4 + lane] = bits;
+  }
+
+  const DropoutMask& mask_;
+  const SharedPhilox& philox_;
+  uint32_t* words_;
+  unsigned skip_ = 0;  // elements of the first chunk before the first element
+};
+
+}  // namespace seqfuse::ops::cuda

@@ -1,0 +1,37 @@
+// Checkpoints: RUN/checkpoints/step_N/{dense.safetensors, tables/NAME.safetensors,
+// optimizer.safetensors, state.json}. Written to a temporary name, flushed, renamed; every file's
+// hash is in state.json.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "training/checkpoint/tensor_files.h"
+
+namespace seqfuse::training {
+
+struct Checkpoint {
+  int64_t step = 0;
+  TensorMap dense;       // weights that are not embedding tables
+  TensorMap tables;      // one file each: "item", "action", "user_id", ...
+  TensorMap optimizer;   // "NAME.exp_avg", ...
+  nlohmann::json state;  // model spec, epoch, position in it, seed, best metric, schedule, ...
+};
+
+// Keeps the newest `keep`; older ones are removed only after the new one is in place. A failure
+// leaves every older checkpoint intact and throws IoError.
+void save_checkpoint(const std::filesystem::path& run_directory, const Checkpoint& checkpoint,
+                     int64_t keep);
+
+// What a killed process was still writing, removing or replacing. Saving does it too.
+void remove_half_written(const std::filesystem::path& run_directory);
+
+// Checks hashes; a flipped byte is a DataError that names the file.
+Checkpoint load_checkpoint(const std::filesystem::path& checkpoint_directory);
+
+// The checkpoint with the highest step, whole (it has a state.json), or nothing.
+std::optional<std::filesystem::path> newest_checkpoint(const std::filesystem::path& run_directory);
+
+}  // namespace seqfuse::training

@@ -1,0 +1,43 @@
+// What a run writes while it trains, and what happens where that fails.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "config/args.h"
+#include "training/checkpoint/checkpoint.h"
+#include "training/checkpoint/run_directory.h"
+
+namespace seqfuse::training {
+
+// With TrainerArgs.on_checkpoint_error = 'stop', what cannot be written is an IoError. With
+// 'continue' it is a warning: lines of metrics.jsonl wait until they can be written, and the older
+// checkpoints stand.
+class RunWriter {
+ public:
+  // run and args must outlive it.
+  RunWriter(RunDirectory& run, const config::TrainerArgs& args);
+
+  void append_metrics(const nlohmann::json& line);
+
+  // Whether it is there now. last: there is nothing left to go on with, so that a failure is an
+  // IoError in any case.
+  bool save(const Checkpoint& checkpoint, bool last);
+
+  // Throws IoError if lines still cannot be written.
+  void finish();
+
+  const std::filesystem::path& path() const { return run_.path(); }
+  // "the last checkpoint is RUN/checkpoints/step_N", or that there is none.
+  std::string last_checkpoint() const;
+
+ private:
+  void write_waiting();
+
+  RunDirectory& run_;
+  const config::TrainerArgs& args_;
+  std::vector<nlohmann::json> waiting_;  // lines of metrics.jsonl, oldest first
+};
+
+}  // namespace seqfuse::training

@@ -1,0 +1,66 @@
+// Metrics of a model over the samples of a split, beside simple baselines. docs/metrics.md defines
+// them.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "data/dataset/dataset.h"
+#include "data/batch/split.h"
+#include "distributed/process_group.h"
+#include "models/hstu/model.h"
+#include "report/metrics.h"
+
+namespace seqfuse::training {
+
+using report::is_better;
+using report::Metrics;
+
+struct EvaluationOptions {
+  int64_t batch_size = 128;
+  int64_t max_batches = -1;  // -1: all
+  bool show_progress = false;
+  // Asked before each batch: an evaluation that stops gives no metrics.
+  std::function<bool()> stop = [] { return false; };
+  // Of several processes, each evaluates a run of the windows; all get the metrics of all of them.
+  distributed::ProcessGroup* group = &distributed::ProcessGroup::single();
+};
+
+// How many of the windows, from the first, all processes together evaluate.
+int64_t num_evaluated(const std::vector<data::Sample>& samples, const EvaluationOptions& options);
+
+// HR@K, NDCG@K, MRR of each sample's target (its last event) over the whole catalogue; rank 1 is
+// best, ties count against the model. Items of the user's earlier events are left out if the spec
+// says so.
+Metrics evaluate_retrieval(models::RetrievalModel& model, const data::Dataset& dataset,
+                           const std::vector<data::Sample>& samples,
+                           const EvaluationOptions& options);
+// AUC, NE, ACC, GAUC (per-user AUC) per task.
+Metrics evaluate_ranking(models::RankingModel& model, const data::Dataset& dataset,
+                         const std::vector<data::Sample>& samples,
+                         const EvaluationOptions& options);
+
+// Popularity and first-order Markov counts over the training windows.
+std::vector<std::pair<std::string, Metrics>> retrieval_baselines(
+    const data::Dataset& dataset, const data::Split& split,
+    const std::vector<data::Sample>& samples, const config::RetrievalArgs& args);
+// Per-item mean label over the training windows.
+std::vector<std::pair<std::string, Metrics>> ranking_baselines(
+    const data::Dataset& dataset, const data::Split& split,
+    const std::vector<data::Sample>& samples, const models::ModelSpec& spec);
+
+// Those of the spec's task.
+std::vector<std::pair<std::string, Metrics>> baselines(const data::Dataset& dataset,
+                                                       const data::Split& split,
+                                                       const std::vector<data::Sample>& samples,
+                                                       const models::ModelSpec& spec);
+
+// A text table: one row a model, one column a metric; the best of each column is marked.
+std::string format_metrics_table(const std::vector<std::pair<std::string, Metrics>>& rows);
+
+}  // namespace seqfuse::training

@@ -1,0 +1,64 @@
+// AUC, NE, ACC and GAUC of predicted labels. docs/metrics.md defines them.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "data/dataset/dataset.h"
+#include "training/evaluation/evaluation.h"
+
+namespace seqfuse::training {
+
+// Area under the ROC curve, exact: the share of (positive, negative) pairs in the right order,
+// equal scores counting half. NaN if there is one class only. labels are 0 or 1.
+double auc(std::span<const float> scores, std::span<const uint8_t> labels);
+
+struct GroupedAuc {
+  double value =
+      0;  // AUC per group, averaged with the groups' sizes as weights; NaN if none has one
+  int64_t skipped = 0;  // groups with one class only
+  int64_t groups = 0;   // all groups
+};
+GroupedAuc grouped_auc(std::span<const float> scores, std::span<const uint8_t> labels,
+                       std::span<const int64_t> groups);
+
+// Scores and labels of P predictions, kept until the metrics are asked for.
+class RankingMetrics {
+ public:
+  // names: AUC, NE, ACC, GAUC; throws UsageError on any other.
+  RankingMetrics(const std::vector<std::string>& names, const models::ModelSpec& spec,
+                 const data::Manifest& manifest);
+
+  int64_t width() const { return width_; }  // tasks, or classes
+  bool is_classes() const { return classes_; }
+
+  // scores [width]: tasks: logits; classes: logarithms of the probabilities. labels [width]: 0 or
+  // 1; classes: one 1. Throws Error if a score is not finite.
+  void add(int64_t user, std::span<const float> scores, std::span<const uint8_t> labels);
+
+  // Metric by metric, each for every task ("AUC is_click"), or once if there is one task or classes
+  // (AUC, GAUC: one against the rest, averaged over the classes that occur). NaN if nothing was
+  // added.
+  Metrics compute() const;
+
+ private:
+  struct Column {
+    std::vector<float> scores;
+    std::vector<uint8_t> labels;
+  };
+  double compute_one(const std::string& name, const Column& column, const std::string& label) const;
+  double compute_classes(const std::string& name) const;
+
+  std::vector<std::string> names_, task_names_;
+  int64_t width_;
+  bool classes_;
+  std::vector<Column> columns_;
+  std::vector<int64_t> users_;
+};
+
+// Labels [width] of an action: its bits, whether it reaches the threshold, or its class.
+void labels_of_action(const models::ModelSpec& spec, int64_t action, std::span<uint8_t> labels);
+
+}  // namespace seqfuse::training

@@ -1,0 +1,24 @@
+// How many items to be found are items that the user has had before.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "data/dataset/dataset.h"
+#include "data/batch/split.h"
+
+namespace seqfuse::training {
+
+struct TargetCounts {
+  int64_t targets = 0;
+  int64_t seen = 0;  // of them: among the user's earlier events
+
+  // A sentence for the log. filter_seen: RetrievalArgs::filter_seen.
+  std::string text(bool filter_seen) const;
+};
+
+// Of retrieval windows.
+TargetCounts count_targets(const data::Dataset& dataset, std::span<const data::Sample> samples);
+
+}  // namespace seqfuse::training

@@ -1,0 +1,43 @@
+// The batches of a training run, epoch after epoch, from any position on. Of several processes each
+// has its share of the same batches.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "config/args.h"
+#include "data/batch/batch.h"
+#include "training/loop/batch_share.h"
+
+namespace seqfuse::training {
+
+class BatchStream {
+ public:
+  // Throws DataError if an epoch would have no batch. dataset and samples must outlive the stream.
+  // Batches hold train_batch_size users for each of the processes; share takes this one's part.
+  BatchStream(const data::Dataset& dataset, const std::vector<data::Sample>& samples,
+              const config::TrainerArgs& trainer, bool shuffle, int processes = 1,
+              BatchShare share = {});
+
+  int64_t batches_per_epoch() const { return batches_per_epoch_; }
+  int64_t users_per_batch() const { return options_.batch_size; }  // of all processes
+
+  // Where a run that had so many batches of so many users is in batches of this stream: in the same
+  // epoch, and no user of it again.
+  int64_t position_after(int64_t batches, int64_t users_per_batch) const;
+
+  // The next batch is this one of all, from 0; its epoch is index / batches_per_epoch.
+  void seek(int64_t index);
+  int64_t position() const { return position_; }
+  data::Batch next();
+
+ private:
+  const data::Dataset& dataset_;
+  const std::vector<data::Sample>& samples_;
+  data::LoaderOptions options_;
+  int64_t batches_per_epoch_ = 0, position_ = 0;
+  std::unique_ptr<data::BatchLoader> loader_;  // of the current epoch
+};
+
+}  // namespace seqfuse::training

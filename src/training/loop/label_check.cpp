@@ -1,0 +1,68 @@
+#include "training/loop/label_check.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "training/evaluation/ranking_metrics.h"
+
+namespace seqfuse::training {
+namespace {
+
+struct LabelCounts {
+  std::vector<int64_t> positives;  // per task or class
+  int64_t events = 0;
+};
+
+LabelCounts count_labels(const data::Dataset& dataset, const std::vector<data::Sample>& samples,
+                         const models::ModelSpec& spec) {
+  const int64_t width = spec.ranking.prediction_head_arch.back();
+  LabelCounts counts{.positives = std::vector<int64_t>(width)};
+  std::vector<uint8_t> labels(width);
+  for (const data::Sample& sample : samples) {
+    const auto actions = dataset.user(sample.user).actions;
+    const int64_t first =
+        sample.num_candidates > 0 ? sample.end - sample.num_candidates : sample.begin;
+    for (int64_t i = first; i < sample.end; ++i) {
+      labels_of_action(spec, actions[i], labels);
+      for (int64_t c = 0; c < width; ++c) counts.positives[c] += labels[c];
+      ++counts.events;
+    }
+  }
+  return counts;
+}
+
+}  // namespace
+
+std::string check_training_labels(const data::Dataset& dataset, const data::Split& split,
+                                  const models::ModelSpec& spec) {
+  if (spec.task != models::Task::ranking || split.train.empty()) return "";
+  dataset.check_unchanged(split.train.data(), std::ssize(split.train));
+  const LabelCounts counts = count_labels(dataset, split.train, spec);
+  const std::vector<std::string>& names = dataset.manifest().action_names;
+  const bool classes = std::ssize(counts.positives) != spec.ranking.num_tasks;
+  std::vector<std::string> constant;
+  for (size_t c = 0; c < counts.positives.size(); ++c) {
+    const int64_t positives = counts.positives[c];
+    if (positives > 0 && positives < counts.events) continue;
+    constant.push_back(fmt::format("{} is {} in each of them",
+                                   c < names.size() ? names[c] : fmt::format("task {}", c),
+                                   positives > 0 ? 1 : 0));
+  }
+  if (constant.empty() || (classes && constant.size() < counts.positives.size())) return "";
+  if (spec.ranking.label_threshold) {
+    throw_error<DataError>(
+        "RankingArgs.label_threshold is {}, and {} of the {} training labels reach it: there is "
+        "nothing to learn\n  labels are 0 to {}: {}",
+        *spec.ranking.label_threshold, counts.positives[0] > 0 ? "all" : "none", counts.events,
+        spec.num_actions - 1, fmt::join(names, ", "));
+  }
+  return fmt::format("{} training labels: {}; nothing can be learnt there", counts.events,
+                     fmt::join(constant, ", "));
+}
+
+}  // namespace seqfuse::training

@@ -1,0 +1,18 @@
+// Whether the labels of a ranking data set can be learnt at all.
+#pragma once
+
+#include <string>
+
+#include "data/dataset/dataset.h"
+#include "data/batch/split.h"
+#include "models/hstu/model.h"
+
+namespace seqfuse::training {
+
+// Counts the labels of the training windows. Throws DataError if RankingArgs.label_threshold makes
+// them all alike, which leaves nothing to learn. Returns a warning that names the tasks whose
+// labels are (of classes: if all are of one class), else ""; also for retrieval.
+std::string check_training_labels(const data::Dataset& dataset, const data::Split& split,
+                                  const models::ModelSpec& spec);
+
+}  // namespace seqfuse::training
