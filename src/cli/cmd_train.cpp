@@ -21,20 +21,20 @@
 #include "cli/verbs.h"
 #include "config/load.h"
 #include "config/without_effect.h"
+#include "data/batch/split.h"
 #include "data/dataset/dataset.h"
 #include "data/synthesize/generated_dataset.h"
-#include "data/batch/split.h"
 #include "distributed/launch.h"
 #include "distributed/process_group.h"
 #include "models/hstu/model.h"
 #include "models/hstu/tables.h"
 #include "training/checkpoint/checkpoint.h"
+#include "training/checkpoint/run_directory.h"
 #include "training/device/device.h"
 #include "training/evaluation/evaluation.h"
 #include "training/loop/label_check.h"
 #include "training/loop/loop.h"
 #include "training/loop/out_of_memory.h"
-#include "training/checkpoint/run_directory.h"
 #include "training/loop/split_options.h"
 #include "training/loop/task_model.h"
 
@@ -126,10 +126,11 @@ void tell_what_has_no_effect(const config::Config& config, models::Task task, at
     log::info("train", "sizes of embedding tables come from the dataset, not from EmbeddingArgs");
   }
   if ((config.network.recompute_input_layernorm || config.network.recompute_input_silu) &&
-      (device.is_cpu() || config.network.dtype_str == "float32")) {
+      (device.is_cpu() || config.network.dtype_str == config::ComputeType::float32)) {
     log::info("train", "NetworkArgs.recompute_* have an effect in 16 bits on a GPU alone");
   }
-  if (task == models::Task::retrieval && config.network.architecture == "hstu" &&
+  if (task == models::Task::retrieval &&
+      config.network.architecture == config::Architecture::hstu &&
       !config.network.disable_contextual_mask) {
     log::info("train", "context is causal: every next item is predicted, and none may be seen");
   }
@@ -176,11 +177,13 @@ void print_result(const training::TrainResult& result, const data::Dataset& data
   using Rows = std::vector<std::pair<std::string, training::Metrics>>;
   Rows rows;
   if (!result.metrics.empty()) {
-    rows.emplace_back(fmt::format("{}, step {}", spec.network.architecture, result.step),
-                      result.metrics);
+    rows.emplace_back(
+        fmt::format("{}, step {}", config::name_of(spec.network.architecture), result.step),
+        result.metrics);
   }
   if (result.best_step >= 0 && result.best_step != result.step) {
-    rows.emplace_back(fmt::format("{}, best step {}", spec.network.architecture, result.best_step),
+    rows.emplace_back(fmt::format("{}, best step {}", config::name_of(spec.network.architecture),
+                                  result.best_step),
                       result.best_metrics);
   }
   if (!rows.empty()) {
@@ -312,8 +315,9 @@ int train(int argc, char** argv, const distributed::Launch& launch,
   log::info("train", "{}: {}", dataset->manifest().dataset_name, split.rule);
   const auto [in_tables, others] = count_parameters(model->module());
   log::info("train", "model {}: {} parameters in tables, {} dense; on {}, {} threads",
-            spec.network.architecture, format_count(static_cast<double>(in_tables)),
-            format_count(static_cast<double>(others)), device.str(), num_threads());
+            config::name_of(spec.network.architecture),
+            format_count(static_cast<double>(in_tables)), format_count(static_cast<double>(others)),
+            device.str(), num_threads());
   tell_sharded_tables(model->module(), launch.size);
   log::info(
       "train", "{} steps of {} users", trainer.total_steps(),

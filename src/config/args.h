@@ -13,6 +13,8 @@
 #include <variant>
 #include <vector>
 
+#include "config/choices.h"
+
 namespace seqfuse::config {
 
 struct TrainerArgs {
@@ -32,13 +34,13 @@ struct TrainerArgs {
   int64_t ckpt_save_interval = -1;
   std::string ckpt_save_dir = "./checkpoints";
   std::string ckpt_load_dir;
-  std::string pipeline_type = "native";
+  Pipeline pipeline_type = Pipeline::native;
   bool enable_balanced_shuffler = false;
   // Ours.
   std::optional<int64_t> num_epochs;
   std::optional<int64_t> eval_interval_epochs;
   int64_t ckpt_keep = 3;
-  std::string on_checkpoint_error = "stop";
+  OnCheckpointError on_checkpoint_error = OnCheckpointError::stop;
   int64_t early_stopping_patience = 0;
   std::string early_stopping_metric;
   int64_t gradient_accumulation_steps = 1;
@@ -107,11 +109,11 @@ struct DatasetArgs {
   int64_t max_num_candidates = 0;
   bool shuffle = false;
   // Ours.
-  std::string split = "user";
+  SplitKind split = SplitKind::user;
   double train_fraction = 0.7;
-  std::string truncate = "newest";
+  Truncate truncate = Truncate::newest;
   bool hold_out_validation = false;
-  std::string evaluate_on = "test";
+  EvaluateOn evaluate_on = EvaluateOn::test;
 
   template <class V>
   void visit(V& v) {
@@ -145,7 +147,7 @@ struct NetworkArgs {
   double hidden_dropout = 0.2;
   double norm_epsilon = 1e-5;
   bool is_causal = true;
-  std::string dtype_str = "bfloat16";
+  ComputeType dtype_str = ComputeType::bfloat16;
   std::string kernel_backend = "cutlass";
   int64_t target_group_size = 1;
   int64_t num_position_buckets = 8192;
@@ -157,7 +159,7 @@ struct NetworkArgs {
   std::optional<std::string> embedding_backend;
   bool disable_contextual_mask = false;
   // Ours.
-  std::string architecture = "hstu";
+  Architecture architecture = Architecture::hstu;
   int64_t max_attn_len = 0;
   int64_t min_full_attn_seq_len = 0;
   int64_t num_time_buckets = 128;
@@ -269,7 +271,7 @@ struct OptimizerArgs {
   // Ours.
   double weight_decay = 0.01;
   std::string embedding_optimizer_str;
-  std::string lr_schedule = "constant";
+  LearningRateSchedule lr_schedule = LearningRateSchedule::constant;
   int64_t warmup_steps = 0;
   double min_learning_rate = 0;
   double max_grad_norm = 0;
@@ -316,7 +318,7 @@ struct RankingArgs {
   static constexpr const char* kSummary =
       "`seqfuse train ranking`: predicts the action on each candidate.";
   std::vector<int64_t> prediction_head_arch;
-  std::string prediction_head_act_type = "relu";
+  Activation prediction_head_act_type = Activation::relu;
   bool prediction_head_bias = true;
   int64_t num_tasks = 1;
   std::vector<std::string> eval_metrics = {"AUC"};
@@ -345,7 +347,7 @@ struct RetrievalArgs {
   double l2_norm_eps = 1e-6;
   std::vector<std::string> eval_metrics = {"HR@10", "NDCG@10"};
   // Ours.
-  std::string negatives = "in_batch";
+  Negatives negatives = Negatives::in_batch;
   bool mask_seen = false;
   bool filter_seen = true;
 
@@ -368,7 +370,7 @@ struct RandomDistribution {
   static constexpr const char* kName = "RandomDistribution";
   static constexpr const char* kSummary =
       "How random lengths and values are drawn; one scope a distribution.";
-  std::string dist_type = "uniform";
+  Distribution dist_type = Distribution::uniform;
   double low = 0;
   std::optional<double> high;
   double mean = 0, std = 0, alpha = 1.5;

@@ -1,6 +1,7 @@
 #include "config/binder.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cmath>
 #include <variant>
@@ -68,6 +69,13 @@ void Binder::convert(const Value& value, TableArgs& out, const std::string& para
   } else {
     out = build<DynamicEmbeddingArgs>(reference.scope);
   }
+}
+
+void Binder::refuse_choice(const Value& value, const std::string& given, Names names,
+                           const std::string& parameter) {
+  const std::vector<std::string> known(names.begin(), names.end());
+  throw_error<UsageError>("{}: {} is {}{}; expected one of {}", value.location.text(), parameter,
+                          literal(given), did_you_mean(given, known), fmt::join(known, ", "));
 }
 
 const std::vector<Value>& Binder::list_items(const Value& value, const std::string& parameter) {

@@ -67,6 +67,15 @@ class Binder {
   void convert(const Value& value, std::string& out, const std::string& parameter);
   void convert(const Value& value, TableArgs& out, const std::string& parameter);
 
+  template <Choice E>
+  void convert(const Value& value, E& out, const std::string& parameter) {
+    std::string name;
+    convert(value, name, parameter);
+    const std::optional<E> found = find_choice<E>(name);
+    if (!found) refuse_choice(value, name, choice_names(E{}), parameter);
+    out = *found;
+  }
+
   template <class T>
   void convert(const Value& value, std::optional<T>& out, const std::string& parameter) {
     if (std::holds_alternative<std::monostate>(value.data)) {
@@ -101,6 +110,8 @@ class Binder {
     out = build<Args>(reference.scope);
   }
 
+  [[noreturn]] static void refuse_choice(const Value& value, const std::string& given, Names names,
+                                         const std::string& parameter);
   static const std::vector<Value>& list_items(const Value& value, const std::string& parameter);
   static const Dict& dict_entries(const Value& value, const std::string& parameter);
   // The reference, checked to be to an instance of one of the classes in a scope that exists.

@@ -7,6 +7,8 @@
 #include <type_traits>
 #include <vector>
 
+#include "config/choices.h"
+
 namespace seqfuse::config {
 
 std::string literal(bool value);                // True, False
@@ -14,9 +16,16 @@ std::string literal(int64_t value);             // 42
 std::string literal(double value);              // 0.001, 1.0: the shortest that is exact
 std::string literal(const std::string& value);  // 'it\'s'
 
+// 'name'
+template <Choice E>
+std::string literal(E value) {
+  return literal(std::string(name_of(value)));
+}
+
 template <class T>
-inline constexpr bool kHasLiteral = std::is_same_v<T, bool> || std::is_same_v<T, int64_t> ||
-                                    std::is_same_v<T, double> || std::is_same_v<T, std::string>;
+inline constexpr bool kHasLiteral =
+    Choice<T> || std::is_same_v<T, bool> || std::is_same_v<T, int64_t> ||
+    std::is_same_v<T, double> || std::is_same_v<T, std::string>;
 template <class T>
 inline constexpr bool kHasLiteral<std::optional<T>> = kHasLiteral<T>;
 template <class T>

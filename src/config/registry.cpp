@@ -33,6 +33,10 @@ std::string type_name(Named<double>) {
 std::string type_name(Named<std::string>) {
   return "text";
 }
+template <Choice E>
+std::string type_name(Named<E>) {
+  return "text";
+}
 std::string type_name(Named<TableArgs>) {
   return "@EmbeddingArgs() or @DynamicEmbeddingArgs()";
 }

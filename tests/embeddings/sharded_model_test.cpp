@@ -92,7 +92,7 @@ TEST(TablePlacement, ComesFromShardingTypesByFeature) {
 
 TEST(TablePlacement, ASoftmaxOverTheCatalogueKeepsItemsWholeUnlessAskedOtherwise) {
   config::Config config = small_config("hstu");
-  config.retrieval.negatives = "full";
+  config.retrieval.negatives = config::Negatives::full;
   const ModelSpec spec = ModelSpec::make(Task::retrieval, config, small_manifest());
   ProcessGroup group;
   EXPECT_EQ(table_placement(config, spec, group).sharding_types.at("item"), "data_parallel");

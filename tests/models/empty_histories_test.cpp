@@ -31,7 +31,7 @@ class EmptyHistories : public testing::TestWithParam<std::pair<Task, const char*
     config_.trainer.max_train_iters = 3;
     config_.trainer.log_interval = 1;
     config_.trainer.eval_interval = 0;
-    config_.retrieval.negatives = "full";
+    config_.retrieval.negatives = config::Negatives::full;
     config_.retrieval.eval_metrics = {"HR@1", "MRR"};
     config_.ranking.prediction_head_arch = {6, 1};
     config_.ranking.num_tasks = 1;

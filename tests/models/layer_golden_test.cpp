@@ -30,7 +30,7 @@ void expect_close(const torch::Tensor& actual, const json& expected, const std::
 TEST(LayerGolden, ForwardAndAllGradients) {
   const json golden = json::parse(read_file(SEQFUSE_SOURCE_DIR "/tests/golden/hstu_layer.json"));
   ModelSpec spec;
-  spec.network.architecture = "hstu";
+  spec.network.architecture = config::Architecture::hstu;
   spec.network.hidden_size = golden["hidden_size"];
   spec.network.num_attention_heads = golden["num_heads"];
   spec.network.kv_channels = golden["head_dim"];

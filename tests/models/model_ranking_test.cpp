@@ -68,7 +68,7 @@ TEST(ModelRanking, ClassesHaveCrossEntropy) {
 TEST(ModelRanking, AThresholdMakesClassesBinary) {
   config::Config config = small_config("hstu");
   config.ranking.prediction_head_arch = {4, 1};
-  config.ranking.prediction_head_act_type = "gelu";
+  config.ranking.prediction_head_act_type = config::Activation::gelu;
   config.ranking.num_tasks = 1;
   config.ranking.label_threshold = 5;
   const auto model = model_with(config, class_manifest());

@@ -17,7 +17,7 @@ std::shared_ptr<RetrievalModel> model_with(const config::Config& config) {
 
 TEST(ModelRetrieval, FullLossIsTheLossAgainstAllOtherItems) {
   config::Config config = small_config("hstu");
-  config.retrieval.negatives = "full";
+  config.retrieval.negatives = config::Negatives::full;
   const auto model = model_with(config);
   model->eval();
   const data::Batch batch = random_batch({6, 4});
@@ -30,7 +30,7 @@ TEST(ModelRetrieval, FullLossIsTheLossAgainstAllOtherItems) {
 TEST(ModelRetrieval, NegativesFollowTheSeedAndTheStep) {
   for (const char* kind : {"uniform", "in_batch"}) {
     config::Config config = small_config("hstu");
-    config.retrieval.negatives = kind;
+    config.retrieval.negatives = config::find_choice<config::Negatives>(kind).value();
     const auto model = model_with(config);
     model->eval();
     const data::Batch batch = random_batch({9, 8});
@@ -44,7 +44,7 @@ TEST(ModelRetrieval, NegativesFollowTheSeedAndTheStep) {
 
 TEST(ModelRetrieval, InBatchNegativesAreItemsOfTheBatch) {
   config::Config config = small_config("hstu");
-  config.retrieval.negatives = "in_batch";
+  config.retrieval.negatives = config::Negatives::in_batch;
   config.retrieval.num_negatives = -1;
   const auto model = model_with(config);
   data::Batch batch = random_batch({5});

@@ -56,7 +56,7 @@ class OutOfMemoryCuda : public TrainingLoop {
 
 TEST_F(OutOfMemoryCuda, SavesTheStateBeforeTheStepAndIsResumed) {
   config::Config config = training_config();
-  config.network.dtype_str = "float32";
+  config.network.dtype_str = config::ComputeType::float32;
   // Step 7 asks for more than there is, as a much longer batch would.
   Disturbed model(model_on_gpu(config), 7, [](TaskModel::Loss& loss) {
     const auto everything =
@@ -72,7 +72,7 @@ TEST_F(OutOfMemoryCuda, SavesTheStateBeforeTheStepAndIsResumed) {
 // The norm is taken before any weight is changed.
 TEST_F(OutOfMemoryCuda, InTheGradientNormSavesTheStateBeforeTheStepAndIsResumed) {
   config::Config config = training_config();
-  config.network.dtype_str = "float32";
+  config.network.dtype_str = config::ComputeType::float32;
   auto inner = model_on_gpu(config);
   models::Model& module = inner->module();
   Disturbed model(std::move(inner), 7,
@@ -84,7 +84,7 @@ TEST_F(OutOfMemoryCuda, InTheGradientNormSavesTheStateBeforeTheStepAndIsResumed)
 // No allocation of its own: what is there is not enough for the activations of a step.
 TEST_F(OutOfMemoryCuda, ABatchThatDoesNotFitSavesWithWhatIsLeft) {
   config::Config config = training_config("hstu");
-  config.network.dtype_str = "float32";
+  config.network.dtype_str = config::ComputeType::float32;
   config.network.hidden_size = 64;
   config.network.kv_channels = 32;
   config.trainer.train_batch_size = 30;

@@ -116,7 +116,7 @@ std::vector<std::pair<Task, config::Config>> graph_configs() {
     config.trainer.max_train_iters = 24;
     config.trainer.eval_interval = 8;
     config.trainer.log_interval = 1;
-    config.network.dtype_str = "float32";
+    config.network.dtype_str = config::ComputeType::float32;
     config.trainer.allow_tf32 = false;
     config.ranking.prediction_head_arch = {6, 1};
     config.ranking.num_tasks = 1;
@@ -126,11 +126,11 @@ std::vector<std::pair<Task, config::Config>> graph_configs() {
   };
   add(Task::retrieval, "hstu_research", [](config::Config&) {});
   add(Task::retrieval, "hstu_research", [](config::Config& config) {
-    config.retrieval.negatives = "full";
+    config.retrieval.negatives = config::Negatives::full;
     config.retrieval.mask_seen = true;
     config.optimizer.average_decay = 0.9;
     config.optimizer.max_grad_norm = 0.5;
-    config.optimizer.lr_schedule = "cosine";
+    config.optimizer.lr_schedule = config::LearningRateSchedule::cosine;
   });
   add(Task::ranking, "hstu", [](config::Config& config) {
     config.optimizer.optimizer_str = "sgd";
@@ -181,7 +181,8 @@ TEST_F(StepGraphsCuda, AResumedRunIsTheUndisturbedOneToTheBit) {
   for (auto& [task, config] : graph_configs()) {
     SCOPED_TRACE(++number);
     config.trainer.cuda_graph = true;
-    config.optimizer.lr_schedule = "constant";  // a cosine knows its end
+    config.optimizer.lr_schedule =
+        config::LearningRateSchedule::constant;  // a cosine knows its end
     const auto whole = model_on_gpu(config, task), resumed = model_on_gpu(config, task);
     train(config, fmt::format("whole{}", number), *whole);
     config.trainer.max_train_iters = 15;
@@ -195,7 +196,7 @@ TEST_F(StepGraphsCuda, AResumedRunIsTheUndisturbedOneToTheBit) {
 TEST_F(StepGraphsCuda, SixteenBitsLearnTheRing) {
   for (const char* dtype : {"bfloat16", "float16"}) {
     config::Config config = training_config();
-    config.network.dtype_str = dtype;
+    config.network.dtype_str = config::find_choice<config::ComputeType>(dtype).value();
     config.trainer.cuda_graph = true;
     config.trainer.max_train_iters = 300;
     config.trainer.eval_interval = 0;

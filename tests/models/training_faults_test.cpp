@@ -13,8 +13,8 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "tests/models/training_fixture.h"
-#include "training/loop/out_of_memory.h"
 #include "training/checkpoint/run_writer.h"
+#include "training/loop/out_of_memory.h"
 
 namespace seqfuse::training {
 namespace {
@@ -218,7 +218,7 @@ class DamagedDataset : public data::MemoryDataset {
 TEST_F(TrainingFaults, DamagedDataSaveTheStateBeforeTheStep) {
   config::Config config = training_config();
   config.trainer.eval_interval = 0;
-  config.trainer.pipeline_type = "none";
+  config.trainer.pipeline_type = config::Pipeline::none;
   const DamagedDataset damaged(dataset_, 6);
   const auto model = make_model(config);
   EXPECT_THAT(error_of<DataError>(config, *model, damaged),
@@ -244,7 +244,7 @@ TEST_F(TrainingFaults, AFullDiskStopsUnlessTrainingIsToGoOn) {
 
   std::filesystem::remove_all(run());
   std::filesystem::remove_all(directory_.path() / "whole");
-  config.trainer.on_checkpoint_error = "continue";
+  config.trainer.on_checkpoint_error = config::OnCheckpointError::keep_training;
   config.trainer.max_train_iters = 14;
   auto inner = std::make_unique<Disturbed>(make_model(config), 7, fill);
   Disturbed going_on(std::move(inner), 11, [&](TaskModel::Loss&) { full.reset(); });
@@ -261,7 +261,7 @@ TEST_F(TrainingFaults, LinesOfMetricsWaitForRoomAndAreWrittenInOrder) {
   RunDirectory run =
       RunDirectory::create(directory_.path() / "run", {.task = "retrieval"}, "", false);
   config::TrainerArgs args;
-  args.on_checkpoint_error = "continue";
+  args.on_checkpoint_error = config::OnCheckpointError::keep_training;
   RunWriter writer(run, args);
   const auto add = [&](int64_t step) { writer.append_metrics({{"step", step}}); };
   add(1);
@@ -276,7 +276,7 @@ TEST_F(TrainingFaults, LinesOfMetricsWaitForRoomAndAreWrittenInOrder) {
   add(4);
   EXPECT_EQ(read_file(run.metrics_file()),
             "{\"step\":1}\n{\"step\":2}\n{\"step\":3}\n{\"step\":4}\n");
-  args.on_checkpoint_error = "stop";
+  args.on_checkpoint_error = config::OnCheckpointError::stop;
   const FileLimit full(before.size());
   EXPECT_THROW(writer.append_metrics({{"step", 5}}), IoError);
 }

@@ -32,7 +32,7 @@ TEST_F(TrainingLoop, LearnsTheRing) {
 TEST_F(TrainingLoop, RankingOverfits) {
   config::Config config = training_config("hstu");
   config.network.hidden_dropout = 0;
-  config.dataset.split = "user";
+  config.dataset.split = config::SplitKind::user;
   config.ranking.num_tasks = 1;
   config.ranking.prediction_head_arch = {16, 1};
   config.ranking.label_threshold = 1;
@@ -53,7 +53,7 @@ TEST_F(TrainingLoop, ResumingRepeatsTheLossesBitForBit) {
     config::Config config = training_config();
     config.optimizer.max_grad_norm = 0.5;
     config.optimizer.average_decay = stop == 5 ? 0.7 : 0;
-    config.dataset.truncate = stop == 7 ? "random" : "newest";
+    config.dataset.truncate = stop == 7 ? config::Truncate::random : config::Truncate::newest;
     config.trainer.gradient_accumulation_steps = 2;
     const std::string whole = "whole" + std::to_string(stop),
                       parted = "parted" + std::to_string(stop);
@@ -89,7 +89,7 @@ TEST_F(TrainingLoop, TwoRunsAreEqualAndSeedsDiffer) {
 TEST_F(TrainingLoop, AccumulatedBatchesEqualOneLargeBatch) {
   config::Config config = training_config();
   config.network.hidden_dropout = 0;
-  config.retrieval.negatives = "full";
+  config.retrieval.negatives = config::Negatives::full;
   config.dataset.shuffle = false;
   config.trainer.train_batch_size = 16;
   config.trainer.drop_last = true;

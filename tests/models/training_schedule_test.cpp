@@ -20,7 +20,7 @@ TEST(Schedule, CosineFallsToItsMinimum) {
   config::OptimizerArgs args;
   args.learning_rate = 1;
   args.min_learning_rate = 0.2;
-  args.lr_schedule = "cosine";
+  args.lr_schedule = config::LearningRateSchedule::cosine;
   args.warmup_steps = 10;
   EXPECT_DOUBLE_EQ(learning_rate_at(args, 9, 110), 1);
   EXPECT_DOUBLE_EQ(learning_rate_at(args, 10, 110), 1);

@@ -15,8 +15,8 @@ config::BenchmarkDatasetArgs arguments() {
   config::BenchmarkDatasetArgs args;
   config::FeatureArgs events{
       .feature_names = {"item", "action"}, .max_sequence_length = 100, .is_jagged = true};
-  events.seqlen_dist = {.dist_type = "zipf", .low = 3, .alpha = 1.2};
-  events.value_dists["item"] = {.dist_type = "zipf", .alpha = 1.2};
+  events.seqlen_dist = {.dist_type = config::Distribution::zipf, .low = 3, .alpha = 1.2};
+  events.value_dists["item"] = {.dist_type = config::Distribution::zipf, .alpha = 1.2};
   args.feature_args = {events, {.feature_names = {"country"}, .max_sequence_length = 1}};
   config::EmbeddingArgs items, actions, countries;
   items.feature_names = {"item"};

@@ -5,23 +5,14 @@
 #include <string>
 #include <vector>
 
+#include "config/choices.h"
 #include "data/dataset/dataset.h"
 
 namespace seqfuse::data {
 
-// k below: 1 for retrieval, max(1, max_candidates) for ranking.
-enum class SplitKind {
-  leave_one_out,  // test: each user's last k events; validation: the k before them; train: the rest
-  user,           // the first train_fraction of users train, the others are tested
-  temporal,  // events before a cut in time train; each user's first k events after it are tested
-};
-// Which events are kept of a user with more than fit a window.
-enum class Truncate {
-  newest,  // those nearest to what is predicted
-  oldest,  // leave_one_out, user: the user's later events are dropped, then the split is made;
-           // temporal: training windows keep a user's first events
-  random,  // training: any that follow each other, others in every epoch; evaluation: the newest
-};
+// Of its comments, k: 1 for retrieval, max(1, max_candidates) for ranking.
+using config::SplitKind;
+using config::Truncate;
 
 // A window of one user's events: [begin, end). The last num_candidates events are candidates (their
 // actions are what ranking predicts, and their labels are never visible to the model); for

@@ -37,12 +37,13 @@ class Draw {
 
   int64_t operator()(Random& random) const {
     const auto span = static_cast<double>(high_ - low_);
-    if (distribution_.dist_type == "uniform")
+    if (distribution_.dist_type == config::Distribution::uniform)
       return low_ + static_cast<int64_t>(random.unit() * span);
-    if (distribution_.dist_type == "zipf")
+    if (distribution_.dist_type == config::Distribution::zipf)
       return clamped(static_cast<double>(low_) + zipf(random.unit(), span));
     const double value = distribution_.mean + distribution_.std * random.normal();
-    return clamped(distribution_.dist_type == "lognormal" ? std::exp(value) : value);
+    return clamped(distribution_.dist_type == config::Distribution::lognormal ? std::exp(value)
+                                                                              : value);
   }
 
  private:

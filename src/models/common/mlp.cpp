@@ -1,11 +1,9 @@
 #include "models/common/mlp.h"
 
-#include "base/error.h"
-
 namespace seqfuse::models {
 
 torch::nn::Sequential make_mlp(int64_t in, const std::vector<int64_t>& widths,
-                               const std::string& activation, bool bias, Initializer& init) {
+                               config::Activation activation, bool bias, Initializer& init) {
   torch::nn::Sequential layers;
   for (size_t i = 0; i < widths.size(); ++i) {
     torch::nn::Linear linear(torch::nn::LinearOptions(in, widths[i]).bias(bias));
@@ -14,13 +12,13 @@ torch::nn::Sequential make_mlp(int64_t in, const std::vector<int64_t>& widths,
     layers->push_back(linear);
     in = widths[i];
     if (i + 1 == widths.size()) break;
-    if (activation == "relu") {
-      layers->push_back(torch::nn::ReLU());
-    } else if (activation == "gelu") {
-      layers->push_back(torch::nn::GELU());
-    } else {
-      throw_error<UsageError>("RankingArgs.prediction_head_act_type is '{}': expected relu or gelu",
-                              activation);
+    switch (activation) {
+      case config::Activation::relu:
+        layers->push_back(torch::nn::ReLU());
+        break;
+      case config::Activation::gelu:
+        layers->push_back(torch::nn::GELU());
+        break;
     }
   }
   return layers;

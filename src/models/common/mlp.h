@@ -4,16 +4,16 @@
 #include <torch/torch.h>
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
+#include "config/choices.h"
 #include "models/common/init.h"
 
 namespace seqfuse::models {
 
-// Linear layers from in to each of widths, the activation ("relu" or "gelu") between them, none
-// after the last. Weights xavier_uniform, biases 0.
+// Linear layers from in to each of widths, the activation between them, none after the last.
+// Weights xavier_uniform, biases 0.
 torch::nn::Sequential make_mlp(int64_t in, const std::vector<int64_t>& widths,
-                               const std::string& activation, bool bias, Initializer& init);
+                               config::Activation activation, bool bias, Initializer& init);
 
 }  // namespace seqfuse::models

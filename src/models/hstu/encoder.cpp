@@ -22,12 +22,13 @@ class HstuEncoder : public Encoder {
     position_ = register_parameter(
         "position", init.uniform({rows, width}, std::sqrt(1.0 / static_cast<double>(rows))));
     if (network.item_embedding_dim > 0) {
-      item_mlp_ = register_module(
-          "item_mlp", make_mlp(network.item_embedding_dim, {width, width}, "relu", true, init));
+      item_mlp_ = register_module("item_mlp", make_mlp(network.item_embedding_dim, {width, width},
+                                                       config::Activation::relu, true, init));
     }
     if (network.contextual_embedding_dim > 0 && !spec.context.empty()) {
-      context_mlp_ = register_module("context_mlp", make_mlp(network.contextual_embedding_dim,
-                                                             {width, width}, "relu", true, init));
+      context_mlp_ =
+          register_module("context_mlp", make_mlp(network.contextual_embedding_dim, {width, width},
+                                                  config::Activation::relu, true, init));
     }
     add_layers(init);
   }
@@ -177,7 +178,7 @@ States Encoder::forward(const Windows& windows, const StepSeed& seed) {
 
 std::shared_ptr<Encoder> Encoder::make(const ModelSpec& spec, std::shared_ptr<Tables> tables,
                                        Initializer& init) {
-  if (spec.network.architecture == "hstu_research") {
+  if (spec.network.architecture == config::Architecture::hstu_research) {
     return std::make_shared<HstuResearchEncoder>(spec, std::move(tables), init);
   }
   return std::make_shared<HstuEncoder>(spec, std::move(tables), init);

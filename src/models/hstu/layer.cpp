@@ -17,7 +17,7 @@ LayerOptions LayerOptions::of(const ModelSpec& spec) {
   options.min_full_attn_seq_len = network.min_full_attn_seq_len;
   options.recompute_input_layernorm = network.recompute_input_layernorm;
   options.recompute_input_silu = network.recompute_input_silu;
-  if (network.architecture == "hstu_research") {
+  if (network.architecture == config::Architecture::hstu_research) {
     options.affine_norms = false;
     options.uvqk_bias = false;
     options.output_bias = true;

@@ -17,7 +17,7 @@ void check_network(const config::NetworkArgs& network, Task task) {
   SEQFUSE_CHECK_AS(UsageError, network.num_position_buckets > 0,
                    "NetworkArgs.num_position_buckets is {}: expected at least 1",
                    network.num_position_buckets);
-  if (network.architecture == "hstu_research") {
+  if (network.architecture == config::Architecture::hstu_research) {
     SEQFUSE_CHECK_AS(
         UsageError, task == Task::retrieval,
         "NetworkArgs.architecture 'hstu_research' reads no actions and cannot rank: use "
@@ -26,10 +26,6 @@ void check_network(const config::NetworkArgs& network, Task task) {
         UsageError, network.item_embedding_dim <= 0 && network.contextual_embedding_dim <= 0,
         "NetworkArgs.architecture 'hstu_research' has item rows of width hidden_size and "
         "no context: leave item_embedding_dim and contextual_embedding_dim at -1");
-  } else {
-    SEQFUSE_CHECK_AS(UsageError, network.architecture == "hstu",
-                     "NetworkArgs.architecture is '{}': expected hstu or hstu_research",
-                     network.architecture);
   }
 }
 
@@ -97,10 +93,8 @@ void check_retrieval(const ModelSpec& spec) {
       spec.network.item_embedding_dim, spec.network.hidden_size);
   SEQFUSE_CHECK_AS(UsageError, retrieval.temperature > 0,
                    "RetrievalArgs.temperature is {}: expected more than 0", retrieval.temperature);
-  const std::string& kind = retrieval.negatives;
-  SEQFUSE_CHECK_AS(UsageError, kind == "in_batch" || kind == "uniform" || kind == "full",
-                   "RetrievalArgs.negatives is '{}': expected in_batch, uniform or full", kind);
-  SEQFUSE_CHECK_AS(UsageError, kind != "uniform" || retrieval.num_negatives > 0,
+  SEQFUSE_CHECK_AS(UsageError,
+                   retrieval.negatives != config::Negatives::uniform || retrieval.num_negatives > 0,
                    "RetrievalArgs.num_negatives is {}: expected more than 0 with uniform negatives",
                    retrieval.num_negatives);
 }
@@ -127,7 +121,7 @@ ModelSpec ModelSpec::make(Task task, const config::Config& config, const data::M
     check_retrieval(spec);
   }
 
-  const bool research = spec.network.architecture == "hstu_research";
+  const bool research = spec.network.architecture == config::Architecture::hstu_research;
   if (spec.network.scaling_seqlen > 0) {
     spec.scaling_seqlen = spec.network.scaling_seqlen;
   } else if (research) {
@@ -167,8 +161,15 @@ std::vector<int64_t> StepSeed::all(const ModelSpec& spec) const {
 
 torch::ScalarType compute_dtype(const ModelSpec& spec, const torch::Tensor& weights) {
   if (!weights.is_cuda()) return weights.scalar_type();
-  if (spec.network.dtype_str == "bfloat16") return torch::kBFloat16;
-  return spec.network.dtype_str == "float16" ? torch::kHalf : torch::kFloat;
+  switch (spec.network.dtype_str) {
+    case config::ComputeType::bfloat16:
+      return torch::kBFloat16;
+    case config::ComputeType::float16:
+      return torch::kHalf;
+    case config::ComputeType::float32:
+      break;
+  }
+  return torch::kFloat;
 }
 
 }  // namespace seqfuse::models

@@ -80,7 +80,7 @@ class HstuRetrievalModel : public RetrievalModel {
                   const at::Tensor& negatives) override {
     const at::Tensor& targets = windows.extra[0];
     const double temperature = spec_.retrieval.temperature;
-    if (!negatives.defined() && spec_.retrieval.negatives == "full") {
+    if (!negatives.defined() && spec_.retrieval.negatives == config::Negatives::full) {
       tables_->fetch_with_all_items(windows);
       const bool mask = spec_.retrieval.mask_seen;
       return ops::full_softmax_loss(hidden_states(windows, seed), normalize(tables_->item->rows()),
@@ -139,7 +139,7 @@ class HstuRetrievalModel : public RetrievalModel {
 
   at::Tensor draw_negatives(const at::Tensor& targets, const StepSeed& seed) {
     const int64_t positions = targets.size(0);
-    const bool in_batch = spec_.retrieval.negatives == "in_batch";
+    const bool in_batch = spec_.retrieval.negatives == config::Negatives::in_batch;
     const int64_t per_position =
         spec_.retrieval.num_negatives > 0 ? spec_.retrieval.num_negatives : positions;
     const at::Tensor pool = in_batch ? std::get<0>(at::_unique(targets)) : catalogue();

@@ -16,7 +16,7 @@ namespace {
 std::map<std::string, std::string> tables_by_feature(const config::Config& config,
                                                      const ModelSpec& spec) {
   std::map<std::string, std::string> tables = {{"item", "item"}};
-  const bool research = spec.network.architecture == "hstu_research";
+  const bool research = spec.network.architecture == config::Architecture::hstu_research;
   const bool actions = !research && spec.num_actions > 0;
   if (actions) tables["action"] = "action";
   if (!research) {
@@ -40,7 +40,7 @@ embeddings::Placement table_placement(const config::Config& config, const ModelS
   embeddings::Placement placement{.group = &group, .sharding_types = {}};
   const std::map<std::string, std::string> tables = tables_by_feature(config, spec);
   // A softmax over the whole catalogue reads every row in every step.
-  if (spec.task == Task::retrieval && spec.retrieval.negatives == "full") {
+  if (spec.task == Task::retrieval && spec.retrieval.negatives == config::Negatives::full) {
     placement.sharding_types["item"] = "data_parallel";
   }
   const auto take_over = [&](const auto& args) {

@@ -23,7 +23,7 @@ std::shared_ptr<EmbeddingTable> Tables::add(const std::string& name, int64_t row
 
 Tables::Tables(const ModelSpec& spec, Initializer& init, const embeddings::Placement& placement) {
   const config::NetworkArgs& network = spec.network;
-  if (network.architecture == "hstu_research") {
+  if (network.architecture == config::Architecture::hstu_research) {
     const auto draw = [&](int64_t rows) {
       return init.truncated_normal({rows, network.hidden_size}, 0.02);
     };

@@ -86,7 +86,7 @@ std::vector<int64_t> Windows::sizes() const {
 }
 
 int64_t num_tokens(const ModelSpec& spec, int64_t windows, int64_t history, int64_t candidates) {
-  if (spec.network.architecture == "hstu_research") return history;
+  if (spec.network.architecture == config::Architecture::hstu_research) return history;
   const auto num_contexts = static_cast<int64_t>(spec.context.size());
   return windows * num_contexts + history * (spec.num_actions > 0 ? 2 : 1) + candidates;
 }

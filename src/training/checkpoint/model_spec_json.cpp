@@ -1,5 +1,7 @@
 #include "training/checkpoint/model_spec_json.h"
 
+#include <fmt/ranges.h>
+
 #include <optional>
 #include <string>
 
@@ -15,6 +17,10 @@ struct Writer {
   template <class T>
   void operator()(const T& value, const char* name, const char* /*help*/ = "") {
     object[name] = value;
+  }
+  template <config::Choice E>
+  void operator()(const E& value, const char* name, const char* /*help*/ = "") {
+    object[name] = std::string(config::name_of(value));
   }
   template <class T>
   void operator()(const std::optional<T>& value, const char* name, const char* /*help*/ = "") {
@@ -36,6 +42,17 @@ struct Reader {
     } catch (const json::exception& error) {
       throw_error<DataError>("the checkpoint's model description: {}: {}", name, error.what());
     }
+  }
+  template <config::Choice E>
+  void operator()(E& value, const char* name, const char* help = "") {
+    std::string text;
+    (*this)(text, name, help);
+    const std::optional<E> found = config::find_choice<E>(text);
+    if (!found) {
+      throw_error<DataError>("the checkpoint's model description: {} is '{}': expected one of {}",
+                             name, text, fmt::join(config::choice_names(E{}), ", "));
+    }
+    value = *found;
   }
   template <class T>
   void operator()(std::optional<T>& value, const char* name, const char* help = "") {

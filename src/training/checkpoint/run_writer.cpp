@@ -15,7 +15,7 @@ void RunWriter::append_metrics(const nlohmann::json& line) {
   try {
     write_waiting();
   } catch (const IoError& error) {
-    if (args_.on_checkpoint_error != "continue") throw;
+    if (args_.on_checkpoint_error == config::OnCheckpointError::stop) throw;
     if (all_written) {  // else it has been said
       log::warning("train", "{}; training goes on, and the lines are written once they can be",
                    error.what());
@@ -30,7 +30,7 @@ bool RunWriter::save(const Checkpoint& checkpoint, bool last) {
     save_checkpoint(run_.path(), checkpoint, keep);
     return true;
   } catch (const IoError& error) {
-    if (last || args_.on_checkpoint_error != "continue") {
+    if (last || args_.on_checkpoint_error == config::OnCheckpointError::stop) {
       throw_error<IoError>(
           "{}\n  {}; make room there, then --resume{}", error.what(), last_checkpoint(),
           last ? "" : " (TrainerArgs.on_checkpoint_error = 'continue' trains on without it)");

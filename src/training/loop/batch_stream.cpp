@@ -16,11 +16,11 @@ BatchStream::BatchStream(const data::Dataset& dataset, const std::vector<data::S
   options_.shuffle = shuffle;
   options_.drop_last = trainer.drop_last;
   options_.seed = static_cast<uint64_t>(trainer.seed);
-  if (trainer.pipeline_type == "none") {
+  if (trainer.pipeline_type == config::Pipeline::none) {
     options_.threads = 0;
   } else {
     options_.threads = static_cast<int>(trainer.num_loader_threads);
-    options_.prefetch = trainer.pipeline_type == "prefetch" ? 16 : 4;
+    options_.prefetch = trainer.pipeline_type == config::Pipeline::prefetch ? 16 : 4;
   }
   const auto windows = static_cast<int64_t>(samples.size());
   batches_per_epoch_ = data::BatchLoader::batches_per_epoch(windows, options_);

@@ -17,8 +17,8 @@
 #include "base/names.h"
 #include "base/progress.h"
 #include "training/loop/out_of_memory.h"
-#include "training/optimizer/schedule.h"
 #include "training/loop/split_options.h"
+#include "training/optimizer/schedule.h"
 
 namespace seqfuse::training {
 namespace {
@@ -77,7 +77,7 @@ Trainer::Trainer(TaskModel& model, const data::Dataset& dataset, const data::Spl
   const at::Device device = model_.device();
   if (device.is_cuda()) {
     device_.emplace(optimizer_, config.optimizer, group_, device,
-                    config.network.dtype_str == "float16");
+                    config.network.dtype_str == config::ComputeType::float16);
   }
 }
 

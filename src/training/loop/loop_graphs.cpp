@@ -19,7 +19,8 @@ std::string why_no_graphs(const config::Config& config, const models::ModelSpec&
   if (config.trainer.gradient_accumulation_steps > 1) {
     return "TrainerArgs.gradient_accumulation_steps is above 1";
   }
-  if (spec.task == models::Task::retrieval && spec.retrieval.negatives == "in_batch") {
+  if (spec.task == models::Task::retrieval &&
+      spec.retrieval.negatives == config::Negatives::in_batch) {
     return "the number of in-batch negatives is read back in each step";
   }
   for (const embeddings::EmbeddingTable* table : tables) {

@@ -82,7 +82,7 @@ std::string how_to_make_steps_smaller(const config::Config& config, models::Task
   }
   std::vector<std::string> others = {
       fmt::format("DatasetArgs.max_history_seqlen (now {})", config.dataset.max_history_seqlen)};
-  if (task == models::Task::retrieval && config.retrieval.negatives != "full") {
+  if (task == models::Task::retrieval && config.retrieval.negatives != config::Negatives::full) {
     const int64_t negatives = config.retrieval.num_negatives;
     others.push_back(fmt::format("RetrievalArgs.num_negatives (now {})",
                                  negatives > 0 ? std::to_string(negatives) : "one a position"));
@@ -90,7 +90,7 @@ std::string how_to_make_steps_smaller(const config::Config& config, models::Task
   others.push_back(fmt::format("NetworkArgs.num_layers (now {}) and hidden_size (now {})",
                                config.network.num_layers, config.network.hidden_size));
   text += fmt::format("\n  less memory in a new run: smaller {}", fmt::join(others, ", "));
-  if (device.is_cuda() && config.network.dtype_str == "float32") {
+  if (device.is_cuda() && config.network.dtype_str == config::ComputeType::float32) {
     text += ", or NetworkArgs.dtype_str = 'bfloat16'";
   }
   if (device.is_cuda() && trainer.cuda_graph) {

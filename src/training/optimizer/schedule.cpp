@@ -11,7 +11,7 @@ double learning_rate_at(const config::OptimizerArgs& args, int64_t step, int64_t
   if (step < args.warmup_steps) {
     return peak * static_cast<double>(step + 1) / static_cast<double>(args.warmup_steps);
   }
-  if (args.lr_schedule == "constant") return peak;
+  if (args.lr_schedule == config::LearningRateSchedule::constant) return peak;
   const auto done = static_cast<double>(step - args.warmup_steps);
   const auto all = static_cast<double>(std::max<int64_t>(total_steps - args.warmup_steps, 1));
   const double fraction = std::min(done / all, 1.0);

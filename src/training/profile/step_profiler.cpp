@@ -128,7 +128,7 @@ void StepProfiler::start(int64_t step) {
   profile_.layer_flops = 0;
   if (device_.is_cuda()) {
     profile_.device = probe_gpus().gpus.at(device_.index()).name;
-    if (spec_.network.dtype_str != "float32") {
+    if (spec_.network.dtype_str != config::ComputeType::float32) {
       profile_.peak_tflops = peak_tflops(profile_.device);
     }
     reset_peak_memory(device_);

@@ -1,0 +1,115 @@
+// Parameters that take one of a few names: read once, into an enumeration. choice_names(E) lists
+// the names in the order of the enumerators, for reading, printing and messages.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <type_traits>
+
+namespace seqfuse::config {
+
+using Names = std::span<const std::string_view>;
+
+enum class Architecture { hstu, hstu_research };
+inline Names choice_names(Architecture) {
+  static constexpr std::array<std::string_view, 2> names = {"hstu", "hstu_research"};
+  return names;
+}
+
+// What tokens are computed in on a GPU.
+enum class ComputeType { bfloat16, float16, float32 };
+inline Names choice_names(ComputeType) {
+  static constexpr std::array<std::string_view, 3> names = {"bfloat16", "float16", "float32"};
+  return names;
+}
+
+enum class SplitKind {
+  leave_one_out,  // test: each user's last k events; validation: the k before them; train: the rest
+  user,           // the first train_fraction of users train, the others are tested
+  temporal,  // events before a cut in time train; each user's first k events after it are tested
+};
+inline Names choice_names(SplitKind) {
+  static constexpr std::array<std::string_view, 3> names = {"leave_one_out", "user", "temporal"};
+  return names;
+}
+
+// Which events are kept of a user with more than fit a window.
+enum class Truncate {
+  newest,  // those nearest to what is predicted
+  oldest,  // leave_one_out, user: the user's later events are dropped, then the split is made;
+           // temporal: training windows keep a user's first events
+  random,  // training: any that follow each other, others in every epoch; evaluation: the newest
+};
+inline Names choice_names(Truncate) {
+  static constexpr std::array<std::string_view, 3> names = {"newest", "oldest", "random"};
+  return names;
+}
+
+enum class EvaluateOn { test, validation };
+inline Names choice_names(EvaluateOn) {
+  static constexpr std::array<std::string_view, 2> names = {"test", "validation"};
+  return names;
+}
+
+// How far ahead batches are prepared: in step, ahead, further ahead.
+enum class Pipeline { none, native, prefetch };
+inline Names choice_names(Pipeline) {
+  static constexpr std::array<std::string_view, 3> names = {"none", "native", "prefetch"};
+  return names;
+}
+
+// After a checkpoint that could not be written.
+enum class OnCheckpointError { stop, keep_training };
+inline Names choice_names(OnCheckpointError) {
+  static constexpr std::array<std::string_view, 2> names = {"stop", "continue"};
+  return names;
+}
+
+// What a retrieval loss compares the target with. full: the whole catalogue.
+enum class Negatives { in_batch, uniform, full };
+inline Names choice_names(Negatives) {
+  static constexpr std::array<std::string_view, 3> names = {"in_batch", "uniform", "full"};
+  return names;
+}
+
+enum class Activation { relu, gelu };
+inline Names choice_names(Activation) {
+  static constexpr std::array<std::string_view, 2> names = {"relu", "gelu"};
+  return names;
+}
+
+enum class LearningRateSchedule { constant, cosine };
+inline Names choice_names(LearningRateSchedule) {
+  static constexpr std::array<std::string_view, 2> names = {"constant", "cosine"};
+  return names;
+}
+
+enum class Distribution { uniform, normal, zipf, lognormal };
+inline Names choice_names(Distribution) {
+  static constexpr std::array<std::string_view, 4> names = {"uniform", "normal", "zipf",
+                                                            "lognormal"};
+  return names;
+}
+
+template <class E>
+concept Choice = std::is_enum_v<E> && requires(E value) { choice_names(value); };
+
+template <Choice E>
+std::string_view name_of(E value) {
+  return choice_names(value)[static_cast<size_t>(value)];
+}
+
+// The choice of this name, if there is one.
+template <Choice E>
+std::optional<E> find_choice(std::string_view name) {
+  const Names names = choice_names(E{});
+  const auto found = std::find(names.begin(), names.end(), name);
+  if (found == names.end()) return std::nullopt;
+  return static_cast<E>(found - names.begin());
+}
+
+}  // namespace seqfuse::config
