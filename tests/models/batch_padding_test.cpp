@@ -12,7 +12,6 @@
 namespace seqfuse::training {
 namespace {
 
-using models::MoreIntegers;
 using models::Task;
 
 models::ModelSpec spec_of(Task task, const std::string& architecture, int64_t max_candidates = 0) {
@@ -45,8 +44,9 @@ TEST(BatchPadding, TheFirstLossesAreThoseWithoutIt) {
       EXPECT_GT(padded.batch_size(), batch.batch_size());
       const TaskModel::Loss expected = model->loss(batch, {.seed = 1});
       EXPECT_EQ(expected.positions, positions);
-      const models::Windows windows = model->module().upload(padded, {{positions}});
-      const TaskModel::Loss found = model->loss(windows, {.seed = 1}, windows.more.at(0));
+      const models::Windows windows =
+          model->module().upload(padded, {.seeds = {}, .num_positions = {positions}});
+      const TaskModel::Loss found = model->loss(windows, {.seed = 1}, windows.num_positions);
       EXPECT_NEAR(found.sum.item<double>(), expected.sum.item<double>(),
                   1e-5 * expected.sum.item<double>());
       // And what is learned from them.

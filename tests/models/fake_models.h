@@ -19,7 +19,7 @@ class FakeRetrievalModel : public RetrievalModel {
         item_rows_(std::move(item_rows)) {}
 
   const ModelSpec& spec() const override { return spec_; }
-  Windows upload(const data::Batch&, const MoreIntegers&) override { return {}; }
+  Windows upload(const data::Batch&, const StepInputs&) override { return {}; }
   torch::Tensor loss(const Windows&, const StepSeed&, const torch::Tensor&) override {
     return torch::zeros({0});
   }
@@ -42,7 +42,7 @@ class FakeRankingModel : public RankingModel {
 
   const ModelSpec& spec() const override { return spec_; }
   torch::Tensor loss(const Output&) override { return torch::zeros({0}); }
-  Windows upload(const data::Batch& batch, const MoreIntegers&) override {
+  Windows upload(const data::Batch& batch, const StepInputs&) override {
     batch_ = batch;
     return {};
   }

@@ -63,8 +63,12 @@ struct StepSeed {
   std::vector<int64_t> all(const ModelSpec& spec) const;
 };
 
-// Integers that travel to the GPU with a batch.
-using MoreIntegers = std::vector<std::vector<int64_t>>;
+// What a step that is replayed as a CUDA graph reads from the device, since it changes from step to
+// step: it travels with the batch. Empty for other steps.
+struct StepInputs {
+  std::vector<int64_t> seeds;          // StepSeed::all
+  std::vector<int64_t> num_positions;  // one: the losses that count are the first ones
+};
 struct Windows;  // a batch on the model's device, models/hstu/windows.h
 
 // Of several processes, each must call what takes a batch as often as the others (or
@@ -72,9 +76,8 @@ struct Windows;  // a batch on the model's device, models/hstu/windows.h
 class Model : public torch::nn::Module {
  public:
   virtual const ModelSpec& spec() const = 0;
-  // A training batch for loss() or forward(), on its way to the model's device. more: becomes
-  // Windows::more.
-  virtual Windows upload(const data::Batch& batch, const MoreIntegers& more = {}) = 0;
+  // A training batch for loss() or forward(), on its way to the model's device.
+  virtual Windows upload(const data::Batch& batch, const StepInputs& inputs = {}) = 0;
   // In the order in which a batch fetches rows. Their weights are parameters "tables.NAME".
   virtual embeddings::Tables tables() const { return {}; }
 };

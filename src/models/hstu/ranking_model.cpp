@@ -2,8 +2,8 @@
 #include <utility>
 #include <vector>
 
-#include "models/hstu/encoder.h"
 #include "models/common/mlp.h"
+#include "models/hstu/encoder.h"
 #include "models/hstu/model.h"
 #include "models/hstu/tables.h"
 #include "models/hstu/windows.h"
@@ -14,13 +14,8 @@ namespace {
 
 constexpr double kStateNormEpsilon = 1e-6;
 
-// The events whose actions are predicted, window by window.
-struct Predicted {
-  std::vector<int64_t> items, actions, windows;
-};
-
-Predicted predicted_events(const data::Batch& batch, bool candidates_only) {
-  Predicted predicted;
+PredictedEvents predicted_events(const data::Batch& batch, bool candidates_only) {
+  PredictedEvents predicted;
   for (int64_t b = 0; b < batch.batch_size(); ++b) {
     const int64_t begin = batch.offsets[b], end = batch.offsets[b + 1];
     const int64_t first = candidates_only ? std::max(begin, end - batch.num_candidates[b]) : begin;
@@ -47,11 +42,11 @@ class HstuRankingModel : public RankingModel {
   const ModelSpec& spec() const override { return spec_; }
   embeddings::Tables tables() const override { return tables_->all(); }
 
-  Windows upload(const data::Batch& batch, const MoreIntegers& more) override {
+  Windows upload(const data::Batch& batch, const StepInputs& inputs) override {
     const bool candidates_only = predicts_candidates(spec_, batch);
-    const Predicted predicted = predicted_events(batch, candidates_only);
-    Windows windows = make_windows(batch, Reading::candidates, tables_->device(),
-                                   {predicted.actions, predicted.items, predicted.windows}, more);
+    const PredictedEvents predicted = predicted_events(batch, candidates_only);
+    Windows windows =
+        make_windows(batch, Reading::candidates, tables_->device(), predicted, inputs);
     windows.predicts_candidates = candidates_only;
     return windows;
   }
@@ -62,9 +57,9 @@ class HstuRankingModel : public RankingModel {
     const at::Tensor read = windows.predicts_candidates ? states.candidates : states.history;
     Output output;
     output.logits = head_->forward(ops::l2_normalize(read.to(tables_->dtype()), kStateNormEpsilon));
-    output.labels = labels(windows.extra[0], output.logits.scalar_type());
-    output.items = windows.extra[1];
-    output.windows = windows.extra[2];
+    output.labels = labels(windows.predicted_actions, output.logits.scalar_type());
+    output.items = windows.predicted_items;
+    output.windows = windows.predicted_windows;
     return output;
   }
 

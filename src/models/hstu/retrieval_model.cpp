@@ -72,13 +72,14 @@ class HstuRetrievalModel : public RetrievalModel {
   const ModelSpec& spec() const override { return spec_; }
   embeddings::Tables tables() const override { return tables_->all(); }
 
-  Windows upload(const data::Batch& batch, const MoreIntegers& more) override {
-    return make_windows(batch, Reading::next_item, device(), {next_items(batch)}, more);
+  Windows upload(const data::Batch& batch, const StepInputs& inputs) override {
+    const PredictedEvents predicted{.items = next_items(batch), .actions = {}, .windows = {}};
+    return make_windows(batch, Reading::next_item, device(), predicted, inputs);
   }
 
   at::Tensor loss(const Windows& windows, const StepSeed& seed,
                   const at::Tensor& negatives) override {
-    const at::Tensor& targets = windows.extra[0];
+    const at::Tensor& targets = windows.predicted_items;
     const double temperature = spec_.retrieval.temperature;
     if (!negatives.defined() && spec_.retrieval.negatives == config::Negatives::full) {
       tables_->fetch_with_all_items(windows);

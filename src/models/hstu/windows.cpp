@@ -16,7 +16,7 @@ int64_t withheld(const data::Batch& batch, int64_t b, Reading reading) {
 }  // namespace
 
 Windows make_windows(const data::Batch& batch, Reading reading, at::Device device,
-                     const MoreIntegers& extra, const MoreIntegers& more) {
+                     const PredictedEvents& predicted, const StepInputs& inputs) {
   const int64_t num_windows = batch.batch_size();
   // Without any event a batch does not tell what events have; nothing of each is right for all.
   const bool has_actions = batch.items.empty() || !batch.actions.empty();
@@ -62,10 +62,11 @@ Windows make_windows(const data::Batch& batch, Reading reading, at::Device devic
   windows.context.resize(batch.context.size());
   for (size_t i = 0; i < batch.context.size(); ++i)
     upload.add(batch.context[i], windows.context[i]);
-  windows.extra.resize(extra.size());
-  for (size_t i = 0; i < extra.size(); ++i) upload.add(extra[i], windows.extra[i]);
-  windows.more.resize(more.size());
-  for (size_t i = 0; i < more.size(); ++i) upload.add(more[i], windows.more[i]);
+  upload.add(predicted.items, windows.predicted_items);
+  upload.add(predicted.actions, windows.predicted_actions);
+  upload.add(predicted.windows, windows.predicted_windows);
+  upload.add(inputs.seeds, windows.seeds);
+  upload.add(inputs.num_positions, windows.num_positions);
   windows.sent = upload.send();
   return windows;
 }
@@ -76,12 +77,11 @@ std::vector<int64_t> Windows::sizes() const {
     sizes.push_back(tensor.defined() ? tensor.numel() : -1);
   };
   for (const at::Tensor* tensor :
-       {&history_offsets, &candidate_offsets, &items, &actions, &timestamps, &request_times}) {
+       {&history_offsets, &candidate_offsets, &items, &actions, &timestamps, &request_times,
+        &predicted_items, &predicted_actions, &predicted_windows, &seeds, &num_positions}) {
     add(*tensor);
   }
   for (const at::Tensor& tensor : context) add(tensor);
-  for (const at::Tensor& tensor : extra) add(tensor);
-  for (const at::Tensor& tensor : more) add(tensor);
   return sizes;
 }
 

@@ -26,8 +26,10 @@ struct Windows {
   at::Tensor timestamps;     // [H]; undefined where events have none
   at::Tensor request_times;  // [B]: when the first event after the history came (or its last)
   std::vector<at::Tensor> context;  // a feature each: [B]
-  std::vector<at::Tensor> extra;    // what the model needs besides
-  std::vector<at::Tensor> more;     // what the caller of Model::upload sent along
+  // Of training batches, the events whose loss is taken: their items and, of ranking, their actions
+  // and the windows they are in. [P] each.
+  at::Tensor predicted_items, predicted_actions, predicted_windows;
+  at::Tensor seeds, num_positions;  // StepInputs
   at::Tensor sent;                  // all of these one after the other
 
   // Sizes that the host needs: nothing has to be asked of the device.
@@ -40,9 +42,13 @@ struct Windows {
   std::vector<int64_t> sizes() const;
 };
 
-// extra, more: integers that travel with the batch.
+// The events of a batch whose loss is taken, window by window. Retrieval needs the items alone.
+struct PredictedEvents {
+  std::vector<int64_t> items, actions, windows;
+};
+
 Windows make_windows(const data::Batch& batch, Reading reading, at::Device device,
-                     const MoreIntegers& extra = {}, const MoreIntegers& more = {});
+                     const PredictedEvents& predicted = {}, const StepInputs& inputs = {});
 
 // Events at the end of a window of a training batch that are not history.
 int64_t withheld_events(Task task, const data::Batch& batch, int64_t window);

@@ -56,13 +56,13 @@ Trainer::Step Trainer::graph_step() {
   if (step.positions == 0) return step;
 
   const std::vector<int64_t> seeds = seed.all(model_.spec());
-  models::Windows windows =
-      model_.module().upload(pad_batch(batch, model_.spec()), {seeds, {step.positions}});
+  models::Windows windows = model_.module().upload(
+      pad_batch(batch, model_.spec()), {.seeds = seeds, .num_positions = {step.positions}});
   round_lengths(windows, model_.spec());
   device_->start(state_.step + 1, step.learning_rate, 1 / static_cast<double>(step.positions));
   graphs_->run(windows, [&](const models::Windows& where, bool recording) {
-    const ops::DeviceSeeds device_seeds(seeds, where.more[0]);
-    device_->backward(model_.loss(where, seed, where.more[1]).sum);
+    const ops::DeviceSeeds device_seeds(seeds, where.seeds);
+    device_->backward(model_.loss(where, seed, where.num_positions).sum);
     update_on_device(recording);
   });
   return step;
