@@ -35,24 +35,24 @@ TEST(ProcessGroup, SumsBroadcastsAndGathers) {
     const auto finish_b = group.all_reduce(b, "b");
     finish_b();
     finish_a();
-    bool good = a.eq(6).all().item<bool>() && b.eq(30).all().item<bool>();
+    EXPECT_TRUE(a.eq(6).all().item<bool>()) << a;
+    EXPECT_TRUE(b.eq(30).all().item<bool>()) << b;
 
     std::vector<double> values = {1.0 * rank, 2};
     group.sum(values, "values");
-    good = good && values == std::vector<double>{3, 6};
+    EXPECT_THAT(values, testing::ElementsAre(3, 6));
 
     const at::Tensor weights = torch::full({2, 2}, rank);
     group.broadcast(std::vector{weights}, "weights");
-    good = good && weights.eq(0).all().item<bool>();
-    good = good && group.broadcast(rank == 0 ? "state" : "", "state") == "state";
-    good = good && group.broadcast(rank == 0 ? "" : "x", "empty").empty();
+    EXPECT_TRUE(weights.eq(0).all().item<bool>()) << weights;
+    EXPECT_EQ(group.broadcast(rank == 0 ? "state" : "", "state"), "state");
+    EXPECT_EQ(group.broadcast(rank == 0 ? "" : "x", "empty"), "");
 
     // 0, 1 and 2 rows.
     const at::Tensor rows = torch::full({rank, 2}, rank, torch::kLong);
-    good = good && group.gather(rows, "rows").equal(torch::tensor({{1, 1}, {2, 2}, {2, 2}}));
-    good = good && group.gather(torch::zeros({0, 3}), "nothing").sizes() == at::IntArrayRef{0, 3};
+    EXPECT_TRUE(group.gather(rows, "rows").equal(torch::tensor({{1, 1}, {2, 2}, {2, 2}})));
+    EXPECT_EQ(group.gather(torch::zeros({0, 3}), "nothing").sizes(), (at::IntArrayRef{0, 3}));
     group.barrier("barrier");
-    return good;
   });
 }
 
@@ -68,7 +68,8 @@ TEST(ProcessGroup, AllToAllSendsRowsToTheirProcess) {
       sent.push_back(torch::full({rank + other, 2}, 10.0F * rank + other));
       expected.push_back(torch::full({rank + other, 2}, 10.0F * other + rank));
     }
-    return group.all_to_all(torch::cat(sent), send, receive, "rows").equal(torch::cat(expected));
+    const at::Tensor received = group.all_to_all(torch::cat(sent), send, receive, "rows");
+    EXPECT_TRUE(received.equal(torch::cat(expected))) << received;
   });
 }
 
@@ -87,7 +88,7 @@ TEST(GradientBuckets, GradientsAreSumsOverTheProcessesAndSentDuringBackward) {
     std::vector<at::Tensor> parameters;
     for (int i = 0; i < 5; ++i) parameters.push_back(torch::zeros({10, i + 1}).requires_grad_());
     GradientBuckets buckets(group, parameters, /*bucket_bytes=*/200);
-    bool good = buckets.buckets() == 4;
+    EXPECT_EQ(buckets.buckets(), 4);
     for (int step = 0; step < 3; ++step) {
       for (at::Tensor& parameter : parameters) parameter.mutable_grad().reset();
       // Two batches a step; only the second sends. Parameter 0 has a gradient in one process alone,
@@ -99,16 +100,15 @@ TEST(GradientBuckets, GradientsAreSumsOverTheProcessesAndSentDuringBackward) {
           .backward();
       std::vector<double> numbers = {1, 10.0 * group.rank()};
       buckets.finish(numbers);
-      good = good && numbers == std::vector<double>{2, 10};
+      EXPECT_THAT(numbers, testing::ElementsAre(2, 10));
       const std::vector<float> expected = {7, 0, 13, 24, 35};
       for (size_t i = 0; i < parameters.size(); ++i) {
         const at::Tensor gradient = parameters[i].grad();
-        good = good && gradient.defined() == (i != 1);
-        if (gradient.defined()) good = good && gradient.eq(expected[i]).all().item<bool>();
+        ASSERT_EQ(gradient.defined(), i != 1);
+        if (gradient.defined()) EXPECT_TRUE(gradient.eq(expected[i]).all().item<bool>()) << i;
       }
-      good = good && buckets.sent_early() == 2;  // up to the first that lacks a gradient
+      EXPECT_EQ(buckets.sent_early(), 2);  // up to the first that lacks a gradient
     }
-    return good;
   });
 }
 
@@ -124,16 +124,16 @@ TEST(GradientBuckets, SparseGradientsAreGathered) {
     }
     sum_table_gradient(group, table);
     const at::Tensor sum = table.grad();
-    bool good = sum._indices().equal(torch::tensor({{1, 4}})) &&
-                sum._values().equal(torch::tensor({{2.0F, 2.0F}, {6.0F, 6.0F}}));
+    EXPECT_TRUE(sum._indices().equal(torch::tensor({{1, 4}}))) << sum;
+    EXPECT_TRUE(sum._values().equal(torch::tensor({{2.0F, 2.0F}, {6.0F, 6.0F}}))) << sum;
     table.mutable_grad().reset();
     sum_table_gradient(group, table);
-    good = good && !table.grad().defined();
+    EXPECT_FALSE(table.grad().defined());
     // Sparse in one process, dense in the other.
     table.mutable_grad() = torch::ones({6, 2});
     if (group.is_first()) table.mutable_grad() = table.grad().to_sparse(1);
     sum_table_gradient(group, table);
-    return good && table.grad().eq(2).all().item<bool>();
+    EXPECT_TRUE(table.grad().eq(2).all().item<bool>()) << table.grad();
   });
 }
 

@@ -43,20 +43,24 @@ inline const bool kOneThread = [] {
 // Started but not waited for.
 class Processes {
  public:
-  // body(rank) returns whether all is well; what it throws is printed.
-  Processes(int size, const std::function<bool(int)>& body) {
+  // A process ends with status 3 if an expectation failed in body(rank), or if it threw; what failed
+  // is in Ended::err.
+  Processes(int size, const std::function<void(int)>& body) {
+    std::fflush(nullptr);  // or each process would print what waits to be printed here
     for (int rank = 0; rank < size; ++rank) {
       pids_.push_back(fork());
       if (pids_.back() != 0) continue;
       std::freopen(error_file(rank).c_str(), "w", stderr);
-      bool good = false;
+      dup2(fileno(stderr), fileno(stdout));  // where gtest says what failed
+      bool threw = false;
       try {
-        good = body(rank);
+        body(rank);
       } catch (const std::exception& error) {
+        threw = true;
         std::fprintf(stderr, "%s\n", error.what());
       }
       std::fflush(nullptr);
-      _exit(good ? 0 : 3);
+      _exit(threw || testing::Test::HasFailure() ? 3 : 0);
     }
   }
 
@@ -81,14 +85,13 @@ class Processes {
   std::vector<pid_t> pids_;
 };
 
-// Runs body(group) in each of size processes, which leave together.
-inline void in_processes(int size, const std::function<bool(ProcessGroup&)>& body) {
+// Runs body(group) in each of size processes, which leave together. Expectations in it count.
+inline void in_processes(int size, const std::function<void(ProcessGroup&)>& body) {
   const int port = free_port();
   Processes processes(size, [&](int rank) {
     ProcessGroup group(launch_of(rank, size, port), at::kCPU, /*rank_timeout_seconds=*/10);
-    const bool good = body(group);
+    body(group);
     group.leave();
-    return good;
   });
   for (const Ended& ended : processes.wait()) EXPECT_TRUE(ended.exited_with(0)) << ended.err;
 }

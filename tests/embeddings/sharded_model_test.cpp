@@ -22,19 +22,20 @@ embeddings::Placement all_sharded(ProcessGroup& group) {
 }
 
 // Each table's gradient is that of the whole table, summed over the processes.
-bool same_gradients(const Model& sharded, const Model& whole, ProcessGroup& group) {
+void expect_same_gradients(const Model& sharded, const Model& whole, ProcessGroup& group) {
   const embeddings::Tables shards = sharded.tables(), tables = whole.tables();
-  bool same = shards.size() == 3;
+  ASSERT_EQ(shards.size(), 3U);
   for (size_t i = 0; i < shards.size(); ++i) {
     shards[i]->return_gradients();
     const at::Tensor sum = tables[i]->weight().grad().clone();
     group.all_reduce(sum, "gradients")();
     const at::Tensor own = embeddings::ids_of(group.rank(), group.size(), tables[i]->num_rows());
-    same = same && shards[i]->is_sharded() && !tables[i]->is_sharded() &&
-           sum.abs().max().item<double>() > 0 &&
-           at::allclose(shards[i]->weight().grad(), sum.index_select(0, own), 1e-9, 1e-12);
+    EXPECT_TRUE(shards[i]->is_sharded());
+    EXPECT_FALSE(tables[i]->is_sharded());
+    EXPECT_GT(sum.abs().max().item<double>(), 0);
+    EXPECT_TRUE(at::allclose(shards[i]->weight().grad(), sum.index_select(0, own), 1e-9, 1e-12))
+        << tables[i]->name();
   }
-  return same;
 }
 
 TEST(ShardedModel, SampledNegativesGiveTheLossAndGradientsOfWholeTables) {
@@ -50,9 +51,10 @@ TEST(ShardedModel, SampledNegativesGiveTheLossAndGradientsOfWholeTables) {
                         expected = whole->loss(batch, {}, negatives);
     loss.sum().backward();
     expected.sum().backward();
-    return at::allclose(loss, expected, 1e-9, 1e-12) && same_gradients(*sharded, *whole, group) &&
-           at::allclose(sharded->item_rows(), whole->item_rows()) &&
-           at::allclose(sharded->query(batch), whole->query(batch));
+    EXPECT_TRUE(at::allclose(loss, expected, 1e-9, 1e-12));
+    expect_same_gradients(*sharded, *whole, group);
+    EXPECT_TRUE(at::allclose(sharded->item_rows(), whole->item_rows()));
+    EXPECT_TRUE(at::allclose(sharded->query(batch), whole->query(batch)));
   });
 }
 
@@ -65,8 +67,8 @@ TEST(ShardedModel, RankingHasTheLogitsAndGradientsOfWholeTables) {
     const auto output = sharded->forward(batch, {}), expected = whole->forward(batch, {});
     sharded->loss(output).sum().backward();
     whole->loss(expected).sum().backward();
-    return at::allclose(output.logits, expected.logits, 1e-9, 1e-12) &&
-           same_gradients(*sharded, *whole, group);
+    EXPECT_TRUE(at::allclose(output.logits, expected.logits, 1e-9, 1e-12));
+    expect_same_gradients(*sharded, *whole, group);
   });
 }
 

@@ -18,11 +18,10 @@ bool two_gpus() {
 }
 
 // Accumulated batches; in the last, process 1 asks for nothing and has no loss.
-bool lookups_and_gradients_are_right(ProcessGroup& group, at::Device device, int64_t num_rows) {
+void check_lookups_and_gradients(ProcessGroup& group, at::Device device, int64_t num_rows) {
   const auto table = table_of(num_rows, group, device);
   const at::Tensor all = all_rows(num_rows).to(device);
   at::Tensor expected = torch::zeros_like(all);
-  bool good = true;
   for (int batch = 0; batch < 3; ++batch) {
     const auto asked = [&](int rank) {
       if (batch == 2 && rank == 1) return ids_from({}).to(device);
@@ -33,7 +32,7 @@ bool lookups_and_gradients_are_right(ProcessGroup& group, at::Device device, int
     const at::Tensor ids = asked(group.rank());
     table->fetch(ids);
     const at::Tensor rows = table->lookup(ids);
-    good = good && rows.equal(all.index_select(0, ids));
+    EXPECT_TRUE(rows.equal(all.index_select(0, ids))) << num_rows << " rows, batch " << batch;
     if (ids.numel() > 0) (rows.sum() * (group.rank() + 1)).backward();
     for (int rank = 0; rank < 2; ++rank) {
       expected.index_add_(
@@ -44,16 +43,15 @@ bool lookups_and_gradients_are_right(ProcessGroup& group, at::Device device, int
   table->return_gradients();
   const at::Tensor own = ids_of(group.rank(), 2, num_rows).to(device);
   const at::Tensor gradient = table->weight().grad();
-  good = good && gradient.is_sparse() == (num_rows >= kSparseTableRows) &&
-         gradient.to_dense().equal(expected.index_select(0, own));
+  EXPECT_EQ(gradient.is_sparse(), num_rows >= kSparseTableRows);
+  EXPECT_TRUE(gradient.to_dense().equal(expected.index_select(0, own))) << num_rows << " rows";
 
   const at::Tensor gathered = table->gather(table->weight().detach());
-  good = good && (!group.is_first() || gathered.equal(all.cpu()));
+  if (group.is_first()) EXPECT_TRUE(gathered.equal(all.cpu()));
   at::Tensor sums = torch::zeros({own.numel()}, all.options());
   table->scatter(group.is_first() ? torch::arange(num_rows, torch::kFloat) : at::Tensor(), sums);
-  good = good && sums.equal(own.to(torch::kFloat));
+  EXPECT_TRUE(sums.equal(own.to(torch::kFloat)));
   fetch_nothing({table.get()});
-  return good;
 }
 
 TEST(ShardedTableCuda, TwoGpusGiveRowsAndGradientsOfTheWholeTable) {
@@ -66,10 +64,9 @@ TEST(ShardedTableCuda, TwoGpusGiveRowsAndGradientsOfTheWholeTable) {
       const c10::DeviceGuard guard(device);
       ProcessGroup group(distributed::launch_of(rank, 2, port), device,
                          /*rank_timeout_seconds=*/30);
-      const bool good = lookups_and_gradients_are_right(group, device, 1000) &&
-                        lookups_and_gradients_are_right(group, device, kSparseTableRows + 5);
+      check_lookups_and_gradients(group, device, 1000);
+      check_lookups_and_gradients(group, device, kSparseTableRows + 5);
       group.leave();
-      return good;
     });
     for (const auto& ended : processes.wait()) EXPECT_TRUE(ended.exited_with(0)) << ended.err;
   }

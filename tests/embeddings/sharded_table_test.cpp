@@ -35,18 +35,20 @@ TEST(ShardedTable, LookupGivesTheRowsOfAllProcesses) {
   for (const int64_t num_rows : {2, 50}) {
     in_processes(3, [&](ProcessGroup& group) {
       const auto table = table_of(num_rows, group);
-      bool good = table->is_sharded() && table->num_rows() == num_rows && table->dim() == kDim;
+      EXPECT_TRUE(table->is_sharded());
+      EXPECT_EQ(table->num_rows(), num_rows);
+      EXPECT_EQ(table->dim(), kDim);
       for (int batch = 0; batch < 3 && num_rows == 50; ++batch) {
         const at::Tensor ids = ids_asked(group.rank(), batch, num_rows);
         table->fetch(ids);
-        good = good && table->lookup(ids).equal(all_rows(num_rows).index_select(0, ids));
+        EXPECT_TRUE(table->lookup(ids).equal(all_rows(num_rows).index_select(0, ids))) << batch;
         const at::Tensor some = ids.slice(0, 1);
-        good = good && table->lookup(some).equal(all_rows(num_rows).index_select(0, some));
+        EXPECT_TRUE(table->lookup(some).equal(all_rows(num_rows).index_select(0, some))) << batch;
       }
       fetch_nothing({table.get()});  // in all processes
-      good = good && table->lookup(ids_from({})).sizes() == at::IntArrayRef{0, kDim};
+      EXPECT_EQ(table->lookup(ids_from({})).sizes(), (at::IntArrayRef{0, kDim}));
       table->fetch_all();
-      return good && table->rows().equal(all_rows(num_rows));
+      EXPECT_TRUE(table->rows().equal(all_rows(num_rows)));
     });
   }
 }
@@ -57,7 +59,6 @@ TEST(ShardedTable, GradientsOfAccumulatedBatchesReachTheOwnersOnce) {
     in_processes(3, [&](ProcessGroup& group) {
       const auto table = table_of(num_rows, group);
       at::Tensor expected = torch::zeros({num_rows, kDim});
-      bool good = true;
       for (int step = 0; step < 2; ++step) {
         at::Tensor(table->weight()).mutable_grad().reset();
         expected.zero_();
@@ -81,11 +82,11 @@ TEST(ShardedTable, GradientsOfAccumulatedBatchesReachTheOwnersOnce) {
         table->return_gradients();
         table->return_gradients();  // nothing is left to return
         const at::Tensor gradient = table->weight().grad();
-        good = good && gradient.is_sparse() == (num_rows >= kSparseTableRows);
-        good = good && gradient.to_dense().equal(
-                           expected.index_select(0, ids_of(group.rank(), 3, num_rows)));
+        EXPECT_EQ(gradient.is_sparse(), num_rows >= kSparseTableRows);
+        EXPECT_TRUE(
+            gradient.to_dense().equal(expected.index_select(0, ids_of(group.rank(), 3, num_rows))))
+            << "step " << step;
       }
-      return good;
     });
   }
 }
@@ -98,7 +99,7 @@ TEST(ShardedTable, EvaluationLeavesNoGradient) {
       table->fetch(ids_from({1, 2}));
     }
     table->return_gradients();
-    return !table->weight().grad().defined();
+    EXPECT_FALSE(table->weight().grad().defined());
   });
 }
 
@@ -107,14 +108,15 @@ TEST(ShardedTable, GatherAndScatterAreInTheOrderOfIds) {
   in_processes(3, [&](ProcessGroup& group) {
     const auto table = table_of(num_rows, group);
     const at::Tensor gathered = table->gather(table->weight().detach());
-    bool good = group.is_first() ? gathered.equal(all_rows(num_rows)) : !gathered.defined();
+    ASSERT_EQ(gathered.defined(), group.is_first());
+    if (group.is_first()) EXPECT_TRUE(gathered.equal(all_rows(num_rows)));
     // The state of an optimiser that has one number a row; given in float64.
     const at::Tensor own = ids_of(group.rank(), 3, num_rows);
     at::Tensor sums = torch::zeros({own.numel()});
     table->scatter(group.is_first() ? torch::arange(num_rows, torch::kDouble) : at::Tensor(), sums);
-    good = good && sums.equal(own.to(torch::kFloat));
+    EXPECT_TRUE(sums.equal(own.to(torch::kFloat)));
     const at::Tensor back = table->gather(sums);
-    return good && (!group.is_first() || back.equal(torch::arange(num_rows, torch::kFloat)));
+    if (group.is_first()) EXPECT_TRUE(back.equal(torch::arange(num_rows, torch::kFloat)));
   });
 }
 
@@ -134,7 +136,8 @@ TEST(ShardedTable, InitialRowsAreThoseOfOneProcess) {
                 make({.group = &group, .sharding_types = {{"item", "data_parallel"}}})->weight());
     const auto sharded = make({.group = &group, .sharding_types = {{"item", "model_parallel"}}});
     const at::Tensor all = sharded->gather(sharded->weight());
-    return all.defined() == group.is_first() && (!group.is_first() || all.equal(gathered));
+    ASSERT_EQ(all.defined(), group.is_first());
+    if (group.is_first()) EXPECT_TRUE(all.equal(gathered));
   });
 }
 
@@ -149,16 +152,12 @@ TEST(ShardedTable, WrongCallsSayWhatIsWrong) {
       }
       return std::string("no error");
     };
-    const auto has = [](const std::string& text, const char* part) {
-      if (text.find(part) != std::string::npos) return true;
-      std::fprintf(stderr, "%s\n", text.c_str());
-      return false;
-    };
-    bool good = has(error([&] { table->lookup(ids_from({1})); }), "item: lookup without fetch");
+    EXPECT_THAT(error([&] { table->lookup(ids_from({1})); }),
+                HasSubstr("item: lookup without fetch"));
     table->fetch(ids_from({1, 3, 49}));
-    good = good && has(error([&] { table->lookup(ids_from({3, 2})); }), "was not fetched");
-    good = good && has(error([&] { table->rows(); }), "without fetch_all");
-    return good && has(error([&] { table->fetch(ids_from({50})); }), "id 50 is not in it");
+    EXPECT_THAT(error([&] { table->lookup(ids_from({3, 2})); }), HasSubstr("was not fetched"));
+    EXPECT_THAT(error([&] { table->rows(); }), HasSubstr("without fetch_all"));
+    EXPECT_THAT(error([&] { table->fetch(ids_from({50})); }), HasSubstr("id 50 is not in it"));
   });
 }
 
@@ -170,10 +169,11 @@ TEST(Placement, AutoShardsLargeTablesOfSeveralProcesses) {
         .group = &group,
         .sharding_types = {
             {"spread", "model_parallel"}, {"whole", "data_parallel"}, {"by_size", "auto"}}};
-    return placement.shards("spread", 2) && !placement.shards("whole", 10 * kSparseTableRows) &&
-           placement.shards("by_size", kSparseTableRows) &&
-           !placement.shards("by_size", kSparseTableRows - 1) &&
-           placement.shards("unlisted", kSparseTableRows);
+    EXPECT_TRUE(placement.shards("spread", 2));
+    EXPECT_FALSE(placement.shards("whole", 10 * kSparseTableRows));
+    EXPECT_TRUE(placement.shards("by_size", kSparseTableRows));
+    EXPECT_FALSE(placement.shards("by_size", kSparseTableRows - 1));
+    EXPECT_TRUE(placement.shards("unlisted", kSparseTableRows));
   });
 }
 
@@ -189,7 +189,6 @@ TEST(ShardedTable, AProcessThatDiesWithinALookupIsNamed) {
       raise(SIGKILL);
     }
     table->fetch(torch::arange(50));
-    return true;
   });
   const auto ended = processes.wait();
   for (const int rank : {0, 2}) {
