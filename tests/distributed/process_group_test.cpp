@@ -105,7 +105,9 @@ TEST(GradientBuckets, GradientsAreSumsOverTheProcessesAndSentDuringBackward) {
       for (size_t i = 0; i < parameters.size(); ++i) {
         const at::Tensor gradient = parameters[i].grad();
         ASSERT_EQ(gradient.defined(), i != 1);
-        if (gradient.defined()) EXPECT_TRUE(gradient.eq(expected[i]).all().item<bool>()) << i;
+        if (gradient.defined()) {
+          EXPECT_TRUE(gradient.eq(expected[i]).all().item<bool>()) << i;
+        }
       }
       EXPECT_EQ(buckets.sent_early(), 2);  // up to the first that lacks a gradient
     }

@@ -47,7 +47,9 @@ void check_lookups_and_gradients(ProcessGroup& group, at::Device device, int64_t
   EXPECT_TRUE(gradient.to_dense().equal(expected.index_select(0, own))) << num_rows << " rows";
 
   const at::Tensor gathered = table->gather(table->weight().detach());
-  if (group.is_first()) EXPECT_TRUE(gathered.equal(all.cpu()));
+  if (group.is_first()) {
+    EXPECT_TRUE(gathered.equal(all.cpu()));
+  }
   at::Tensor sums = torch::zeros({own.numel()}, all.options());
   table->scatter(group.is_first() ? torch::arange(num_rows, torch::kFloat) : at::Tensor(), sums);
   EXPECT_TRUE(sums.equal(own.to(torch::kFloat)));

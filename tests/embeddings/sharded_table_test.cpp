@@ -109,14 +109,18 @@ TEST(ShardedTable, GatherAndScatterAreInTheOrderOfIds) {
     const auto table = table_of(num_rows, group);
     const at::Tensor gathered = table->gather(table->weight().detach());
     ASSERT_EQ(gathered.defined(), group.is_first());
-    if (group.is_first()) EXPECT_TRUE(gathered.equal(all_rows(num_rows)));
+    if (group.is_first()) {
+      EXPECT_TRUE(gathered.equal(all_rows(num_rows)));
+    }
     // The state of an optimiser that has one number a row; given in float64.
     const at::Tensor own = ids_of(group.rank(), 3, num_rows);
     at::Tensor sums = torch::zeros({own.numel()});
     table->scatter(group.is_first() ? torch::arange(num_rows, torch::kDouble) : at::Tensor(), sums);
     EXPECT_TRUE(sums.equal(own.to(torch::kFloat)));
     const at::Tensor back = table->gather(sums);
-    if (group.is_first()) EXPECT_TRUE(back.equal(torch::arange(num_rows, torch::kFloat)));
+    if (group.is_first()) {
+      EXPECT_TRUE(back.equal(torch::arange(num_rows, torch::kFloat)));
+    }
   });
 }
 
@@ -137,7 +141,9 @@ TEST(ShardedTable, InitialRowsAreThoseOfOneProcess) {
     const auto sharded = make({.group = &group, .sharding_types = {{"item", "model_parallel"}}});
     const at::Tensor all = sharded->gather(sharded->weight());
     ASSERT_EQ(all.defined(), group.is_first());
-    if (group.is_first()) EXPECT_TRUE(all.equal(gathered));
+    if (group.is_first()) {
+      EXPECT_TRUE(all.equal(gathered));
+    }
   });
 }
 

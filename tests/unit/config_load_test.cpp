@@ -269,8 +269,8 @@ TEST(ConfigLoad, BenchmarkDatasetReplacesDataset) {
   ASSERT_TRUE(config.benchmark_dataset);
   const BenchmarkDatasetArgs& benchmark = *config.benchmark_dataset;
   ASSERT_EQ(benchmark.feature_args.size(), 1U);
-  EXPECT_EQ(benchmark.feature_args[0].seqlen_dist->dist_type, "zipf");
-  EXPECT_EQ(benchmark.feature_args[0].value_dists.at("item").dist_type, "zipf");
+  EXPECT_EQ(benchmark.feature_args[0].seqlen_dist->dist_type, Distribution::zipf);
+  EXPECT_EQ(benchmark.feature_args[0].value_dists.at("item").dist_type, Distribution::zipf);
   ASSERT_EQ(benchmark.embedding_args.size(), 2U);
   EXPECT_EQ(std::get<DynamicEmbeddingArgs>(benchmark.embedding_args[0]),
             config.dynamic_embeddings.at(0));
