@@ -2,6 +2,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+#include <cstdio>
+#include <memory>
+#include <set>
+#include <string>
+#include <string_view>
+
 #include "models/hstu/layer_flops.h"
 #include "tests/models/model_fixtures.h"
 #include "training/profile/kernel_classes.h"
@@ -110,6 +117,35 @@ TEST(KernelClasses, OfOurKernels) {
     for (const char* name : names) EXPECT_EQ(kernel_class(name), expected) << name;
   }
 }
+
+#ifdef SEQFUSE_KERNELS_LIBRARY
+// Mangled names of the kernels of the built library, from the host functions that launch them.
+std::set<std::string> built_kernels() {
+  const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen("nm " SEQFUSE_KERNELS_LIBRARY, "r"),
+                                                   pclose);
+  std::string symbols;
+  std::array<char, 1 << 16> buffer;
+  while (const size_t n = std::fread(buffer.data(), 1, buffer.size(), pipe.get())) {
+    symbols.append(buffer.data(), n);
+  }
+  std::set<std::string> kernels;
+  constexpr std::string_view kStub = "__device_stub__";
+  for (size_t at = 0; (at = symbols.find(kStub, at)) != std::string::npos;) {
+    at += kStub.size();
+    kernels.insert("_" + symbols.substr(at, symbols.find_first_of(" \n", at) - at));
+  }
+  return kernels;
+}
+
+TEST(KernelClasses, EveryKernelOfTheBuiltLibraryHasOne) {
+  const std::set<std::string> kernels = built_kernels();
+  EXPECT_GT(kernels.size(), 100U);
+  for (const std::string& name : kernels) {
+    if (name.find("dropout_kernel") != std::string::npos) continue;  // elementwise
+    EXPECT_NE(kernel_class(name), KernelClass::other) << name;
+  }
+}
+#endif
 
 TEST(KernelClasses, OfTheLibraries) {
   const std::vector<std::pair<KernelClass, std::vector<const char*>>> kernels = {

@@ -16,6 +16,7 @@ struct Rule {
 // The first rule that fits holds. Kernels that share a name differ in the type of their argument.
 constexpr Rule kOurs[] = {
     {"gemm", products},
+    {"ColumnSums", products},  // of the gradient of a product: that of its bias
     {"Encoding", embeddings},
     {"Jagged", embeddings},
     {"RowSum", embeddings},
@@ -33,6 +34,7 @@ constexpr Rule kOurs[] = {
     {"forward_lagging_kernel", attention_forward},
     {"forward_pairs_kernel", attention_forward},
     {"forward_list_kernel", attention_forward},
+    {"check_sequences_kernel", attention_forward},
     {"backward_kernel", attention_backward},
     {"backward_wide_kernel", attention_backward},
     {"backward_queries_kernel", attention_backward},
