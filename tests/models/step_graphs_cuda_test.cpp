@@ -36,7 +36,7 @@ TEST_F(StepGraphsCuda, ABatchOfASizeThatCameTwiceIsALaunch) {
   const auto model = model_on_gpu(training_config(), Task::retrieval);
   const torch::Tensor total = torch::zeros({}, torch::TensorOptions(gpu_).dtype(torch::kLong));
   int ran = 0, recorded = 0;
-  int64_t expected = 0;
+  int64_t expected = 0, replayed = 0;
   {
     StepGraphs graphs(gpu_);
     for (uint64_t seed = 1; seed <= 12; ++seed) {
@@ -49,9 +49,11 @@ TEST_F(StepGraphsCuda, ABatchOfASizeThatCameTwiceIsALaunch) {
         total.add_(where.items.sum());
       });
     }
+    replayed = graphs.replayed();
   }
   EXPECT_EQ(ran, 2);
   EXPECT_EQ(recorded, 2);
+  EXPECT_EQ(replayed, 10);
   EXPECT_EQ(total.item<int64_t>(), expected);
 }
 
@@ -150,7 +152,7 @@ TEST_F(TrainingLoop, WithoutAGpuGraphsAreAskedForInVain) {
     const auto plain = make_model(config, task), graphs = make_model(config, task);
     train(config, fmt::format("plain{}", ++number), *plain);
     config.trainer.cuda_graph = true;
-    train(config, fmt::format("graphs{}", number), *graphs);
+    EXPECT_EQ(train(config, fmt::format("graphs{}", number), *graphs).replayed_steps, 0);
     EXPECT_EQ(metrics(fmt::format("graphs{}", number)), metrics(fmt::format("plain{}", number)));
     expect_same_weights(*graphs, *plain);
   }
@@ -161,9 +163,10 @@ TEST_F(StepGraphsCuda, TrainAsStepsWithoutThem) {
   for (auto& [task, config] : graph_configs()) {
     SCOPED_TRACE(++number);
     const auto plain = model_on_gpu(config, task), graphs = model_on_gpu(config, task);
-    train(config, fmt::format("plain{}", number), *plain);
+    EXPECT_EQ(train(config, fmt::format("plain{}", number), *plain).replayed_steps, 0);
     config.trainer.cuda_graph = true;
-    train(config, fmt::format("graphs{}", number), *graphs);
+    // Each size but its first batch.
+    EXPECT_GT(train(config, fmt::format("graphs{}", number), *graphs).replayed_steps, 10);
     const auto expected = metrics(fmt::format("plain{}", number)),
                found = metrics(fmt::format("graphs{}", number));
     ASSERT_EQ(found.size(), expected.size());
@@ -184,7 +187,7 @@ TEST_F(StepGraphsCuda, AResumedRunIsTheUndisturbedOneToTheBit) {
     config.optimizer.lr_schedule =
         config::LearningRateSchedule::constant;  // a cosine knows its end
     const auto whole = model_on_gpu(config, task), resumed = model_on_gpu(config, task);
-    train(config, fmt::format("whole{}", number), *whole);
+    EXPECT_GT(train(config, fmt::format("whole{}", number), *whole).replayed_steps, 10);
     config.trainer.max_train_iters = 15;
     train(config, fmt::format("parts{}", number), *model_on_gpu(config, task));
     config.trainer.max_train_iters = 24;
@@ -202,6 +205,7 @@ TEST_F(StepGraphsCuda, SixteenBitsLearnTheRing) {
     config.trainer.eval_interval = 0;
     const auto model = model_on_gpu(config, Task::retrieval);
     const TrainResult result = train(config, dtype, *model);
+    EXPECT_GT(result.replayed_steps, 200) << dtype;
     EXPECT_EQ(result.metrics.at(0).first, "HR@1");
     EXPECT_GT(result.metrics.at(0).second, .9) << dtype;
   }

@@ -144,6 +144,7 @@ void StepGraphs::run(const models::Windows& windows,
     graph.windows.sent.copy_(windows.sent, /*non_blocking=*/true);
   }
   graph.graph->replay();
+  ++replayed_;
 }
 
 }  // namespace seqfuse::training

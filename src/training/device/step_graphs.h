@@ -31,9 +31,13 @@ class StepGraphs {
   void run(const models::Windows& windows,
            const std::function<void(const models::Windows&, bool recording)>& work);
 
+  // Steps so far that were launches of a graph.
+  int64_t replayed() const { return replayed_; }
+
  private:
   struct State;
   std::unique_ptr<State> state_;
+  int64_t replayed_ = 0;
 };
 
 }  // namespace seqfuse::training

@@ -163,7 +163,8 @@ TrainResult Trainer::run(RunDirectory& run, bool show_progress) {
           .best_step = state_.best_step,
           .best_metrics = state_.best_metrics,
           .stopped_early = early_stop_due(),
-          .signal = signal};
+          .signal = signal,
+          .replayed_steps = graphs_ ? graphs_->replayed() : 0};
 }
 
 Trainer::Step Trainer::train_step() try {

@@ -32,7 +32,8 @@ struct TrainResult {
   int64_t best_step = -1;  // the best evaluation by the watched metric
   Metrics best_metrics;
   bool stopped_early = false;
-  int signal = 0;  // SIGINT or SIGTERM stopped it, after a checkpoint
+  int signal = 0;              // SIGINT or SIGTERM stopped it, after a checkpoint
+  int64_t replayed_steps = 0;  // steps that were launches of CUDA graphs
 };
 
 // Random numbers, the order of users and the state are functions of (seed, step): a run that stops
