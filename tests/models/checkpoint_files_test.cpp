@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/hash.h"
+#include "tests/models/model_fixtures.h"
 #include "tests/temporary_directory.h"
 #include "training/checkpoint/checkpoint.h"
 #include "training/checkpoint/model_spec_json.h"
@@ -203,6 +204,26 @@ TEST(Weights, TablesAreApartAndComeBack) {
   load_weights(copy, checkpoint);
   EXPECT_TRUE(copy.item.equal(source.item));
   EXPECT_TRUE(copy.weight.equal(source.weight));
+}
+
+TEST(Weights, AModelIsMadeFromThemAlone) {
+  for (const char* architecture : {"hstu", "hstu_research"}) {
+    const auto spec = models::ModelSpec::make(
+        models::Task::retrieval, models::small_config(architecture), models::small_manifest());
+    const auto source = models::make_retrieval_model(spec, 5);
+    Checkpoint checkpoint;
+    collect_weights(*source, checkpoint);
+    const auto copy = models::make_retrieval_model(spec, std::nullopt);
+    load_weights(*copy, checkpoint);
+    const auto expected = source->named_parameters();
+    for (const auto& parameter : copy->named_parameters()) {
+      EXPECT_TRUE(parameter.value().equal(expected[parameter.key()])) << parameter.key();
+    }
+    copy->eval();
+    source->eval();
+    const data::Batch batch = models::random_batch({7, 3});
+    EXPECT_TRUE(copy->query(batch).equal(source->query(batch)));
+  }
 }
 
 TEST(Weights, AnotherArchitectureOrVocabularyIsRefused) {

@@ -6,8 +6,9 @@
 
 namespace seqfuse::models {
 
-Initializer::Initializer(uint64_t seed, torch::ScalarType dtype)
-    : generator_(at::make_generator<at::CPUGeneratorImpl>(seed)), dtype_(dtype) {}
+Initializer::Initializer(std::optional<uint64_t> seed, torch::ScalarType dtype) : dtype_(dtype) {
+  if (seed) generator_ = at::make_generator<at::CPUGeneratorImpl>(*seed);
+}
 
 at::Tensor Initializer::zeros(int64_t size) {
   return torch::zeros({size}, dtype_);
@@ -18,17 +19,20 @@ at::Tensor Initializer::ones(int64_t size) {
 }
 
 at::Tensor Initializer::uniform(at::IntArrayRef shape, double bound) {
-  return torch::empty(shape, dtype_).uniform_(-bound, bound, generator_);
+  const at::Tensor values = torch::empty(shape, dtype_);
+  return generator_ ? values.uniform_(-bound, bound, generator_) : values;
 }
 
 at::Tensor Initializer::normal(at::IntArrayRef shape, double std) {
-  return torch::empty(shape, dtype_).normal_(0, std, generator_);
+  const at::Tensor values = torch::empty(shape, dtype_);
+  return generator_ ? values.normal_(0, std, generator_) : values;
 }
 
 at::Tensor Initializer::truncated_normal(at::IntArrayRef shape, double std) {
   // Inverse transform: u uniform over the part of the distribution that is kept, then erfinv.
   const double kept = std::erf(2 / std / std::sqrt(2.0));
-  at::Tensor values = torch::empty(shape, dtype_).uniform_(-kept, kept, generator_);
+  const at::Tensor values = uniform(shape, kept);
+  if (!generator_) return values;
   return values.erfinv_().mul_(std * std::sqrt(2.0)).clamp_(-2, 2);
 }
 

@@ -4,13 +4,16 @@
 #include <torch/torch.h>
 
 #include <cstdint>
+#include <optional>
 
 namespace seqfuse::models {
 
 // Draws the weights of a model in the order in which they are asked for.
 class Initializer {
  public:
-  Initializer(uint64_t seed, torch::ScalarType dtype);
+  // Without a seed nothing is drawn: the numbers of random weights are undefined until weights are
+  // loaded into them.
+  Initializer(std::optional<uint64_t> seed, torch::ScalarType dtype);
 
   at::Tensor zeros(int64_t size);
   at::Tensor ones(int64_t size);
@@ -23,7 +26,7 @@ class Initializer {
   at::Tensor xavier_uniform(int64_t in, int64_t out);
 
  private:
-  at::Generator generator_;
+  std::optional<at::Generator> generator_;
   torch::ScalarType dtype_;
 };
 

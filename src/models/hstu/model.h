@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -113,12 +114,14 @@ class RankingModel : public Model {
   virtual torch::Tensor loss(const Output& output) = 0;
 };
 
-// Weights are initialised from seed, on the CPU: move the module with to(). dtype: float32 or
-// float64.
-std::shared_ptr<RetrievalModel> make_retrieval_model(const ModelSpec& spec, uint64_t seed,
+// Weights are initialised from seed, on the CPU: move the module with to(). Without a seed they are
+// to be loaded (training/checkpoint/weights.h). dtype: float32 or float64.
+std::shared_ptr<RetrievalModel> make_retrieval_model(const ModelSpec& spec,
+                                                     std::optional<uint64_t> seed,
                                                      torch::ScalarType dtype = torch::kFloat,
                                                      const embeddings::Placement& placement = {});
-std::shared_ptr<RankingModel> make_ranking_model(const ModelSpec& spec, uint64_t seed,
+std::shared_ptr<RankingModel> make_ranking_model(const ModelSpec& spec,
+                                                 std::optional<uint64_t> seed,
                                                  torch::ScalarType dtype = torch::kFloat,
                                                  const embeddings::Placement& placement = {});
 

@@ -98,7 +98,8 @@ RankingModel::Output RankingModel::forward(const data::Batch& batch, const StepS
   return forward(upload(batch), seed);
 }
 
-std::shared_ptr<RankingModel> make_ranking_model(const ModelSpec& spec, uint64_t seed,
+std::shared_ptr<RankingModel> make_ranking_model(const ModelSpec& spec,
+                                                 std::optional<uint64_t> seed,
                                                  torch::ScalarType dtype,
                                                  const embeddings::Placement& placement) {
   return std::make_shared<HstuRankingModel>(spec, Initializer(seed, dtype), placement);

@@ -160,7 +160,8 @@ at::Tensor RetrievalModel::loss(const data::Batch& batch, const StepSeed& seed,
   return loss(upload(batch), seed, negatives);
 }
 
-std::shared_ptr<RetrievalModel> make_retrieval_model(const ModelSpec& spec, uint64_t seed,
+std::shared_ptr<RetrievalModel> make_retrieval_model(const ModelSpec& spec,
+                                                     std::optional<uint64_t> seed,
                                                      torch::ScalarType dtype,
                                                      const embeddings::Placement& placement) {
   return std::make_shared<HstuRetrievalModel>(spec, Initializer(seed, dtype), placement);
