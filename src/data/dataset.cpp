@@ -10,7 +10,7 @@
 #include "base/hash.h"
 #include "base/parallel.h"
 #include "data/arrow_files.h"
-#include "data/csv.h"
+#include "data/field_values.h"
 #include "data/file_blocks.h"
 #include "data/manifest.h"
 #include "data/parquet_dataset.h"

@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/parallel.h"
-#include "data/csv.h"
+#include "data/field_values.h"
 
 namespace seqfuse::data {
 namespace {

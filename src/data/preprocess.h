@@ -28,7 +28,7 @@ struct PreprocessOptions {
 struct PreprocessResult {
   ManifestFile manifest;
   int64_t rows = 0, bad_rows = 0;
-  std::vector<std::string> bad_examples;
+  std::vector<std::string> bad_examples, not_read;  // see Ingested
 };
 
 // Throws UsageError (output exists), DataError (input), IoError (disk). Nothing is left behind

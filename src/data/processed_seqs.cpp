@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "data/csv.h"
+#include "data/field_values.h"
 
 namespace seqfuse::data {
 namespace {
