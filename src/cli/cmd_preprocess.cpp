@@ -1,4 +1,6 @@
 // seqfuse preprocess: raw interaction logs to a dataset directory.
+#include <fmt/ranges.h>
+
 #include <charconv>
 #include <chrono>
 #include <filesystem>
@@ -12,15 +14,17 @@
 #include "base/progress.h"
 #include "cli/command_line.h"
 #include "cli/verbs.h"
-#include "data/ingest/preprocess.h"
 #include "data/dataset/processed_seqs.h"
+#include "data/ingest/preprocess.h"
+#include "data/read/input.h"
 
 namespace seqfuse::cli {
 namespace {
 
 struct Flags {
   std::string dataset_name, input, output, format = "log", on_bad_row = "error", join = "inner";
-  std::string blank_time = "error", memory_limit = "1GB", delimiter, write_processed_seqs;
+  std::string blank_time = "error", memory_limit = "1GB", delimiter, title_delimiter, encoding;
+  std::string write_processed_seqs;
   std::string user_column = "user_id", item_column = "item_id", time_column;
   std::string title_file, title_column = "title";
   std::vector<std::string> action_columns, context_columns, header;
@@ -34,15 +38,17 @@ void declare(CLI::App& app, Flags& f) {
                  "ml-100k, ml-latest-small, ml-1m, ml-20m, kuairand-pure, -1k, -27k, csv")
       ->required();
   app.add_option("--input", f.input, "folder, .zip, .tar.gz, .gz, .xz, .parquet or text file")
-      ->required();
-  app.add_option("--output", f.output, "dataset directory to make")->required();
+      ->required()
+      ->check(kPath);
+  app.add_option("--output", f.output, "dataset directory to make")->required()->check(kPath);
   app.add_flag("--force", f.force, "replace an existing dataset directory");
   app.add_option("--format", f.format, "log, or processed-seqs (a row a user)")
       ->check(CLI::IsMember({"log", "processed-seqs"}));
   app.add_option("--write-processed-seqs", f.write_processed_seqs,
-                 "also write processed_seqs.csv here");
+                 "also write processed_seqs.csv here")
+      ->check(kPath);
   app.add_option("--memory-limit", f.memory_limit, "for events: 512MB, 1GB (default), 16GB");
-  app.add_option("--threads", f.threads, "default: all CPUs");
+  app.add_option("--threads", f.threads, "default: all CPUs")->check(whole_number(1));
   app.add_option("--on-bad-row", f.on_bad_row, "error (default) or skip")
       ->check(CLI::IsMember({"error", "skip"}));
   app.add_option("--join", f.join,
@@ -50,11 +56,13 @@ void declare(CLI::App& app, Flags& f) {
                  "keeps them")
       ->check(CLI::IsMember({"inner", "outer"}));
   app.add_flag("--deduplicate", f.deduplicate, "drop repeated events");
-  app.add_option("--min-user-events", f.min_user_events)->check(CLI::PositiveNumber);
-  app.add_option("--min-item-events", f.min_item_events)->check(CLI::PositiveNumber);
+  app.add_option("--min-user-events", f.min_user_events)->check(whole_number(1));
+  app.add_option("--min-item-events", f.min_item_events)->check(whole_number(1));
   app.add_option("--blank-time", f.blank_time,
                  "error (default), or between neighbours in file order")
       ->check(CLI::IsMember({"error", "between"}));
+  app.add_option("--encoding", f.encoding, "of text: utf-8 (default), latin1, windows-1252")
+      ->check(CLI::IsMember({"utf-8", "latin1", "windows-1252"}));
   const char* csv = "csv";
   app.add_option("--user-column", f.user_column, "default user_id")->group(csv);
   app.add_option("--item-column", f.item_column, "default item_id")->group(csv);
@@ -70,7 +78,9 @@ void declare(CLI::App& app, Flags& f) {
       ->delimiter(',')
       ->group(csv);
   app.add_option("--title-file", f.title_file, "name of the CSV file of titles in --input")
+      ->check(kPath)
       ->group(csv);
+  app.add_option("--title-delimiter", f.title_delimiter, "default: as --delimiter")->group(csv);
   app.add_option("--title-column", f.title_column, "default title")->group(csv);
 }
 
@@ -88,17 +98,22 @@ int64_t parse_bytes(const std::string& text) {
   return static_cast<int64_t>(value * scale);
 }
 
+// Without a delimiter the ending of each file decides.
+void set_delimiter(const char* flag, const std::string& delimiter, data::TableFormat& table) {
+  table.tabs_by_ending = delimiter.empty();
+  if (delimiter.empty()) return;
+  table.dialect.delimiter = delimiter == "\\t" ? "\t" : delimiter;
+  const bool usable = table.dialect.delimiter.find_first_of("\"\r\n") == std::string::npos;
+  if (table.dialect.delimiter.size() > 2 || !usable) {
+    throw_error<UsageError>("{} '{}': expected one or two characters, no quotes or newlines", flag,
+                            delimiter);
+  }
+}
+
 data::DatasetFormat csv_format(const Flags& f) {
   data::DatasetFormat format;
   format.name = "csv";
-  const std::string base = std::filesystem::path(f.input).filename().string();
-  const bool tabs = base.find(".tsv") != std::string::npos;
-  format.table.dialect.delimiter = f.delimiter.empty()    ? (tabs ? "\t" : ",")
-                                   : f.delimiter == "\\t" ? "\t"
-                                                          : f.delimiter;
-  if (format.table.dialect.delimiter.size() > 2) {
-    throw_error<UsageError>("--delimiter '{}': expected one or two characters", f.delimiter);
-  }
+  set_delimiter("--delimiter", f.delimiter, format.table);
   format.table.columns = f.header;
   format.user_column = f.user_column;
   format.item_column = f.item_column;
@@ -116,7 +131,15 @@ data::DatasetFormat csv_format(const Flags& f) {
     }
   }
   if (!f.title_file.empty()) {
-    format.titles = data::TitleTable{{f.title_file, "", ""}, {}, f.item_column, f.title_column};
+    data::TableFormat table;
+    set_delimiter("--title-delimiter", f.title_delimiter.empty() ? f.delimiter : f.title_delimiter,
+                  table);
+    format.titles = data::TitleTable{
+        {data::without_compression(std::filesystem::path(f.title_file).filename().string()), "",
+         ""},
+        table,
+        f.item_column,
+        f.title_column};
   }
   return format;
 }
@@ -128,6 +151,9 @@ void print_result(const data::PreprocessResult& result, const std::string& outpu
     log::warning("preprocess", "{} malformed rows of {} skipped; the first:", result.bad_rows,
                  result.rows);
     for (const std::string& bad : result.bad_examples) log::warning("preprocess", "  {}", bad);
+  }
+  if (!result.not_read.empty()) {
+    log::warning("preprocess", "not read, by their endings: {}", fmt::join(result.not_read, ", "));
   }
   fmt::print("{}: {} users, {} items, {} events\n", summary.dataset_name, summary.num_users,
              summary.num_items, summary.num_events);
@@ -159,6 +185,9 @@ int cmd_preprocess(int argc, char** argv) {
   options.ingest.on_bad_row = f.on_bad_row == "skip" ? data::BadRows::skip : data::BadRows::error;
   options.ingest.blank_time =
       f.blank_time == "between" ? data::BlankTime::between : data::BlankTime::error;
+  if (f.encoding == "utf-8") options.ingest.encoding = data::Encoding::utf8;
+  if (f.encoding == "latin1") options.ingest.encoding = data::Encoding::latin1;
+  if (f.encoding == "windows-1252") options.ingest.encoding = data::Encoding::windows_1252;
   options.output = f.output;
   options.force = f.force;
   options.memory_limit = parse_bytes(f.memory_limit);

@@ -20,10 +20,13 @@ int cmd_report(int argc, char** argv) {
   std::string output, data;
   CLI::App app("Curves, metrics, configuration and data of runs as one HTML page.", "report");
   app.add_option("RUN", paths, "run directories of `seqfuse train`, also while they train")
-      ->required();
+      ->required()
+      ->check(kPath);
   app.add_option("-o,--output", output, "HTML file to write; an existing one is replaced")
-      ->required();
-  app.add_option("--data", data, "dataset directory, if it is no longer where it was");
+      ->required()
+      ->check(kPath);
+  app.add_option("--data", data, "dataset directory, if it is no longer where it was")
+      ->check(kPath);
   if (const auto done = parse_arguments(app, argc, argv)) return *done;
 
   const std::vector<report::RunLog> runs = report::read_runs(paths);

@@ -25,34 +25,46 @@ void print_report(const data::SynthesisReport& report) {
   }
 }
 
+void check_output(const std::filesystem::path& output, bool force) {
+  namespace fs = std::filesystem;
+  if (!fs::exists(output) || (fs::is_directory(output) && fs::is_empty(output))) return;
+  SEQFUSE_CHECK_AS(UsageError, force, "{} exists: give another --output, or --force to replace it",
+                   output.string());
+  SEQFUSE_CHECK_AS(UsageError, fs::exists(output / "synthesis.json"),
+                   "{} is not a folder of synthesized logs: --force replaces nothing else",
+                   output.string());
+}
+
 }  // namespace
 
 int cmd_synthesize(int argc, char** argv) {
   data::SynthesisOptions options;
   std::string output;
-  int64_t items = 0, events = 0;
+  int64_t users = 0, items = 0, events = 0;
   int threads = 0;
   bool force = false;
   CLI::App app{"raw logs in a known data set's format, any size, with planted preferences",
                "synthesize"};
   app.add_option("--like", options.like, "kuairand-pure, kuairand-1k, kuairand-27k or ml-1m")
       ->required();
-  app.add_option("--output", output, "folder to write")->required();
-  app.add_option("--users", options.users, "how many; default: as many as the data set has");
+  app.add_option("--output", output, "folder to write")->required()->check(kPath);
+  auto* users_option =
+      app.add_option("--users", users, "how many; default: as many as the data set has");
   auto* items_option = app.add_option("--items", items, "how many; default: by the events");
   auto* events_option = app.add_option(
       "--events", events, "exactly so many in all; default: by the data set's lengths");
   app.add_option("--length-scale", options.length_scale, "multiplies the data set's lengths");
-  app.add_option("--seed", options.seed, "same seed, same bytes, whatever the threads");
-  app.add_option("--threads", threads, "default: all cores");
+  app.add_option("--seed", options.seed, "same seed, same bytes, whatever the threads")
+      ->check(whole_number(0));
+  app.add_option("--threads", threads, "default: all cores")->check(whole_number(1));
   app.add_flag("--force", force, "replace an existing folder");
   if (const auto done = parse_arguments(app, argc, argv)) return *done;
 
+  if (*users_option) options.users = users;
   if (*items_option) options.items = items;
   if (*events_option) options.events = events;
   if (threads > 0) set_num_threads(threads);
-  SEQFUSE_CHECK_AS(UsageError, force || !std::filesystem::exists(output),
-                   "{} exists: give another --output, or --force to replace it", output);
+  check_output(output, force);
   const auto start = std::chrono::steady_clock::now();
   const data::SynthesisReport report = data::synthesize(options, output);
   const double seconds =

@@ -3,12 +3,36 @@
 
 #include <CLI/CLI.hpp>
 
+#include <charconv>
+#include <cstdint>
 #include <optional>
 #include <string>
 
 #include "base/error.h"
 
 namespace seqfuse::cli {
+
+// Refuses a path that is empty or nothing but spaces: a variable of the shell that is not set.
+inline const CLI::Validator kPath(
+    [](std::string& text) {
+      const bool blank = text.find_first_not_of(" \t\r\n") == std::string::npos;
+      return blank ? fmt::format("the path '{}' is blank; give the name of a file or folder", text)
+                   : std::string();
+    },
+    "");
+
+// Refuses all but whole numbers of at least `least`.
+inline CLI::Validator whole_number(int64_t least) {
+  return {[least](std::string& text) {
+            int64_t value = 0;
+            const char* end = text.data() + text.size();
+            const auto [stop, error] = std::from_chars(text.data(), end, value);
+            const bool fits = error == std::errc() && stop == end && value >= least;
+            return fits ? std::string()
+                        : fmt::format("{} is not a whole number of {} or more", text, least);
+          },
+          ""};
+}
 
 // Parses argv[1..]. Returns an exit code if the verb is done (--help was printed), nothing to go
 // on. Throws UsageError, with CLI11's message and a pointer to --help.

@@ -75,6 +75,18 @@ TEST_F(PreprocessCli, SkippedRowsAreShown) {
               AllOf(HasSubstr("1 malformed rows of 2 skipped"), HasSubstr("log.csv:3:")));
 }
 
+TEST_F(PreprocessCli, TitlesAndEncoding) {
+  fs::create_directory(path("in"));
+  write("in/log.csv", "user_id;item_id\n1;a\n");
+  write("in/names.csv", "item_id,title\na,caf\xE9\n");
+  const Outcome result =
+      preprocess("--dataset-name csv --input " + path("in") + " --output " + path("out") +
+                 " --delimiter ';' --title-file names.csv.gz "
+                 "--title-delimiter , --encoding latin1");
+  ASSERT_EQ(result.code, 0) << result.text();
+  EXPECT_EQ(data::Dataset::open(path("out"))->item_title(1), "caf\xC3\xA9");
+}
+
 TEST_F(PreprocessCli, UsageErrors) {
   const std::string io = " --input . --output " + path("out");
   for (const auto& [arguments, message] :
@@ -83,6 +95,14 @@ TEST_F(PreprocessCli, UsageErrors) {
            {"--dataset-name csv --memory-limit 3" + io, "--memory-limit 3"},
            {"--dataset-name csv --on-bad-row maybe" + io, "--on-bad-row"},
            {"--dataset-name csv --delimiter abc" + io, "one or two characters"},
+           {"--dataset-name csv --delimiter '\"'" + io, "no quotes or newlines"},
+           {"--dataset-name csv --encoding utf-9" + io, "--encoding"},
+           {"--dataset-name csv --threads 0" + io,
+            "--threads: 0 is not a whole number of 1 or more"},
+           {"--dataset-name csv --min-user-events -2" + io, "--min-user-events: -2 is not"},
+           {"--dataset-name csv --input '' --output x", "--input: the path '' is blank"},
+           {"--dataset-name csv --input . --output ' '", "--output: the path ' ' is blank"},
+           {"--dataset-name csv --title-file ''" + io, "--title-file: the path '' is blank"},
            {"--dataset-name csv", "--help"}}) {
     const Outcome result = preprocess(arguments);
     EXPECT_EQ(result.code, 2) << arguments;

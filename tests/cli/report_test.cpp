@@ -82,6 +82,14 @@ TEST_F(ReportCli, RefusesWhatIsNoRun) {
   EXPECT_EQ(run_seqfuse("report " + TrainedRuns::get().retrieval()).code, 2) << "no -o";
 }
 
+TEST_F(ReportCli, BlankPathsAreUsageErrors) {
+  for (const char* arguments : {"'' -o x", "run -o ' '", "run -o x --data ''"}) {
+    const Outcome outcome = run_seqfuse(std::string("report ") + arguments);
+    EXPECT_EQ(outcome.code, 2) << arguments;
+    EXPECT_THAT(outcome.err, HasSubstr("is blank")) << arguments;
+  }
+}
+
 TEST_F(ReportCli, TrainWritesTensorBoardAndResumesInANewFile) {
   const TrainedRuns& runs = TrainedRuns::get();
   const std::string train =

@@ -54,6 +54,18 @@ TEST_F(SynthesizeCommand, ReplacesAFolderOnlyWhenForced) {
   EXPECT_NE(read_file(root_ / "log/ratings.dat"), before);
 }
 
+TEST_F(SynthesizeCommand, TakesAnEmptyFolderAndReplacesNoOther) {
+  fs::create_directory(root_ / "empty");
+  EXPECT_EQ(run("--like ml-1m --users 5 --output " + (root_ / "empty").string()).code, 0);
+  fs::create_directory(root_ / "precious");
+  write_file_atomically(root_ / "precious/thesis.tex", "x");
+  const Outcome refused =
+      run("--like ml-1m --users 5 --force --output " + (root_ / "precious").string());
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.text(), HasSubstr("--force replaces nothing else"));
+  EXPECT_TRUE(fs::exists(root_ / "precious/thesis.tex"));
+}
+
 TEST_F(SynthesizeCommand, UsageErrorsLeaveNothingBehind) {
   const std::string out = " --output " + (root_ / "log").string();
   const Outcome unknown = run("--like kuairand-1kk" + out);
@@ -62,6 +74,16 @@ TEST_F(SynthesizeCommand, UsageErrorsLeaveNothingBehind) {
   EXPECT_EQ(run("--like ml-1m --users many" + out).code, 2);
   EXPECT_EQ(run("--like ml-1m --userz 3" + out).code, 2);
   EXPECT_EQ(run("--like ml-1m").code, 2);
+  for (const char* flag : {"--users 0", "--users -3", "--items 0", "--events 0", "--threads 0",
+                           "--seed -1", "--length-scale 0"}) {
+    const Outcome refused = run("--like ml-1m " + std::string(flag) + out);
+    EXPECT_EQ(refused.code, 2) << flag;
+    EXPECT_THAT(refused.text(), HasSubstr(std::string(flag).substr(0, 7))) << flag;
+  }
+  EXPECT_THAT(run("--like ml-1m --users 0" + out).text(),
+              HasSubstr("--users is 0; give 1 or more"));
+  EXPECT_THAT(run("--like ml-1m --output ' '").text(),
+              HasSubstr("--output: the path ' ' is blank"));
   EXPECT_TRUE(fs::is_empty(root_));
 }
 

@@ -6,8 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "base/error.h"
-
 namespace seqfuse::data {
 namespace {
 
@@ -81,55 +79,23 @@ TEST(Csv, LineNumbersCountNewlinesWithinQuotes) {
 }
 
 TEST(Csv, WholeRowsCutOutsideOfQuotes) {
-  EXPECT_EQ(whole_rows("a\nb\nc", true), 4U);
-  EXPECT_EQ(whole_rows("a\n\"b\nc", true), 2U);
-  EXPECT_EQ(whole_rows("a\n\"b\nc", false), 5U);
-  EXPECT_EQ(whole_rows("no newline", true), 0U);
+  EXPECT_EQ(whole_rows("a\nb\nc", {}), 4U);
+  EXPECT_EQ(whole_rows("a\n\"b\nc", {}), 2U);
+  EXPECT_EQ(whole_rows("a\n\"b\nc", {",", false}), 5U);
+  EXPECT_EQ(whole_rows("no newline", {}), 0U);
+  EXPECT_EQ(whole_rows("7\" vinyl,x\nb,\"two\n", {}), 11U)
+      << "a quote within a field opens nothing";
+  EXPECT_EQ(whole_rows("7\",\"two\nlines\",x\nb", {}), 17U);
+  EXPECT_EQ(whole_rows("\"x\"y,1\na,\"b\nc", {}), 7U) << "a malformed row ends with its line";
+  EXPECT_EQ(whole_rows("a:::\"\nb\n\"", {"::", true}), 8U) << "::: is a delimiter and a colon";
+  EXPECT_EQ(whole_rows("a::\"\nb\n\"", {"::", true}), 0U);
 }
 
-TEST(Csv, ByteOrderMarks) {
-  EXPECT_EQ(without_bom("\xEF\xBB\xBFuser", "f"), "user");
-  EXPECT_THROW(without_bom(std::string_view("\xFF\xFEu\0", 4), "f"), DataError);
-}
-
-TEST(Csv, CanonicalIntegersAreExactlyInt64) {
-  EXPECT_EQ(parse_canonical_int64("9223372036854775807"), INT64_MAX);
-  EXPECT_EQ(parse_canonical_int64("-9223372036854775808"), INT64_MIN);
-  EXPECT_EQ(parse_canonical_int64("0"), 0);
-  for (const char* text : {"9223372036854775808", "-9223372036854775809", "99999999999999999999",
-                           "", "-", "-0", "007", "+1", "1.0", "1 ", "x"}) {
-    EXPECT_FALSE(parse_canonical_int64(text)) << text;
-  }
-  // Eight digits are read at once: any other byte in any place is found.
-  EXPECT_EQ(parse_canonical_int64("12345678"), 12345678);
-  EXPECT_EQ(parse_canonical_int64("-1649369323941"), -1649369323941);
-  for (size_t place = 0; place < 8; ++place) {
-    for (int byte = 0; byte < 256; ++byte) {
-      if (byte >= '0' && byte <= '9') continue;
-      std::string text = "900000009";
-      text[place] = static_cast<char>(byte);
-      EXPECT_FALSE(parse_canonical_int64(text)) << "byte " << byte << " at " << place;
-    }
-  }
-}
-
-TEST(Csv, Times) {
-  EXPECT_EQ(parse_time("978300760"), 978300760);
-  EXPECT_EQ(parse_time("-5"), -5);
-  EXPECT_EQ(parse_time("1.9"), 1);
-  EXPECT_EQ(parse_time("-1.5"), -2);
-  EXPECT_EQ(parse_time("9.783e8"), 978300000);
-  EXPECT_EQ(parse_time("1970-01-02"), 86400);
-  EXPECT_EQ(parse_time("2001-01-01T00:00:01Z"), 978307201);
-  EXPECT_EQ(parse_time("2001-01-01 00:00:01.250"), 978307201);
-  for (const char* text : {"", "x", "2001-13-01", "2001-01-01T25:00:00", "nan", "1e300", "12:00"}) {
-    EXPECT_FALSE(parse_time(text)) << text;
-  }
-}
-
-TEST(Csv, Latin1BecomesUtf8OnceOnly) {
-  EXPECT_EQ(latin1_to_utf8("Mis\xE9rables"), "Mis\xC3\xA9rables");
-  EXPECT_EQ(latin1_to_utf8("Mis\xC3\xA9rables"), "Mis\xC3\xA9rables");
+TEST(Csv, AQuoteThatIsFarFromItsRowsStartClosesNothing) {
+  const CsvDialect dialect = {",", true, 8};
+  EXPECT_EQ(split("\"a\nb\"\n", dialect), (Rows{{"a\nb"}}));
+  EXPECT_EQ(split("\"a\nb1234567\"\n", dialect),
+            (Rows{{"malformed", "a quoted field is not closed"}, {"b1234567\""}}));
 }
 
 }  // namespace

@@ -1,81 +1,72 @@
-// Parquet: logs read by column names, and dataset directories that other programs wrote.
-#include <arrow/api.h>
-#include <arrow/io/file.h>
+// Parquet logs, read by column names.
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
-#include <parquet/arrow/writer.h>
-#include <parquet/file_reader.h>
-#include <parquet/metadata.h>
 
-#include <filesystem>
-#include <string>
-#include <vector>
-
-#include "base/error.h"
 #include "base/file.h"
-#include "data/dataset/arrow_files.h"
 #include "data/ingest/preprocess.h"
-#include "tests/temporary_directory.h"
+#include "tests/unit/parquet_files.h"
 
 namespace seqfuse::data {
 namespace {
 
-namespace fs = std::filesystem;
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
-using Lists = std::vector<std::vector<int64_t>>;
 
-template <class Builder, class Value>
-std::shared_ptr<arrow::Array> array(const std::vector<Value>& values,
-                                    Builder&& builder = Builder()) {
-  for (const Value& value : values) EXPECT_TRUE(builder.Append(value).ok());
-  return *builder.Finish();
+using Int8s = arrow::Int8Builder;
+using Int64s = arrow::Int64Builder;
+using Doubles = arrow::DoubleBuilder;
+using Strings = arrow::StringBuilder;
+
+arrow::TimestampBuilder timestamps(arrow::TimeUnit::type unit) {
+  return {arrow::timestamp(unit), arrow::default_memory_pool()};
 }
 
-std::shared_ptr<arrow::Array> lists(const Lists& rows) {
-  const auto values = std::make_shared<arrow::Int32Builder>();
-  arrow::ListBuilder builder(arrow::default_memory_pool(), values);
-  for (const auto& row : rows) {
-    EXPECT_TRUE(builder.Append().ok());
-    for (const int64_t value : row) EXPECT_TRUE(values->Append(static_cast<int32_t>(value)).ok());
-  }
-  return *builder.Finish();
+std::shared_ptr<arrow::Array> encoded(const std::shared_ptr<arrow::Array>& values) {
+  return std::make_shared<arrow::DictionaryArray>(arrow::dictionary(arrow::int8(), values->type()),
+                                                  array<Int8s, int8_t>({2, 0, 1}), values);
 }
 
-class ParquetTest : public testing::Test {
+class ParquetLog : public ParquetTest {
  protected:
-  using Columns = std::vector<std::pair<std::string, std::shared_ptr<arrow::Array>>>;
-
-  void write(const std::string& name, const Columns& columns) const {
-    const fs::path file = directory_.path() / name;
-    fs::create_directories(file.parent_path());
-    arrow::FieldVector fields;
-    arrow::ArrayVector arrays;
-    for (const auto& [column, values] : columns) {
-      fields.push_back(arrow::field(column, values->type()));
-      arrays.push_back(values);
-    }
-    const auto table = arrow::Table::Make(arrow::schema(fields), arrays);
-    const auto out = *arrow::io::FileOutputStream::Open(file.string());
-    ASSERT_TRUE(parquet::arrow::WriteTable(*table, arrow::default_memory_pool(), out, 2).ok());
-    ASSERT_TRUE(out->Close().ok());
+  ParquetLog() {
+    format_.name = "csv";
+    format_.user_column = "user";
+    format_.item_column = "item";
+    format_.time_column = "ts";
+    options_.ingest.input = directory_.path() / "in";
+    options_.output = directory_.path() / "out";
+    options_.force = true;
   }
 
-  std::string open_error() const {
+  std::shared_ptr<const Dataset> run() {
+    preprocess(format_, options_);
+    return Dataset::open(options_.output);
+  }
+  std::string refused() {
     try {
-      Dataset::open(directory_.path());
-      ADD_FAILURE() << "was opened";
+      preprocess(format_, options_);
+      ADD_FAILURE() << "was not refused";
     } catch (const DataError& error) {
       return error.what();
     }
     return "";
   }
+  // The names of the labels of three rows with these actions.
+  std::vector<std::string> labels(const std::shared_ptr<arrow::Array>& actions) {
+    format_.time_column = "";
+    format_.action_columns = {"action"};
+    format_.action_rule = ActionRule::values;
+    write("in/a.parquet", {{"user", array<Int64s, int64_t>({1, 1, 1})},
+                           {"item", array<Int64s, int64_t>({1, 2, 3})},
+                           {"action", actions}});
+    return run()->manifest().action_names;
+  }
 
-  TemporaryDirectory directory_;
+  DatasetFormat format_;
+  PreprocessOptions options_;
 };
 
-TEST_F(ParquetTest, LogByColumnNames) {
+TEST_F(ParquetLog, ByColumnNames) {
   write("log.parquet",
         {{"who", array<arrow::Int64Builder, int64_t>({7, 7, 3})},
          {"what", array<arrow::StringBuilder, std::string>({"x", "y", "x"})},
@@ -84,18 +75,13 @@ TEST_F(ParquetTest, LogByColumnNames) {
                       {20, 10, 5}, arrow::TimestampBuilder(arrow::timestamp(arrow::TimeUnit::MILLI),
                                                            arrow::default_memory_pool()))},
          {"stars", array<arrow::DoubleBuilder, double>({4.5, 2, 4.5})}});
-  DatasetFormat format;
-  format.name = "csv";
-  format.user_column = "who";
-  format.item_column = "what";
-  format.time_column = "when";
-  format.action_columns = {"stars"};
-  format.action_rule = ActionRule::values;
-  PreprocessOptions options;
-  options.ingest.input = directory_.path() / "log.parquet";
-  options.output = directory_.path() / "out";
-  preprocess(format, options);
-  const auto dataset = Dataset::open(options.output);
+  format_.user_column = "who";
+  format_.item_column = "what";
+  format_.time_column = "when";
+  format_.action_columns = {"stars"};
+  format_.action_rule = ActionRule::values;
+  options_.ingest.input = directory_.path() / "log.parquet";
+  const auto dataset = run();
   EXPECT_EQ(dataset->user_id(1), "7");
   EXPECT_THAT(dataset->user(1).items, ElementsAre(2, 1));
   EXPECT_THAT(dataset->user(1).timestamps, ElementsAre(10, 20));
@@ -103,64 +89,110 @@ TEST_F(ParquetTest, LogByColumnNames) {
   EXPECT_THAT(dataset->manifest().action_names, ElementsAre("2", "4.5"));
 }
 
-TEST_F(ParquetTest, DirectoryOfAnotherWriter) {
-  write("sequences/a.parquet", {{"user", array<arrow::StringBuilder, std::string>({"ann", "bob"})},
-                                {"city", array<arrow::Int32Builder, int32_t>({2, 0})},
-                                {"items", lists({{5, 1}, {9}})},
-                                {"action_bits", lists({{0, 5}, {1}})},
-                                {"timestamps", lists({{1, 1}, {7}})}});
-  write("sequences/b.parquet", {{"timestamps", lists({{3}})},
-                                {"items", lists({{2}})},
-                                {"action_bits", lists({{0}})},
-                                {"city", array<arrow::Int32Builder, int32_t>({1})},
-                                {"user", array<arrow::StringBuilder, std::string>({"eve"})}});
-  const auto dataset = Dataset::open(directory_.path());
-  EXPECT_EQ(dataset->num_users(), 3);
-  EXPECT_EQ(dataset->num_items(), 9);
-  EXPECT_EQ(dataset->manifest().num_events, 4);
-  EXPECT_EQ(dataset->manifest().action_kind, ActionKind::bits);
-  EXPECT_EQ(dataset->manifest().num_actions, 8);
-  EXPECT_EQ(dataset->manifest().context[0].vocab_size, 3);
-  EXPECT_THAT(dataset->user(0).items, ElementsAre(5, 1));
-  EXPECT_THAT(dataset->user(2).timestamps, ElementsAre(3));
-  EXPECT_EQ(dataset->context(0, 2), 1);
-  EXPECT_EQ(dataset->find_user("eve"), 2);
-  EXPECT_EQ(dataset->find_item("9"), 9);
-  EXPECT_FALSE(dataset->find_item("10"));
+// Each nested column has several leaves, which shift the numbers of the columns after it.
+TEST_F(ParquetLog, NestedColumnsBesideTheWantedOnes) {
+  const auto words = array<Strings, std::string>({"ios", "web"});
+  const auto numbers = array<Int64s, int64_t>({1, 2});
+  const auto map =
+      *arrow::MapArray::FromArrays(array<arrow::Int32Builder, int32_t>({0, 1, 2}), words, numbers);
+  write("in/a.parquet", {{"device", struct_of(words, struct_of(words, numbers))},
+                         {"session", array<Int64s, int64_t>({901, 902})},
+                         {"user", array<Int64s, int64_t>({11, 12})},
+                         {"tags", map},
+                         {"item", array<Int64s, int64_t>({501, 502})},
+                         {"seen", lists({{1, 2}, {}})},
+                         {"ts", array<Int64s, int64_t>({1000, 1001})},
+                         {"last", struct_of(numbers, numbers)}});
+  const auto dataset = run();
+  ASSERT_EQ(dataset->num_users(), 2);
+  EXPECT_EQ(dataset->user_id(0), "11");
+  EXPECT_EQ(dataset->user_id(1), "12");
+  EXPECT_EQ(dataset->item_id(1), "501");
+  EXPECT_EQ(dataset->item_id(2), "502");
+  EXPECT_THAT(dataset->user(0).timestamps, ElementsAre(1000));
+  EXPECT_THAT(dataset->user(1).timestamps, ElementsAre(1001));
+  format_.item_column = "device";
+  EXPECT_THAT(refused(), AllOf(HasSubstr("a.parquet: column device is struct<a: string"),
+                               HasSubstr("expected one number or text")));
+  format_.item_column = "item";
+  format_.context = {{"seen", "seen"}};
+  EXPECT_THAT(refused(), HasSubstr("column seen is list<"));
 }
 
-TEST_F(ParquetTest, InconsistentDirectoriesAreNamed) {
-  write("sequences/a.parquet", {{"items", lists({{5, 1}})}, {"timestamps", lists({{2, 1}})}});
-  EXPECT_THAT(open_error(), AllOf(HasSubstr("a.parquet"), HasSubstr("row 0 decrease")));
-  write("sequences/a.parquet", {{"items", lists({{5, 1}})}, {"actions", lists({{2}})}});
-  EXPECT_THAT(open_error(), HasSubstr("row 0 has 2 items but 1 actions"));
-  write("sequences/a.parquet", {{"items", lists({{5, -1}})}});
-  EXPECT_THAT(open_error(), HasSubstr("column items holds -1"));
-  write("sequences/a.parquet", {{"item", lists({{5}})}});
-  EXPECT_THAT(open_error(), HasSubstr("no column items"));
+TEST_F(ParquetLog, LabelsOfAnyType) {
+  EXPECT_THAT(labels(array<Int8s, int8_t>({10, 9, 9})), ElementsAre("9", "10"));
+  EXPECT_THAT(labels(array<arrow::FloatBuilder, float>({10, 4, 2.5F})),
+              ElementsAre("2.5", "4", "10"));
+  EXPECT_THAT(labels(array<arrow::BooleanBuilder, bool>({true, false, true})),
+              ElementsAre("false", "true"));
+  EXPECT_THAT(labels(encoded(array<Strings, std::string>({"4.0", "10", "4"}))),
+              ElementsAre("4", "10"));
+  EXPECT_THAT(labels(encoded(array<Int64s, int64_t>({4, 10, 2}))), ElementsAre("2", "4", "10"));
+  EXPECT_THAT(labels(array<arrow::Decimal128Builder, arrow::Decimal128>(
+                  {arrow::Decimal128(400), arrow::Decimal128(1000), arrow::Decimal128(250)},
+                  arrow::Decimal128Builder(arrow::decimal128(6, 2)))),
+              ElementsAre("2.5", "4", "10"));
 }
 
-TEST_F(ParquetTest, ADamagedRowGroupIsNamed) {
-  const fs::path file = directory_.path() / "sequences/a.parquet";
-  fs::create_directories(file.parent_path());
-  const auto items = lists({{1, 2}, {3, 4}, {5, 6}, {7, 8}});
-  const auto table =
-      arrow::Table::Make(arrow::schema({arrow::field("items", items->type())}), {items});
-  const auto out = *arrow::io::FileOutputStream::Open(file.string());
-  const auto checksums = parquet::WriterProperties::Builder().enable_page_checksum()->build();
-  ASSERT_TRUE(
-      parquet::arrow::WriteTable(*table, arrow::default_memory_pool(), out, 2, checksums).ok());
-  ASSERT_TRUE(out->Close().ok());
-  EXPECT_EQ(Dataset::open(directory_.path())->num_users(), 4);
+TEST_F(ParquetLog, BooleansAreBits) {
+  format_.action_columns = {"like", "buy"};
+  format_.action_rule = ActionRule::bits;
+  format_.time_column = "";
+  write("in/a.parquet", {{"user", array<Int64s, int64_t>({1, 1})},
+                         {"item", array<Int64s, int64_t>({1, 2})},
+                         {"like", array<arrow::BooleanBuilder, bool>({true, false})},
+                         {"buy", array<arrow::FloatBuilder, float>({0, 1})}});
+  EXPECT_THAT(run()->user(0).actions, ElementsAre(1, 2));
+}
 
-  const auto reader = parquet::ParquetFileReader::OpenFile(file.string());
-  const auto chunk = reader->metadata()->RowGroup(1)->ColumnChunk(0);
-  const int64_t begin =
-      chunk->has_dictionary_page() ? chunk->dictionary_page_offset() : chunk->data_page_offset();
-  std::string content = read_file(file);
-  content[static_cast<size_t>(begin + chunk->total_compressed_size()) - 1] ^= 1;
-  write_file_atomically(file, content);
-  EXPECT_THAT(open_error(), HasSubstr("a.parquet, row group 1: "));
+TEST_F(ParquetLog, FractionsOfDoublesOrderEvents) {
+  write("in/a.parquet", {{"user", array<Int64s, int64_t>({1, 1, 1})},
+                         {"item", array<Int64s, int64_t>({3, 1, 2})},
+                         {"ts", array<Doubles, double>({1.7e9 + 0.9, 1.7e9 + 0.1, 1.7e9 + 0.5})}});
+  const auto dataset = run();
+  EXPECT_THAT(dataset->user(0).items, ElementsAre(1, 2, 3));
+  EXPECT_THAT(dataset->user(0).timestamps, ElementsAre(1700000000, 1700000000, 1700000000));
+}
+
+TEST_F(ParquetLog, TimestampsOfSeveralUnitsBecomeTheFirstFiles) {
+  const auto write_part = [&](const std::string& name, std::vector<int64_t> items,
+                              const std::vector<int64_t>& times, arrow::TimeUnit::type unit) {
+    write(name, {{"user", array<Int64s, int64_t>(std::vector<int64_t>(items.size(), 1))},
+                 {"item", array<Int64s, int64_t>(items)},
+                 {"ts", array<arrow::TimestampBuilder, int64_t>(times, timestamps(unit))}});
+  };
+  write_part("in/a.parquet", {4, 1}, {3, -1}, arrow::TimeUnit::MILLI);
+  write_part("in/b.parquet", {3, 2}, {2'999'999, -999'999}, arrow::TimeUnit::NANO);
+  write_part("in/c.parquet", {5}, {1}, arrow::TimeUnit::SECOND);
+  std::filesystem::create_directories(options_.ingest.input);
+  write_file_atomically(options_.ingest.input / "d.csv",
+                        "user,item,ts\n1,6,1970-01-01T00:00:01.0004\n");
+  const auto dataset = run();
+  EXPECT_THAT(dataset->user(0).items, ElementsAre(1, 2, 3, 4, 5, 6));
+  EXPECT_THAT(dataset->user(0).timestamps, ElementsAre(-1, -1, 2, 3, 1000, 1000));
+  write("in/e.parquet", {{"user", array<Int64s, int64_t>({1})},
+                         {"item", array<Int64s, int64_t>({7})},
+                         {"ts", array<Int64s, int64_t>({4})}});
+  EXPECT_THAT(refused(), AllOf(HasSubstr("column ts holds timestamps in"), HasSubstr("a.parquet"),
+                               HasSubstr("numbers without a unit in"), HasSubstr("e.parquet")));
+}
+
+TEST_F(ParquetLog, PartitionsAreColumns) {
+  format_.time_column = "dt";
+  write("in/dt=2024-01-02/a.parquet",
+        {{"item", array<Int64s, int64_t>({2})}, {"user", array<Int64s, int64_t>({1})}});
+  write("in/dt=2024-01-01/000000_0",  // as Hive names it
+        {{"user", array<Int64s, int64_t>({1})}, {"item", array<Int64s, int64_t>({1})}});
+  EXPECT_THAT(run()->user(0).items, ElementsAre(1, 2));
+}
+
+TEST_F(ParquetLog, BytesThatAreNotUtf8) {
+  format_.time_column = "";
+  write("in/a.parquet", {{"user", array<Int64s, int64_t>({1, 1})},
+                         {"item", array<arrow::BinaryBuilder, std::string>({"ok", "caf\xE9"})}});
+  EXPECT_THAT(refused(), HasSubstr("a.parquet:2: column item is 'caf\\xE9', which is not UTF-8"));
+  options_.ingest.on_bad_row = BadRows::skip;
+  EXPECT_EQ(run()->num_items(), 1);
 }
 
 }  // namespace

@@ -19,7 +19,7 @@
 #include "base/parallel.h"
 #include "base/random.h"
 #include "data/dataset/processed_seqs.h"
-#include "tests/temporary_directory.h"
+#include "tests/unit/preprocess_run.h"
 
 namespace seqfuse::data {
 namespace {
@@ -29,66 +29,6 @@ using testing::AllOf;
 using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-class PreprocessTest : public testing::Test {
- protected:
-  PreprocessTest() {
-    options_.ingest.input = path("in");
-    options_.output = path("out");
-    csv_.name = "csv";
-    csv_.user_column = "user";
-    csv_.item_column = "item";
-    csv_.time_column = "time";
-  }
-
-  fs::path path(const std::string& name) const { return directory_.path() / name; }
-
-  void write(const std::string& name, std::string_view content) const {
-    fs::create_directories(path(name).parent_path());
-    std::ofstream(path(name), std::ios::binary) << content;
-  }
-
-  std::shared_ptr<const Dataset> run(const DatasetFormat& format) {
-    result_ = preprocess(format, options_);
-    return Dataset::open(options_.output);
-  }
-  std::shared_ptr<const Dataset> run_csv(std::string_view content) {
-    write("in", content);
-    options_.force = true;
-    return run(csv_);
-  }
-
-  // The message of the refusal. Nothing may be left beside the input.
-  std::string refused(const DatasetFormat& format) {
-    std::string message;
-    try {
-      preprocess(format, options_);
-      ADD_FAILURE() << "was not refused";
-    } catch (const Error& error) {
-      message = error.what();
-    }
-    for (const auto& entry : fs::directory_iterator(directory_.path())) {
-      EXPECT_THAT(entry.path().filename().string(), testing::Not(HasSubstr(".tmp")))
-          << "left behind";
-    }
-    return message;
-  }
-  std::string refused_csv(std::string_view content) {
-    write("in", content);
-    return refused(csv_);
-  }
-
-  static std::vector<std::string> items(const Dataset& dataset, int64_t row) {
-    std::vector<std::string> ids;
-    for (const int64_t item : dataset.user(row).items) ids.push_back(dataset.item_id(item));
-    return ids;
-  }
-
-  TemporaryDirectory directory_;
-  PreprocessOptions options_;
-  DatasetFormat csv_;
-  PreprocessResult result_;
-};
 
 TEST_F(PreprocessTest, SortsByTimeStably) {
   const auto dataset = run_csv("user,item,time\n2,a,5\n1,b,9\n2,c,5\n2,d,1\n1,e,3\n");
@@ -122,19 +62,10 @@ TEST_F(PreprocessTest, IdsOfAnyKind) {
   EXPECT_THAT(items(*dataset, 0), ElementsAre("99999999999999999999", "007"));
 }
 
-TEST_F(PreprocessTest, ActionValuesAscendAsNumbers) {
-  csv_.action_columns = {"rating"};
-  csv_.action_rule = ActionRule::values;
-  const auto dataset = run_csv("user,item,time,rating\n1,a,1,10\n1,b,2,4.0\n1,c,3,0.5\n1,d,4,4\n");
-  EXPECT_THAT(dataset->user(0).actions, ElementsAre(2, 1, 0, 1));
-  EXPECT_THAT(dataset->manifest().action_names, ElementsAre("0.5", "4", "10"));
-  EXPECT_EQ(dataset->manifest().num_actions, 3);
-}
-
 TEST_F(PreprocessTest, ContextOfRowsAndTitles) {
   csv_.user_id_feature = true;
   csv_.context = {{"city", "city"}};
-  csv_.titles = TitleTable{{"titles.csv", "", ""}, {}, "item", "title"};
+  csv_.titles = TitleTable{{"titles.csv", "", ""}, TableFormat(), "item", "title"};
   write("in/log.csv", "user,item,time,city\n1,a,1,Rome\n2,b,1,\n3,a,1,Bern\n1,b,2,Bern\n");
   write("in/titles.csv", "item,title\na,\"Alien, 1979\"\nz,unused\n");
   const auto dataset = run(csv_);
@@ -381,6 +312,9 @@ TEST_F(PreprocessTest, ExistingOutputIsKeptUnlessForced) {
   options_.force = false;
   EXPECT_THAT(refused(csv_), HasSubstr("--force"));
   EXPECT_EQ(Dataset::open(options_.output)->num_users(), 1);
+  options_.output = path("empty");
+  fs::create_directory(options_.output);
+  EXPECT_EQ(run(csv_)->num_users(), 1) << "nothing to replace";
   options_.force = true;
   options_.output = path("precious");
   write("precious/thesis.tex", "x");

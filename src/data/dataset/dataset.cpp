@@ -9,12 +9,12 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/parallel.h"
+#include "data/batch/split.h"
 #include "data/dataset/arrow_files.h"
-#include "data/read/csv.h"
 #include "data/dataset/file_blocks.h"
 #include "data/dataset/manifest.h"
 #include "data/dataset/parquet_dataset.h"
-#include "data/batch/split.h"
+#include "data/read/field_values.h"
 
 namespace seqfuse::data {
 namespace fs = std::filesystem;

@@ -2,7 +2,6 @@
 
 #include <arrow/compute/cast.h>
 #include <arrow/io/file.h>
-#include <parquet/arrow/reader.h>
 
 #include <algorithm>
 #include <optional>
@@ -12,7 +11,9 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "data/dataset/arrow_files.h"
-#include "data/read/csv.h"
+#include "data/read/field_values.h"
+#include "data/read/parquet_columns.h"
+#include "data/read/text_encoding.h"
 
 namespace seqfuse::data {
 namespace fs = std::filesystem;
@@ -46,9 +47,6 @@ class ParquetDataset final : public Dataset {
       identity += fmt::format(" {} {}", manifest_.context[f].name, manifest_.context[f].vocab_size);
     }
     manifest_.hash = hash_text(identity);
-    for (size_t row = 0; row < user_ids_.size(); ++row) {
-      user_rows_.emplace(user_ids_[row], static_cast<int64_t>(row));
-    }
   }
 
   UserSequence user(int64_t row) const override {
@@ -87,16 +85,20 @@ class ParquetDataset final : public Dataset {
     parquet::arrow::FileReaderBuilder builder;
     arrow_check<DataError>(builder.Open(file, properties), name);
     const auto reader = arrow_value<DataError>(builder.Build(), name);
+    if (reader->num_row_groups() == 0 || reader->parquet_reader()->metadata()->num_rows() == 0) {
+      return;
+    }
+    std::shared_ptr<arrow::Schema> schema;
+    arrow_check<DataError>(reader->GetSchema(&schema), name);
+    read_schema(*schema, name);
+    const std::vector<int> leaves = leaf_columns(*reader, fields_to_read(*schema, name));
     std::vector<std::shared_ptr<arrow::Table>> groups;
     for (int g = 0; g < reader->num_row_groups(); ++g) {
-      groups.push_back(arrow_value<DataError>(reader->ReadRowGroup(g),
+      groups.push_back(arrow_value<DataError>(reader->ReadRowGroup(g, leaves),
                                               fmt::format("{}, row group {}", name, g)));
     }
-    if (groups.empty()) return;
     const auto chunked = arrow_value<DataError>(arrow::ConcatenateTables(groups), name);
     const auto table = arrow_value<DataError>(chunked->CombineChunks(), name);
-    if (table->num_rows() == 0) return;
-    read_schema(*table->schema(), name);
     read_lists(*table, name);
     for (size_t f = 0; f < context_.size(); ++f) {
       const auto values =
@@ -105,15 +107,22 @@ class ParquetDataset final : public Dataset {
                          values->raw_values() + values->length());
       check_not_negative(context_[f], manifest_.context[f].name, name);
     }
-    const auto first_row = static_cast<int64_t>(user_ids_.size());
-    if (table->schema()->GetFieldIndex("user") < 0) {
-      for (int64_t row = 0; row < table->num_rows(); ++row) {
-        user_ids_.push_back(std::to_string(first_row + row + 1));
+    read_users(*table, name);
+  }
+
+  void read_users(const arrow::Table& table, const std::string& file) {
+    const auto users = has_users_ ? cast<arrow::StringArray>(table, "user", arrow::utf8(), file)
+                                  : std::shared_ptr<arrow::StringArray>();
+    for (int64_t row = 0; row < table.num_rows(); ++row) {
+      const auto number = static_cast<int64_t>(user_ids_.size());
+      user_ids_.push_back(users ? users->GetString(row) : std::to_string(number + 1));
+      if (!user_rows_.emplace(user_ids_.back(), number).second) {
+        throw_error<DataError>(
+            "{}: row {} is a second row of user '{}'\n"
+            "  write one row a user: group all of the user's events, over all files",
+            file, row, excerpt(user_ids_.back()));
       }
-      return;
     }
-    const auto users = cast<arrow::StringArray>(*table, "user", arrow::utf8(), name);
-    for (int64_t row = 0; row < users->length(); ++row) user_ids_.push_back(users->GetString(row));
   }
 
   // The first file decides which columns there are; the others must have them too.
@@ -123,28 +132,61 @@ class ParquetDataset final : public Dataset {
       throw_error<DataError>("{} has no column items; docs/data.md lists the columns", file);
     }
     const bool bits = schema.GetFieldIndex("action_bits") >= 0;
+    has_users_ = schema.GetFieldIndex("user") >= 0;
     manifest_.has_timestamps = schema.GetFieldIndex("timestamps") >= 0;
     manifest_.action_kind = bits                                   ? ActionKind::bits
                             : schema.GetFieldIndex("actions") >= 0 ? ActionKind::classes
                                                                    : ActionKind::none;
     for (const auto& field : schema.fields()) {
-      if (field->name() == "user" || !arrow::is_integer(*field->type())) continue;
+      if (field->name() == "user" || !is_integer(*field->type())) continue;
       manifest_.context.push_back({field->name(), 0});
     }
     context_.resize(manifest_.context.size());
+  }
+
+  static bool is_integer(const arrow::DataType& type) {
+    if (type.id() != arrow::Type::DICTIONARY) return arrow::is_integer(type);
+    return arrow::is_integer(*static_cast<const arrow::DictionaryType&>(type).value_type());
+  }
+
+  // By number; those of other columns are left alone, whatever they are.
+  std::vector<int> fields_to_read(const arrow::Schema& schema, const std::string& file) const {
+    std::vector<std::string> lists = {"items"}, values;
+    if (manifest_.action_kind == ActionKind::bits) lists.emplace_back("action_bits");
+    if (manifest_.action_kind == ActionKind::classes) lists.emplace_back("actions");
+    if (manifest_.has_timestamps) lists.emplace_back("timestamps");
+    if (has_users_) values.emplace_back("user");
+    for (const ContextFeature& feature : manifest_.context) values.push_back(feature.name);
+    std::vector<int> fields;
+    const auto add = [&](const std::string& column) -> const arrow::Field& {
+      const std::vector<int> found = schema.GetAllFieldIndices(column);
+      if (found.size() != 1) {
+        throw_error<DataError>("{}: column {} is {}", file, column,
+                               found.empty() ? "missing" : "there more than once");
+      }
+      fields.push_back(found[0]);
+      return *schema.field(found[0]);
+    };
+    for (const std::string& column : values) check_single_value(add(column), file);
+    for (const std::string& column : lists) {
+      const arrow::Field& field = add(column);
+      if (arrow::is_list_like(field.type()->id()) || arrow::is_list_view(*field.type())) continue;
+      throw_error<DataError>("{}: column {} is {}: expected a list of integers in each row", file,
+                             column, field.type()->ToString());
+    }
+    return fields;
   }
 
   template <class ArrowArray>
   static std::shared_ptr<ArrowArray> cast(const arrow::Table& table, const std::string& column,
                                           const std::shared_ptr<arrow::DataType>& type,
                                           const std::string& file) {
-    const auto chunks = table.GetColumnByName(column);
-    if (!chunks || chunks->null_count() > 0) {
-      throw_error<DataError>("{}: column {} is {}", file, column,
-                             chunks ? "partly null" : "missing");
-    }
-    return std::static_pointer_cast<ArrowArray>(arrow_value<DataError>(
-        arrow::compute::Cast(*chunks->chunk(0), type), fmt::format("{}: column {}", file, column)));
+    const std::string what = fmt::format("{}: column {}", file, column);
+    const auto array = plain_values(table.GetColumnByName(column)->chunk(0), what);
+    const auto result = std::static_pointer_cast<ArrowArray>(
+        arrow_value<DataError>(arrow::compute::Cast(*array, type), what));
+    if (result->null_count() > 0) throw_error<DataError>("{} is partly null", what);
+    return result;
   }
 
   void read_lists(const arrow::Table& table, const std::string& file) {
@@ -210,6 +252,7 @@ class ParquetDataset final : public Dataset {
 
   std::vector<int64_t> offsets_ = {0}, items_, actions_, timestamps_;
   std::vector<std::vector<int64_t>> context_;
+  bool has_users_ = false;
   std::vector<std::string> user_ids_;
   std::unordered_map<std::string, int64_t> user_rows_;
 };

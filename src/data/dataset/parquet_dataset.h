@@ -12,8 +12,8 @@ namespace seqfuse::data {
 
 bool has_parquet_sequences(const std::filesystem::path& directory);
 
-// Throws DataError naming file and column: a missing or null column, lists of different lengths,
-// negative values, times that decrease.
+// Throws DataError naming file and column: a missing, null or nested column, lists of different
+// lengths, negative values, times that decrease, a user with two rows.
 std::shared_ptr<const Dataset> open_parquet_dataset(const std::filesystem::path& directory);
 
 }  // namespace seqfuse::data

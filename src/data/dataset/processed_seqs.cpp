@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "data/read/csv.h"
+#include "data/read/field_values.h"
 
 namespace seqfuse::data {
 namespace {

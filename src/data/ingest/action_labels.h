@@ -27,8 +27,21 @@ struct ActionLabels {
   }
 };
 
-// Throws DataError: too many distinct values, or labels that the format does not have.
+// The values of an action column that is mostly numbers which are none, as codes of
+// IdTables::actions: more than half of its distinct values or of its rows are numbers. Where these
+// rows are not to be skipped, throws DataError that names the value and where it stands.
+struct StrayAction {
+  uint32_t code;
+  int64_t events;
+  std::string reason;  // "file:line: column rating is 'NA'; ..."
+};
+std::vector<StrayAction> stray_actions(const DatasetFormat& format, const IngestOptions& options,
+                                       const Ingested& in);
+
+// Strays have no label. Throws DataError: too many distinct values, or labels that the format does
+// not have.
 ActionLabels make_action_labels(const DatasetFormat& format, const IngestOptions& options,
-                                const Ingested& in, const HistoryPass& pass);
+                                const Ingested& in, const HistoryPass& pass,
+                                const std::vector<StrayAction>& strays);
 
 }  // namespace seqfuse::data

@@ -17,7 +17,7 @@ namespace {
 constexpr size_t kSlabBytes = size_t{1} << 23, kHugePage = size_t{1} << 21;
 // The blocks of a chain double from the first to the second: little waste for short histories, few
 // jumps in long ones.
-constexpr int64_t kFirstBlock = 3, kLargestBlock = 255;
+constexpr int32_t kFirstBlock = 3, kLargestBlock = 255;
 constexpr unsigned kMostArenas = 8;
 
 }  // namespace
@@ -26,8 +26,11 @@ void EventBlocks::Arena::Free::operator()(char* slab) const {
   std::free(slab);
 }
 
-EventBlocks::Block* EventBlocks::Arena::make_block(int64_t capacity) {
-  const size_t bytes = sizeof(Block) + static_cast<size_t>(capacity) * sizeof(Kept);
+EventBlocks::Block* EventBlocks::Arena::make_block(int32_t capacity, bool has_fractions) {
+  static_assert(sizeof(Block) == 16 && sizeof(Kept) == 16);
+  const auto events = static_cast<size_t>(capacity);
+  const size_t fractions = has_fractions ? (events + events % 2) * sizeof(uint32_t) : 0;
+  const size_t bytes = sizeof(Block) + events * sizeof(Kept) + fractions;
   if (left_ < bytes) {
     if (slabs_used_ == slabs_.size()) {
       auto* slab = static_cast<char*>(std::aligned_alloc(kHugePage, kSlabBytes));
@@ -41,7 +44,7 @@ EventBlocks::Block* EventBlocks::Arena::make_block(int64_t capacity) {
   char* place = slabs_[slabs_used_ - 1].get() + (kSlabBytes - left_);
   left_ -= bytes;
   bytes_ += static_cast<int64_t>(bytes);
-  return new (place) Block{nullptr, capacity};
+  return new (place) Block{nullptr, capacity, 0, has_fractions};
 }
 
 void EventBlocks::Arena::clear() {
@@ -53,17 +56,28 @@ void EventBlocks::Arena::clear() {
 EventBlocks::EventBlocks()
     : arenas_(std::bit_floor(std::min(static_cast<unsigned>(num_threads()), kMostArenas))) {}
 
+void EventBlocks::grow(Chain& chain, bool has_fractions, Arena& arena) {
+  Block* last = chain.last;
+  const int32_t capacity =
+      last == nullptr ? kFirstBlock : std::min(2 * last->capacity + 1, kLargestBlock);
+  Block* block = arena.make_block(capacity, has_fractions);
+  if (last != nullptr) last->unused = static_cast<int16_t>(chain.free);
+  (last == nullptr ? chain.first : last->next) = block;
+  chain.last = block;
+  chain.free = capacity;
+}
+
 void EventBlocks::add(Chain& chain, const Event& event, Arena& arena) {
   if (chain.free == 0) {
-    const int64_t capacity =
-        chain.last == nullptr ? kFirstBlock : std::min(2 * chain.last->capacity + 1, kLargestBlock);
-    Block* block = arena.make_block(capacity);
-    (chain.last == nullptr ? chain.first : chain.last->next) = block;
-    chain.last = block;
-    chain.free = capacity;
+    const bool had_fractions = chain.last != nullptr && chain.last->has_fractions;
+    grow(chain, had_fractions || event.fraction != 0, arena);
+  } else if (event.fraction != 0 && !chain.last->has_fractions) {
+    grow(chain, true, arena);
   }
-  chain.last->events()[chain.last->capacity - chain.free--] = {event.time, event.item,
-                                                               event.action};
+  Block& block = *chain.last;
+  const int32_t place = block.capacity - chain.free--;
+  block.events()[place] = {event.time, event.item, event.action};
+  if (block.has_fractions) block.fractions()[place] = event.fraction;
 }
 
 void EventBlocks::append(std::span<const std::span<const Event>> pieces, uint32_t bound) {
@@ -85,9 +99,12 @@ void EventBlocks::copy(uint32_t user, std::vector<Event>& out) const {
   if (user >= chains_.size()) return;
   const Chain& chain = chains_[user];
   for (const Block* block = chain.first; block != nullptr; block = block->next) {
-    const int64_t size = block->capacity - (block == chain.last ? chain.free : 0);
-    for (const Kept& kept : std::span(block->events(), static_cast<size_t>(size)))
-      out.push_back({kept.time, user, kept.item, kept.action});
+    const int32_t size = block->capacity - (block == chain.last ? chain.free : block->unused);
+    for (int32_t i = 0; i < size; ++i) {
+      const Kept& kept = block->events()[i];
+      const uint32_t fraction = block->has_fractions ? block->fractions()[i] : 0;
+      out.push_back({kept.time, user, kept.item, kept.action, fraction});
+    }
   }
 }
 

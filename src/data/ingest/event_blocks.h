@@ -7,15 +7,20 @@
 #include <span>
 #include <vector>
 
+#include "data/read/times.h"
+
 namespace seqfuse::data {
 
 struct Event {
-  int64_t time;   // kNoTime where the field was blank
+  int64_t time;   // with fraction, a Time
   uint32_t user;  // codes of IdTable
   uint32_t item;
   int32_t action;
+  uint32_t fraction = 0;  // stands where padding was
+
+  Time point() const { return {time, fraction}; }
 };
-constexpr int64_t kNoTime = INT64_MIN;
+static_assert(sizeof(Event) == 24);
 
 class EventBlocks {
  public:
@@ -38,21 +43,30 @@ class EventBlocks {
     uint32_t item;
     int32_t action;
   };
-  struct Block {  // its events follow it
+  // Its events follow it, then their fractions if one of them has one: 16 bytes an event where
+  // times are integers, else 20.
+  struct Block {
     Block* next;
-    int64_t capacity;
+    int32_t capacity;
+    int16_t unused;  // of a block that is not the last
+    bool has_fractions;
+
     Kept* events() { return reinterpret_cast<Kept*>(this + 1); }
     const Kept* events() const { return reinterpret_cast<const Kept*>(this + 1); }
+    uint32_t* fractions() { return reinterpret_cast<uint32_t*>(events() + capacity); }
+    const uint32_t* fractions() const {
+      return reinterpret_cast<const uint32_t*>(events() + capacity);
+    }
   };
   struct Chain {
     Block* first = nullptr;
     Block* last = nullptr;
-    int64_t free = 0;  // of the last block
+    int32_t free = 0;  // of the last block
   };
   // The memory of one thread's blocks.
   class Arena {
    public:
-    Block* make_block(int64_t capacity);
+    Block* make_block(int32_t capacity, bool has_fractions);
     void clear();
     int64_t bytes() const { return bytes_; }
 
@@ -67,6 +81,7 @@ class EventBlocks {
   };
 
   static void add(Chain& chain, const Event& event, Arena& arena);
+  static void grow(Chain& chain, bool has_fractions, Arena& arena);
 
   std::vector<Chain> chains_;  // by user
   std::vector<Arena> arenas_;  // a power of two of them

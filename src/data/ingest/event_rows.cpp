@@ -1,26 +1,24 @@
 #include "data/ingest/event_rows.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <utility>
 
 #include "base/error.h"
-#include "data/read/csv.h"
+#include "data/read/field_values.h"
+#include "data/read/text_encoding.h"
 
 namespace seqfuse::data {
 namespace {
 
 constexpr size_t kBadRowsKept = 5;
 
-// A number as the shortest text that reads back as it, so that "4" and "4.0" are one value.
-std::string canonical_number(std::string_view text) {
-  const auto number = parse_double(text);
-  if (!number) return std::string(text);
-  if (*number == std::floor(*number) && std::abs(*number) < 1e15) {
-    return std::to_string(static_cast<int64_t>(*number));
+// The shortest text that reads back as the number, so that "4" and "4.0" are one value.
+std::string canonical_number(double number) {
+  if (number == std::floor(number) && std::abs(number) < 0x1p53) {
+    return std::to_string(static_cast<int64_t>(number));
   }
-  return fmt::format("{}", *number);
+  return fmt::format("{}", number);
 }
 
 // "[924, 919]" to its elements, quotes around them removed.
@@ -42,10 +40,6 @@ bool split_list(std::string_view text, std::vector<std::string_view>& elements) 
   return true;
 }
 
-std::string_view excerpt(std::string_view text) {
-  return text.substr(0, 60);
-}
-
 }  // namespace
 
 void ParsedRows::clear() {
@@ -53,6 +47,8 @@ void ParsedRows::clear() {
   events.clear();
   context.clear();
   bad.clear();
+  has_number_times = has_iso_times = false;
+  words.clear();
 }
 
 RowMapper::RowMapper(const EventColumns& columns, IdTables& tables)
@@ -69,40 +65,49 @@ void RowMapper::add_bad(std::string reason, int64_t line, ParsedRows& out) {
   if (out.bad.size() < kBadRowsKept) out.bad.push_back({line, std::move(reason)});
 }
 
-bool RowMapper::map_time(std::string_view field, int64_t& time) {
+bool RowMapper::map_time(std::string_view field, ParsedRows& out, Event& event) {
   if (trim(field).empty()) {
-    time = kNoTime;
+    event.fraction = Time::kBlank;
     if (columns_.blank_time == BlankTime::between) return true;
     reason_ =
         fmt::format("column {} is blank; if rows are in order, --blank-time between fills it in",
                     columns_.names[static_cast<size_t>(columns_.time)]);
     return false;
   }
-  const auto parsed = parse_time(field);
-  if (!parsed || *parsed == kNoTime) {
+  auto time = parse_time_number(field);
+  if (time) {
+    out.has_number_times = true;
+  } else if ((time = parse_iso8601(field, columns_.units_per_second))) {
+    out.has_iso_times = true;
+  } else {
     reason_ = bad_field(columns_.time, field, "a number or an ISO 8601 date and time");
     return false;
   }
-  time = *parsed;
+  event.time = time->value;
+  event.fraction = time->fraction;
   return true;
 }
 
-bool RowMapper::map_action(std::span<const std::string_view> fields, int32_t& action) {
-  action = 0;
+void RowMapper::note_word(uint32_t code, int64_t line, ParsedRows& out) {
+  if (code >= words_seen_.size()) words_seen_.resize(code + 1);
+  if (words_seen_[code] || num_words_ > kMostLabels) return;
+  words_seen_[code] = true;
+  ++num_words_;
+  out.words.push_back({code, line});
+}
+
+bool RowMapper::map_action(std::span<const std::string_view> fields, int64_t line, ParsedRows& out,
+                           int32_t& action) {
   if (columns_.action_rule == ActionRule::none) return true;
   if (columns_.action_rule == ActionRule::bits) {
     for (size_t k = 0; k < columns_.actions.size(); ++k) {
       const std::string_view field = fields[static_cast<size_t>(columns_.actions[k])];
-      bool set = false;
-      if (field.size() == 1 && field[0] >= '0' && field[0] <= '9') {
-        set = field[0] != '0';
-      } else if (const auto number = parse_double(trim(field))) {
-        set = *number != 0;
-      } else {
-        reason_ = bad_field(columns_.actions[k], field, "a number (0: no, else yes)");
+      const auto set = parse_flag(field);
+      if (!set) {
+        reason_ = bad_field(columns_.actions[k], field, "true or false, or a number (0: no)");
         return false;
       }
-      if (set) action |= 1 << k;
+      if (*set) action |= 1 << k;
     }
     return true;
   }
@@ -113,10 +118,16 @@ bool RowMapper::map_action(std::span<const std::string_view> fields, int32_t& ac
       reason_ = fmt::format("column {} is blank", columns_.names[static_cast<size_t>(column)]);
       return false;
     }
-    const bool canonical = parse_canonical_int64(field).has_value();
-    action =
-        static_cast<int32_t>(canonical ? tables_.actions.code(field, actions_)
-                                       : tables_.actions.code(canonical_number(field), actions_));
+    uint32_t code = 0;
+    if (const auto integer = parse_canonical_int64(field)) {
+      code = tables_.actions.code(*integer, actions_);
+    } else if (const auto number = parse_double(field)) {
+      code = tables_.actions.code(canonical_number(*number), actions_);
+    } else {
+      code = tables_.actions.code(field, actions_);
+      note_word(code, line, out);
+    }
+    action = static_cast<int32_t>(code);
     return true;
   }
   const auto number = parse_double(field);
@@ -150,12 +161,26 @@ void RowMapper::add_context(std::span<const std::string_view> fields, uint32_t u
   if (out.context.empty() || !(out.context.back() == row)) out.context.push_back(std::move(row));
 }
 
+std::string RowMapper::wrong_count(size_t fields) const {
+  return fmt::format("expected {} columns, found {}",
+                     columns_.names.size() - columns_.constants.size(), fields);
+}
+
+std::span<const std::string_view> RowMapper::with_constants(
+    std::span<const std::string_view> fields) {
+  row_.assign(fields.begin(), fields.end());
+  row_.insert(row_.end(), columns_.constants.begin(), columns_.constants.end());
+  return row_;
+}
+
 void RowMapper::add(std::span<const std::string_view> fields, int64_t line, ParsedRows& out) {
-  if (fields.size() != columns_.names.size()) {
-    return add_bad(
-        fmt::format("expected {} columns, found {}", columns_.names.size(), fields.size()), line,
-        out);
+  if (fields.size() + columns_.constants.size() != columns_.names.size()) {
+    return add_bad(wrong_count(fields.size()), line, out);
   }
+  map(columns_.constants.empty() ? fields : with_constants(fields), line, out);
+}
+
+void RowMapper::map(std::span<const std::string_view> fields, int64_t line, ParsedRows& out) {
   const std::string_view user = trim(fields[static_cast<size_t>(columns_.user)]);
   const std::string_view item = trim(fields[static_cast<size_t>(columns_.item)]);
   if (user.empty() || item.empty()) {
@@ -164,10 +189,12 @@ void RowMapper::add(std::span<const std::string_view> fields, int64_t line, Pars
                    line, out);
   }
   Event event{};
-  if (columns_.time >= 0 && !map_time(fields[static_cast<size_t>(columns_.time)], event.time)) {
+  if (columns_.time >= 0 && !map_time(fields[static_cast<size_t>(columns_.time)], out, event)) {
     return add_bad(std::move(reason_), line, out);
   }
-  if (!map_action(fields, event.action)) return add_bad(std::move(reason_), line, out);
+  if (!map_action(fields, line, out, event.action)) {
+    return add_bad(std::move(reason_), line, out);
+  }
   event.user = tables_.users.code(user, users_);
   add_context(fields, event.user, out);
   out.events.push_back(event);
@@ -197,11 +224,10 @@ void RowMapper::finish(ParsedRows& out) {
 
 void RowMapper::add_sequence(std::span<const std::string_view> fields, int64_t line,
                              ParsedRows& out) {
-  if (fields.size() != columns_.names.size()) {
-    return add_bad(
-        fmt::format("expected {} columns, found {}", columns_.names.size(), fields.size()), line,
-        out);
+  if (fields.size() + columns_.constants.size() != columns_.names.size()) {
+    return add_bad(wrong_count(fields.size()), line, out);
   }
+  fields = with_constants(fields);
   const int list_columns[3] = {columns_.item, columns_.actions.empty() ? -1 : columns_.actions[0],
                                columns_.time};
   for (int k = 0; k < 3; ++k) {
@@ -218,16 +244,15 @@ void RowMapper::add_sequence(std::span<const std::string_view> fields, int64_t l
           line, out);
     }
   }
-  std::vector<std::string_view> row(fields.begin(), fields.end());
   const auto set = [&](int k, size_t i) {
-    if (list_columns[k] >= 0) row[static_cast<size_t>(list_columns[k])] = lists_[k][i];
+    if (list_columns[k] >= 0) row_[static_cast<size_t>(list_columns[k])] = lists_[k][i];
   };
   finish(out);
   const int64_t bad_before = out.bad_count;
   const size_t events_before = out.events.size();
   for (size_t i = 0; i < lists_[0].size() && out.bad_count == bad_before; ++i) {
     for (int k = 0; k < 3; ++k) set(k, i);
-    add(row, line, out);
+    map(row_, line, out);
   }
   finish(out);
   if (out.bad_count > bad_before) out.events.resize(events_before);

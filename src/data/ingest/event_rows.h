@@ -23,6 +23,8 @@ enum class ActionRule {
   labels,       // already labels: integers >= 0
 };
 
+constexpr size_t kMostLabels = 10000;  // distinct values of ActionRule::values, or labels
+
 enum class BlankTime { error, between };
 
 // Every raw value seen, as codes.
@@ -39,6 +41,9 @@ struct EventColumns {
   std::vector<int> actions;  // bits: one per bit; others: one
   std::vector<int> context;  // of the user, repeated in each of the user's rows
   BlankTime blank_time = BlankTime::error;
+  // Values of the last of the names, which are in no row: they hold for the whole file.
+  std::vector<std::string> constants;
+  int64_t units_per_second = 1;  // that ISO 8601 times become
 };
 
 // A user's context as one row of the log has it.
@@ -53,6 +58,12 @@ struct BadRow {
   std::string reason;
 };
 
+// Where an action that is no number stands first.
+struct WordAction {
+  uint32_t code;
+  int64_t line;  // of the piece, from 1
+};
+
 // What a piece of a log holds.
 struct ParsedRows {
   int64_t lines = 0;
@@ -60,6 +71,8 @@ struct ParsedRows {
   std::vector<ContextRow> context;  // where it differs from the row before
   int64_t bad_count = 0;
   std::vector<BadRow> bad;  // the first few
+  bool has_number_times = false, has_iso_times = false;
+  std::vector<WordAction> words;  // of ActionRule::values, those new to the RowMapper
 
   void clear();  // keeps the memory of the events
 };
@@ -90,8 +103,13 @@ class RowMapper {
   static constexpr size_t kPendingItems = 16;
 
   std::string bad_field(int column, std::string_view value, std::string_view expected) const;
-  bool map_action(std::span<const std::string_view> fields, int32_t& action);
-  bool map_time(std::string_view field, int64_t& time);
+  void map(std::span<const std::string_view> fields, int64_t line, ParsedRows& out);
+  std::string wrong_count(size_t fields) const;
+  std::span<const std::string_view> with_constants(std::span<const std::string_view> fields);
+  bool map_action(std::span<const std::string_view> fields, int64_t line, ParsedRows& out,
+                  int32_t& action);
+  bool map_time(std::string_view field, ParsedRows& out, Event& event);
+  void note_word(uint32_t code, int64_t line, ParsedRows& out);
   void map_item(std::string_view field, ParsedRows& out);
   void resolve(PendingItem& item, ParsedRows& out);
   void add_context(std::span<const std::string_view> fields, uint32_t user, ParsedRows& out);
@@ -104,6 +122,9 @@ class RowMapper {
   size_t next_pending_ = 0;
   std::string reason_;  // of the last failure of map_*()
   std::vector<std::string_view> lists_[3];
+  std::vector<std::string_view> row_;  // with constants, or of a list
+  std::vector<bool> words_seen_;       // by code of an action
+  size_t num_words_ = 0;
 };
 
 }  // namespace seqfuse::data

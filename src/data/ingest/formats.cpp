@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/names.h"
+#include "data/read/member_names.h"
 
 namespace seqfuse::data {
 namespace {
@@ -18,7 +19,7 @@ DatasetFormat movielens_without_header(const char* name, const char* log,
   DatasetFormat format;
   format.name = name;
   format.log = {log, "", ""};
-  format.table = {dialect, {"user_id", "movie_id", "rating", "unix_timestamp"}, false};
+  format.table = {dialect, {"user_id", "movie_id", "rating", "unix_timestamp"}};
   format.user_column = "user_id";
   format.item_column = "movie_id";
   format.time_column = "unix_timestamp";
@@ -32,13 +33,13 @@ DatasetFormat ml_100k() {
   DatasetFormat format = movielens_without_header("ml-100k", "u.data", kTab);
   format.context = {
       {"sex", "sex"}, {"age", "age"}, {"occupation", "occupation"}, {"zip_code", "zip_code"}};
-  format.users = {{"u.user", "", ""},
-                  {kPipe, {"user_id", "age", "sex", "occupation", "zip_code"}, false},
-                  "user_id"};
+  format.users = {
+      {"u.user", "", ""}, {kPipe, {"user_id", "age", "sex", "occupation", "zip_code"}}, "user_id"};
   std::vector<std::string> item_columns = {"movie_id", "title", "release_date",
                                            "video_release_date", "url"};
   for (int genre = 0; genre < 19; ++genre) item_columns.push_back("genre_" + std::to_string(genre));
-  format.titles = {{"u.item", "", ""}, {kPipe, item_columns, true}, "movie_id", "title"};
+  format.titles = {
+      {"u.item", "", ""}, {kPipe, item_columns, Encoding::utf8_or_latin1}, "movie_id", "title"};
   return format;
 }
 
@@ -49,10 +50,10 @@ DatasetFormat ml_1m() {
                     {"occupation", "occupation"},
                     {"zip_code", "zip_code"}};
   format.users = {{"users.dat", "", ""},
-                  {kDoubleColon, {"user_id", "sex", "age_group", "occupation", "zip_code"}, false},
+                  {kDoubleColon, {"user_id", "sex", "age_group", "occupation", "zip_code"}},
                   "user_id"};
   format.titles = {{"movies.dat", "", ""},
-                   {kDoubleColon, {"movie_id", "title", "genres"}, true},
+                   {kDoubleColon, {"movie_id", "title", "genres"}, Encoding::utf8_or_latin1},
                    "movie_id",
                    "title"};
   return format;
@@ -94,6 +95,12 @@ DatasetFormat kuairand(const std::string& variant) {
 }
 
 }  // namespace
+
+CsvDialect TableFormat::dialect_of(std::string_view file) const {
+  CsvDialect result = dialect;
+  if (tabs_by_ending && kind_of(file) == FileKind::tabs) result.delimiter = "\t";
+  return result;
+}
 
 bool NamePattern::matches(std::string_view base_name) const {
   if (infix.empty() && suffix.empty()) return base_name == prefix;

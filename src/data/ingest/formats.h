@@ -6,15 +6,20 @@
 #include <string_view>
 #include <vector>
 
-#include "data/read/csv.h"
 #include "data/ingest/event_rows.h"
+#include "data/read/csv.h"
+#include "data/read/text_encoding.h"
 
 namespace seqfuse::data {
 
 struct TableFormat {
+  // dialect, for a file of this name.
+  CsvDialect dialect_of(std::string_view file) const;
+
   CsvDialect dialect;
-  std::vector<std::string> columns;  // empty: the first row names them
-  bool latin1 = false;               // not UTF-8: converted
+  std::vector<std::string> columns;    // empty: the first row names them
+  Encoding encoding = Encoding::utf8;  // what is not UTF-8 is converted
+  bool tabs_by_ending = false;         // a .tsv file is delimited by tabs, whatever the dialect
 };
 
 // Base names "PREFIX...INFIX...SUFFIX".

@@ -86,8 +86,11 @@ void HistoryPass::visit(const UserRange& range, HistoryCounts& counts, const Bod
       next += store_.count(position);
       if (keep_user_[static_cast<size_t>(position)] == 0) continue;
       history.assign(first, next);
-      if (drops_items_)
-        std::erase_if(history, [&](const Event& event) { return keep_item_[event.item] == 0; });
+      if (drops_events_) {
+        std::erase_if(history, [&](const Event& event) {
+          return keep_item_[event.item] == 0 || dropped_actions_.contains(event.action);
+        });
+      }
       make_history(history, options_, counts);
       if (!history.empty()) body(position, history);
     }

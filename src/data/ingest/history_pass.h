@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <set>
 #include <vector>
 
 #include "data/ingest/event_store.h"
@@ -28,10 +29,15 @@ class HistoryPass {
   void drop_users_below(int64_t events);
   void drop_item(uint32_t code) {
     keep_item_[code] = 0;
-    drops_items_ = true;
+    drops_events_ = true;
+  }
+  void drop_action(int32_t action) {
+    dropped_actions_.insert(action);
+    drops_events_ = true;
   }
 
-  // Events of a user that are left: by the last survey, or all of them before one.
+  // Events of a user that are left: by the last survey, or all of them before one. What is dropped
+  // counts from the next survey on.
   int64_t events(int64_t position) const;
 
   // Counts what is left of each user; returns events per item, by code.
@@ -58,7 +64,8 @@ class HistoryPass {
   int64_t memory_;
   std::vector<char> keep_user_;  // by position
   std::vector<char> keep_item_;  // by code
-  bool drops_items_ = false;
+  std::set<int32_t> dropped_actions_;
+  bool drops_events_ = false;
   std::vector<int64_t> user_events_;  // by position, after a survey
 };
 

@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/parallel.h"
-#include "data/read/csv.h"
+#include "data/read/field_values.h"
 
 namespace seqfuse::data {
 namespace {

@@ -11,6 +11,8 @@
 #include "base/error.h"
 #include "base/parallel.h"
 #include "base/progress.h"
+#include "data/ingest/log_columns.h"
+#include "data/read/member_names.h"
 #include "data/read/parquet_rows.h"
 #include "data/read/text_chunks.h"
 
@@ -19,6 +21,8 @@ namespace {
 
 constexpr size_t kBadExamples = 5;
 constexpr size_t kMaxLogs = 64;
+constexpr int64_t kNamesShown = 12;
+constexpr std::string_view kParquetMark = "PAR1";  // that a file begins with
 constexpr int kChunksOfThread = 32;  // in a batch: enough that threads end it at about one time
 
 // What a thread needs to read a piece of a log and parse it.
@@ -58,7 +62,7 @@ class Ingestor {
   Ingestor(const DatasetFormat& format, const IngestOptions& options, Ingested& out)
       : format_(format),
         options_(options),
-        table_(options.kind == InputKind::log ? format.table : TableFormat()),
+        table_(with_encoding(options.kind == InputKind::log ? format.table : TableFormat())),
         out_(out),
         progress_("preprocess", "rows", 0) {}
 
@@ -72,23 +76,34 @@ class Ingestor {
     if (out_.logs.empty()) no_log(names);
     if (out_.events.num_events() == 0) {
       throw_error<DataError>("{} holds no events: {} has a header but no rows that can be used",
-                             options_.input.string(), fmt::join(out_.logs, ", "));
+                             options_.input.string(), shown(out_.logs));
     }
     if (format_.users && !out_.has_users && options_.kind == InputKind::log &&
         !input_is_log_file_) {
       throw_error<DataError>("{} has no {} (context features of {}); it has: {}",
                              options_.input.string(), format_.users->file.text(), format_.name,
-                             fmt::join(names, ", "));
+                             shown(names));
+    }
+    if (is_csv() && format_.titles && !out_.has_titles) {
+      throw_error<DataError>("{} has no {}, the file of titles; it has: {}",
+                             options_.input.string(), format_.titles->file.text(), shown(names));
     }
   }
 
  private:
+  bool is_csv() const { return format_.name == "csv"; }
+  // Of a folder or an archive.
+  bool is_part(const InputMember& member) const {
+    return member.location != options_.input.string();
+  }
   bool is_log(const InputMember& member) const {
     const std::string name = member.base_name();
     if (is_titles(member)) return false;
-    if (options_.kind == InputKind::processed_seqs) return name.ends_with(".csv");
+    if (options_.kind == InputKind::processed_seqs) {
+      return name.ends_with(".csv") || !is_part(member);
+    }
     // The log of `csv` is whatever file is given.
-    return format_.name == "csv" || format_.log.matches(name);
+    return is_csv() || format_.log.matches(name);
   }
   bool is_users(const InputMember& member) const {
     return options_.kind == InputKind::log && format_.users &&
@@ -96,6 +111,16 @@ class Ingestor {
   }
   bool is_titles(const InputMember& member) const {
     return format_.titles && format_.titles->file.matches(member.base_name());
+  }
+  TableFormat with_encoding(TableFormat table) const {
+    if (options_.encoding) table.encoding = *options_.encoding;
+    return table;
+  }
+
+  static std::string shown(const std::vector<std::string>& names) {
+    const auto end = names.begin() + std::min<int64_t>(std::ssize(names), kNamesShown);
+    return fmt::format("{}{}", fmt::join(names.begin(), end, ", "),
+                       end < names.end() ? ", ..." : "");
   }
 
   [[noreturn]] void no_log(const std::vector<std::string>& names) const {
@@ -109,106 +134,88 @@ class Ingestor {
         break;
       }
     }
-    const size_t shown = std::min<size_t>(names.size(), 12);
-    throw_error<DataError>(
-        "{} has no {} (the log of {}); it has: {}{}{}", options_.input.string(), format_.log.text(),
-        format_.name, fmt::join(names.begin(), names.begin() + static_cast<int64_t>(shown), ", "),
-        shown < names.size() ? ", ..." : "", hint);
+    const bool known = !format_.log.text().empty();
+    throw_error<DataError>("{} has no {} (the log of {}); it has: {}{}", options_.input.string(),
+                           known ? format_.log.text() : "delimited text or Parquet with rows",
+                           format_.name, shown(names), hint);
   }
 
   void read(const InputMember& member, ByteStream& stream) {
     if (is_log(member)) {
-      if (out_.logs.size() == kMaxLogs && format_.joins_logs) {
-        throw_error<DataError>("more than {} log files", kMaxLogs);
-      }
-      out_.logs.push_back(member.name);
-      input_is_log_file_ =
-          std::filesystem::is_regular_file(options_.input) && member.location == options_.input;
-      if (member.name.ends_with(".parquet")) {
-        read_parquet(member, stream);
-      } else {
-        read_text(member, stream);
-      }
+      read_log(member, stream);
       return;
     }
-    const bool users = is_users(member);
     const std::string text = read_all(stream, member.location);
     out_.sources.push_back({member.name, static_cast<int64_t>(text.size()), hash_text(text)});
-    if (users) {
+    if (is_users(member)) {
       std::vector<std::string> columns;
       for (const ContextSource& feature : format_.context) columns.push_back(feature.column);
-      out_.users = read_side_table(text, format_.users->table, member.location,
+      out_.users = read_side_table(text, with_encoding(format_.users->table), member,
                                    format_.users->id_column, columns);
       out_.has_users = true;
     } else {
-      out_.titles = read_side_table(text, format_.titles->table, member.location,
+      out_.titles = read_side_table(text, with_encoding(format_.titles->table), member,
                                     format_.titles->id_column, {format_.titles->title_column});
       out_.has_titles = true;
     }
   }
 
-  // The first of the candidates that is a column.
-  static std::string first_of(const std::vector<std::string>& names,
-                              const std::vector<std::string>& candidates) {
-    for (const std::string& candidate : candidates) {
-      if (std::find(names.begin(), names.end(), candidate) != names.end()) return candidate;
+  void read_log(const InputMember& member, ByteStream& stream) {
+    if (out_.logs.size() == kMaxLogs && format_.joins_logs) {
+      throw_error<DataError>("more than {} log files", kMaxLogs);
     }
-    return candidates.front();
+    input_is_log_file_ =
+        std::filesystem::is_regular_file(options_.input) && member.location == options_.input;
+    const FileKind kind = kind_of(member.name);
+    PeekedStream peeked(stream, kParquetMark.size());
+    if (kind == FileKind::parquet || peeked.head() == kParquetMark) {
+      read_parquet(member, peeked);
+    } else if (kind == FileKind::document && is_part(member)) {
+      out_.not_read.push_back(member.name);
+    } else if (kind == FileKind::other_data) {
+      throw_error<DataError>(
+          "{} is neither delimited text nor Parquet\n"
+          "  convert it to one of these, or move it out of the input",
+          member.location);
+    } else {
+      read_text(member, peeked);
+    }
   }
 
-  EventColumns resolve(const std::vector<std::string>& names, const std::string& file) {
-    EventColumns columns;
-    columns.names = names;
-    columns.blank_time = options_.blank_time;
-    columns.action_rule = format_.action_rule;
-    std::string item = format_.item_column, time = format_.time_column;
-    std::vector<std::string> actions = format_.action_columns;
-    std::string user = format_.user_column;
-    if (options_.kind == InputKind::processed_seqs) {
-      user = first_of(names, {user, "user_id"});
-      item = first_of(names, {item, "movie_id", "video_id", "item_id"});
-      time = first_of(names, {time, "unix_timestamp", "time_ms", "timestamp", ""});
-      const std::string action = first_of(
-          names, {actions.empty() ? "" : actions[0], "rating", "action_weights", "action"});
-      actions.clear();
-      if (std::find(names.begin(), names.end(), time) == names.end()) time.clear();
-      if (std::find(names.begin(), names.end(), action) != names.end()) actions = {action};
-      columns.action_rule = actions.empty() ? ActionRule::none : ActionRule::labels;
+  EventColumns find_columns(std::vector<std::string> names, const InputMember& member) {
+    EventColumns columns = find_event_columns(format_, options_, std::move(names), member);
+    const bool has_time = columns.time >= 0, has_actions = !columns.actions.empty();
+    if (out_.logs.size() > 1 && (has_time != out_.has_time || has_actions != out_.has_actions)) {
+      throw_error<DataError>("{} {}, unlike {}: give files with the same columns", member.location,
+                             has_time != out_.has_time
+                                 ? (has_time ? "has times" : "has no times")
+                                 : (has_actions ? "has actions" : "has no actions"),
+                             out_.logs.front());
     }
-    columns.user = column_index(names, user, file);
-    columns.item = column_index(names, item, file);
-    if (!time.empty()) columns.time = column_index(names, time, file);
-    out_.has_time = columns.time >= 0;
-    for (const std::string& action : actions)
-      columns.actions.push_back(column_index(names, action, file));
-    out_.has_actions = !columns.actions.empty();
-    if (!format_.users || options_.kind == InputKind::processed_seqs) {
-      for (const ContextSource& feature : format_.context) {
-        columns.context.push_back(column_index(names, feature.column, file));
-      }
-    }
+    out_.has_time = has_time;
+    out_.has_actions = has_actions;
     while (out_.tables.context.size() < columns.context.size()) {
       out_.tables.context.push_back(std::make_unique<IdTable>());
     }
+    columns.units_per_second = units_per_second_.value_or(1);
     return columns;
   }
 
   // Threads take turns to read a chunk, which each of them then parses while it is in its cache.
   void read_text(const InputMember& member, ByteStream& stream) {
-    const CsvDialect& dialect = table_.dialect;
-    TextChunks chunks(stream, member.location, dialect.quotes);
+    const CsvDialect dialect = table_.dialect_of(member.name);
+    TextChunks chunks(stream, member.location, dialect, table_.encoding);
     std::vector<std::string> names = table_.columns;
-    int64_t lines = 0;
     if (names.empty()) {
-      const std::string header = chunks.header();
-      if (trim(header).empty()) {
+      names = chunks.header();
+      if (names.empty()) {
+        if (is_csv() && is_part(member)) return;  // Spark writes parts without rows so
         throw_error<DataError>("{} is empty: its first row must name the columns", member.location);
       }
-      std::string_view rest = header;
-      names = take_header(rest, table_);
-      lines = 1;
     }
-    const EventColumns columns = resolve(names, member.location);
+    out_.logs.push_back(member.name);
+    int64_t lines = chunks.header_lines();
+    const EventColumns columns = find_columns(std::move(names), member);
     ReaderPool readers(columns, out_.tables);
     std::mutex reading;
     const auto batch_size = static_cast<size_t>(kChunksOfThread * num_threads());
@@ -223,7 +230,7 @@ class Ingestor {
           if (!chunks.next(reader->chunk)) return;
           rows = &parsed[taken++];
         }
-        parse_chunk(*reader, *rows);
+        parse_chunk(*reader, dialect, *rows);
         readers.give_back(std::move(reader));
       });
       take(std::span(parsed).first(taken), lines, member);
@@ -231,14 +238,17 @@ class Ingestor {
     out_.sources.push_back({member.name, chunks.bytes(), chunks.hash()});
   }
 
-  void parse_chunk(Reader& reader, ParsedRows& out) const {
+  void parse_chunk(Reader& reader, const CsvDialect& dialect, ParsedRows& out) const {
     RowMapper& mapper = reader.mapper;
-    RowSplitter rows(reader.chunk.text(), table_.dialect);
+    RowSplitter rows(reader.chunk.text(), dialect);
+    const bool readable = is_readable(reader.chunk.text());
     out.clear();
     out.events.reserve(reader.chunk.size / 64);
     while (rows.next()) {
       const int64_t line = rows.lines_before() + 1;
-      if (rows.malformed() != nullptr) {
+      if (std::string problem = readable ? "" : unreadable(rows.row()); !problem.empty()) {
+        mapper.add_bad(std::move(problem), line, out);
+      } else if (rows.malformed() != nullptr) {
         mapper.add_bad(rows.malformed(), line, out);
       } else if (options_.kind == InputKind::processed_seqs) {
         mapper.add_sequence(rows.fields(), line, out);
@@ -252,22 +262,51 @@ class Ingestor {
 
   void read_parquet(const InputMember& member, ByteStream& stream) {
     ParquetRows parquet(read_all(stream, member.location, size_t{1} << 36), member.location);
-    const EventColumns columns = resolve(parquet.names(), member.location);
+    out_.logs.push_back(member.name);
+    const EventColumns columns = find_columns(parquet.names(), member);
     RowMapper mapper(columns, out_.tables);
-    std::vector<int> wanted = {columns.user, columns.item};
-    if (columns.time >= 0) wanted.push_back(columns.time);
+    std::vector<int> wanted = {columns.user, columns.item, columns.time};
     wanted.insert(wanted.end(), columns.actions.begin(), columns.actions.end());
     wanted.insert(wanted.end(), columns.context.begin(), columns.context.end());
-    parquet.select(wanted);
+    const auto is_in_file = [&](int column) {
+      return column >= 0 && column < static_cast<int>(parquet.names().size());
+    };
+    std::erase_if(wanted, [&](int column) { return !is_in_file(column); });
+    const auto units =
+        is_in_file(columns.time) ? parquet.units_per_second(columns.time) : std::nullopt;
+    if (units) note_timestamps(*units, member);
+    parquet.select(wanted, columns.time, units_per_second_.value_or(1));
     int64_t rows = 0;
     ParsedRows parsed;
     while (parquet.next_batch()) {
       parsed.clear();
-      while (parquet.next()) mapper.add(parquet.fields(), ++parsed.lines, parsed);
+      while (parquet.next()) {
+        ++parsed.lines;
+        if (std::string problem = parquet.problem(); !problem.empty()) {
+          mapper.add_bad(std::move(problem), parsed.lines, parsed);
+        } else {
+          mapper.add(parquet.fields(), parsed.lines, parsed);
+        }
+      }
       mapper.finish(parsed);
+      if (units) parsed.has_number_times = false;  // they only look so
       take({&parsed, 1}, rows, member);
     }
     out_.sources.push_back({member.name, parquet.bytes(), parquet.hash()});
+  }
+
+  // The first times that have a unit decide the unit of all; plain numbers cannot be compared with
+  // timestamps, whose unit varies.
+  void note_timestamps(int64_t units_per_second, const InputMember& member) {
+    if (!units_per_second_) units_per_second_ = units_per_second;
+    if (timestamps_in_.empty()) timestamps_in_ = member.location;
+    check_units();
+  }
+  void check_units() const {
+    if (timestamps_in_.empty() || numbers_in_.empty()) return;
+    throw_error<DataError>(
+        "column {} holds timestamps in {} but numbers without a unit in {}: write both alike",
+        format_.time_column, timestamps_in_, numbers_in_);
   }
 
   // lines: of the member that precede the pieces; advanced past them.
@@ -281,10 +320,18 @@ class Ingestor {
       }
       out_.bad_rows += rows.bad_count;
       for (const BadRow& bad : rows.bad) {
-        if (out_.bad_examples.size() == kBadExamples) break;
-        out_.bad_examples.push_back(
+        out_.add_bad_example(
             fmt::format("{}:{}: {}", member.location, lines + bad.line, bad.reason));
       }
+      for (const WordAction& word : rows.words) {
+        out_.word_actions.try_emplace(word.code,
+                                      fmt::format("{}:{}", member.location, lines + word.line));
+      }
+      if (rows.has_number_times && numbers_in_.empty()) {
+        numbers_in_ = member.location;
+        check_units();
+      }
+      if (rows.has_iso_times && !units_per_second_) units_per_second_ = 1;
       for (ContextRow& row : rows.context) {
         const auto [entry, added] = out_.row_context.try_emplace(row.user, row.values);
         if (!added && entry->second != row.values) ++out_.context_conflicts;
@@ -304,9 +351,15 @@ class Ingestor {
   Ingested& out_;
   Progress progress_;
   bool input_is_log_file_ = false;
+  std::optional<int64_t> units_per_second_;  // of times that have a unit, once there was one
+  std::string timestamps_in_, numbers_in_;  // the first file with Parquet timestamps, plain numbers
 };
 
 }  // namespace
+
+void Ingested::add_bad_example(std::string example) {
+  if (bad_examples.size() < kBadExamples) bad_examples.push_back(std::move(example));
+}
 
 void ingest(const DatasetFormat& format, const IngestOptions& options, Ingested& out) {
   Ingestor(format, options, out).run();

@@ -3,14 +3,15 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
+#include "data/dataset/manifest.h"
 #include "data/ingest/event_rows.h"
 #include "data/ingest/event_store.h"
 #include "data/ingest/formats.h"
-#include "data/dataset/manifest.h"
 #include "data/ingest/side_tables.h"
 
 namespace seqfuse::data {
@@ -23,6 +24,7 @@ struct IngestOptions {
   InputKind kind = InputKind::log;
   BadRows on_bad_row = BadRows::error;
   BlankTime blank_time = BlankTime::error;
+  std::optional<Encoding> encoding;  // of all text files; default: by the format
 };
 
 struct Ingested {
@@ -40,6 +42,11 @@ struct Ingested {
   std::vector<SourceEntry> sources;
   int64_t rows = 0, bad_rows = 0;
   std::vector<std::string> bad_examples;  // "file:line: reason", the first few
+  std::vector<std::string> not_read;      // names of files that hold no rows
+  // Where each action that is no number stands first, "file:line", by code.
+  std::unordered_map<uint32_t, std::string> word_actions;
+
+  void add_bad_example(std::string example);  // if there is room
 };
 
 // Reads everything the format names. Throws DataError: no log found, a malformed row (unless

@@ -11,8 +11,8 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/parallel.h"
-#include "data/ingest/action_labels.h"
 #include "data/dataset/arrow_files.h"
+#include "data/ingest/action_labels.h"
 #include "data/ingest/history_pass.h"
 
 namespace seqfuse::data {
@@ -32,6 +32,7 @@ class Preprocessor {
     in_.events.finish();
     pass_.emplace(in_.events, history_options(), options_.memory_limit * 4 / 10,
                   in_.tables.items.code_bound());
+    drop_stray_actions();
     select_users_and_items();
     label_actions();
     plan_shards();
@@ -44,7 +45,8 @@ class Preprocessor {
     write_file_atomically(output_.path() / "manifest.json", json);
     fs::remove_all(scratch());
     output_.commit();
-    return {std::move(manifest_), in_.rows, in_.bad_rows, std::move(in_.bad_examples)};
+    return {std::move(manifest_), in_.rows, in_.bad_rows, std::move(in_.bad_examples),
+            std::move(in_.not_read)};
   }
 
  private:
@@ -60,8 +62,19 @@ class Preprocessor {
   }
   void rule(std::string sentence) { manifest_.rules.push_back(std::move(sentence)); }
 
+  void drop_stray_actions() {
+    strays_ = stray_actions(format_, options_.ingest, in_);
+    for (const StrayAction& stray : strays_) {
+      pass_->drop_action(static_cast<int32_t>(stray.code));
+      in_.bad_rows += stray.events;
+      in_.add_bad_example(stray.reason);
+    }
+  }
+
   void select_users_and_items() {
-    const bool dropped = format_.joins_logs && join_files();
+    // A row of sequences may be found malformed after its first items are known.
+    bool dropped = in_.bad_rows > 0;
+    if (format_.joins_logs) dropped |= join_files();
     std::vector<int64_t> item_events;
     const bool filters = options_.min_user_events > 1 || options_.min_item_events > 1;
     if (dropped || filters || options_.deduplicate) item_events = pass_->survey();
@@ -129,7 +142,7 @@ class Preprocessor {
   }
 
   void label_actions() {
-    labels_ = make_action_labels(format_, options_.ingest, in_, *pass_);
+    labels_ = make_action_labels(format_, options_.ingest, in_, *pass_, strays_);
     manifest_.summary.action_kind = labels_.kind;
     manifest_.summary.action_names = labels_.names;
     manifest_.summary.num_actions = labels_.count();
@@ -295,6 +308,9 @@ class Preprocessor {
     }
     if (in_.bad_rows > 0)
       rule(fmt::format("{} malformed rows of {} were skipped.", in_.bad_rows, in_.rows));
+    if (!in_.not_read.empty()) {
+      rule(fmt::format("Not read, by their endings: {}.", fmt::join(in_.not_read, ", ")));
+    }
     rule(
         "Indices of users, items and context values: 1, 2, ... by raw id, integers ascending "
         "before other "
@@ -313,6 +329,7 @@ class Preprocessor {
   std::optional<HistoryPass> pass_;  // once all events are in
   std::vector<uint32_t> items_;      // codes by index - 1
   std::vector<int64_t> item_index_;  // by code
+  std::vector<StrayAction> strays_;
   ActionLabels labels_;
   std::vector<int64_t> users_;                 // positions by index - 1
   std::vector<std::vector<int64_t>> context_;  // per feature but user_id: by index - 1
@@ -327,13 +344,13 @@ class Preprocessor {
 void check_output(const PreprocessOptions& options) {
   std::error_code ignored;
   if (!fs::exists(options.output, ignored)) return;
+  if (fs::is_directory(options.output) && fs::is_empty(options.output)) return;
   const std::string name = options.output.string();
   if (!options.force) {
     throw_error<UsageError>("{} exists: choose another --output, or replace it with --force", name);
   }
   const bool replaceable =
-      fs::is_directory(options.output) &&
-      (fs::is_empty(options.output) || fs::exists(options.output / "manifest.json"));
+      fs::is_directory(options.output) && fs::exists(options.output / "manifest.json");
   if (!replaceable) {
     throw_error<UsageError>("{} is not a dataset directory: --force replaces nothing else", name);
   }

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "data/dataset/manifest.h"
 #include "data/ingest/formats.h"
 #include "data/ingest/ingest.h"
-#include "data/dataset/manifest.h"
 
 namespace seqfuse::data {
 
@@ -28,7 +28,7 @@ struct PreprocessOptions {
 struct PreprocessResult {
   ManifestFile manifest;
   int64_t rows = 0, bad_rows = 0;
-  std::vector<std::string> bad_examples;
+  std::vector<std::string> bad_examples, not_read;  // see Ingested
 };
 
 // Throws UsageError (output exists), DataError (input), IoError (disk). Nothing is left behind

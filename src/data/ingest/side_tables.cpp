@@ -6,20 +6,10 @@
 
 #include "base/error.h"
 #include "base/names.h"
+#include "data/read/field_values.h"
+#include "data/read/text_chunks.h"
 
 namespace seqfuse::data {
-
-std::vector<std::string> take_header(std::string_view& text, const TableFormat& format) {
-  if (!format.columns.empty()) return format.columns;
-  RowSplitter rows(text.substr(0, text.find('\n')), format.dialect);
-  std::vector<std::string> names;
-  if (rows.next()) {
-    for (const std::string_view field : rows.fields()) names.emplace_back(trim(field));
-  }
-  text.remove_prefix(std::min(
-      text.size(), text.find('\n') == std::string_view::npos ? text.size() : text.find('\n') + 1));
-  return names;
-}
 
 int column_index(const std::vector<std::string>& names, const std::string& wanted,
                  const std::string& file) {
@@ -28,30 +18,42 @@ int column_index(const std::vector<std::string>& names, const std::string& wante
     throw_error<DataError>("{} has no column '{}'{}; its columns: {}", file, wanted,
                            did_you_mean(wanted, names), fmt::join(names, ", "));
   }
+  if (std::find(found + 1, names.end(), wanted) != names.end()) {
+    throw_error<DataError>("{} has two columns '{}': rename one of them", file, wanted);
+  }
   return static_cast<int>(found - names.begin());
 }
 
-SideTable read_side_table(std::string_view text, const TableFormat& format, const std::string& file,
-                          const std::string& id_column, const std::vector<std::string>& columns) {
-  const std::string converted = format.latin1 ? latin1_to_utf8(text) : std::string();
-  std::string_view rest = without_bom(format.latin1 ? std::string_view(converted) : text, file);
-  const std::vector<std::string> names = take_header(rest, format);
+SideTable read_side_table(std::string_view text, const TableFormat& format,
+                          const InputMember& member, const std::string& id_column,
+                          const std::vector<std::string>& columns) {
+  const std::string& file = member.location;
+  const std::string_view marked = without_bom(text, file);
+  const bool has_mark = marked.size() < text.size();
+  const std::string utf8 = to_utf8(marked, has_mark ? Encoding::utf8 : format.encoding);
+  RowSplitter rows(utf8, format.dialect_of(member.name));
+  std::vector<std::string> names = format.columns;
+  if (names.empty() && rows.next()) names = header_names(rows, file);
   const auto id = static_cast<size_t>(column_index(names, id_column, file));
   std::vector<size_t> wanted;
   for (const std::string& column : columns) {
     wanted.push_back(static_cast<size_t>(column_index(names, column, file)));
   }
-  const int64_t first_line = format.columns.empty() ? 2 : 1;
+  const bool readable = is_readable(utf8);
   SideTable table;
-  RowSplitter rows(rest, format.dialect);
   while (rows.next()) {
     const auto& fields = rows.fields();
-    if (rows.malformed() != nullptr || fields.size() != names.size()) {
-      throw_error<DataError>(
-          "{}:{}: {}\n  correct the row", file, first_line + rows.lines_before(),
-          rows.malformed() != nullptr
-              ? std::string(rows.malformed())
-              : fmt::format("expected {} columns, found {}", names.size(), fields.size()));
+    std::string problem;
+    if (rows.malformed() != nullptr) {
+      problem = rows.malformed();
+    } else if (fields.size() != names.size()) {
+      problem = fmt::format("expected {} columns, found {}", names.size(), fields.size());
+    } else if (!readable) {
+      problem = unreadable(rows.row());
+    }
+    if (!problem.empty()) {
+      throw_error<DataError>("{}:{}: {}\n  correct the row", file, rows.lines_before() + 1,
+                             problem);
     }
     const auto [entry, added] = table.try_emplace(std::string(trim(fields[id])));
     if (!added) continue;

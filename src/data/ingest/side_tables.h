@@ -10,18 +10,17 @@
 
 namespace seqfuse::data {
 
-// The names of a table's columns; its first row if the format names none. Takes that row out of
-// text.
-std::vector<std::string> take_header(std::string_view& text, const TableFormat& format);
-
-// Where a named column is. Throws DataError with the names there are and the nearest.
+// Where a named column is. Throws DataError with the names there are and the nearest, or if two
+// columns have the name.
 int column_index(const std::vector<std::string>& names, const std::string& wanted,
                  const std::string& file);
 
 // Rows of the wanted columns by the id column: id -> one string per column. Malformed rows throw
-// DataError with file and line. The first row of an id counts.
+// DataError with file and line. The first row of an id counts. The member's name decides the
+// dialect.
 using SideTable = std::unordered_map<std::string, std::vector<std::string>>;
-SideTable read_side_table(std::string_view text, const TableFormat& format, const std::string& file,
-                          const std::string& id_column, const std::vector<std::string>& columns);
+SideTable read_side_table(std::string_view text, const TableFormat& format,
+                          const InputMember& member, const std::string& id_column,
+                          const std::vector<std::string>& columns);
 
 }  // namespace seqfuse::data

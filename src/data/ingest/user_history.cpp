@@ -7,34 +7,54 @@
 namespace seqfuse::data {
 namespace {
 
+bool is_blank(const Event& event) {
+  return event.fraction == Time::kBlank;
+}
+
+// Fractions of a unit since 0.
+__int128 total(const Event& event) {
+  return static_cast<__int128>(event.time) * Time::kFractions + event.fraction;
+}
+
+void set_time(Event& event, __int128 total) {
+  __int128 value = total / Time::kFractions;
+  if (value * Time::kFractions > total) --value;  // rounded down
+  event.time = static_cast<int64_t>(value);
+  event.fraction = static_cast<uint32_t>(total - value * Time::kFractions);
+}
+
 void fill_blank_times(std::vector<Event>& events, HistoryCounts& counts) {
   const size_t n = events.size();
   for (size_t begin = 0; begin < n;) {
-    if (events[begin].time != kNoTime) {
+    if (!is_blank(events[begin])) {
       ++begin;
       continue;
     }
     size_t end = begin;
-    while (end < n && events[end].time == kNoTime) ++end;
+    while (end < n && is_blank(events[end])) ++end;
     counts.blank_times += static_cast<int64_t>(end - begin);
-    const int64_t after = end < n ? events[end].time : begin > 0 ? events[begin - 1].time : 0;
-    const int64_t before = begin > 0 ? events[begin - 1].time : after;
+    const __int128 after = end < n ? total(events[end]) : begin > 0 ? total(events[begin - 1]) : 0;
+    const __int128 before = begin > 0 ? total(events[begin - 1]) : after;
     const __int128 steps = static_cast<int64_t>(end - begin) + 1;
     for (size_t i = begin; i < end; ++i) {
       const __int128 step = static_cast<int64_t>(i - begin) + 1;
-      events[i].time =
-          static_cast<int64_t>(before + (static_cast<__int128>(after) - before) * step / steps);
+      set_time(events[i],
+               before + (after - before) / steps * step + (after - before) % steps * step / steps);
     }
     begin = end;
   }
 }
 
 void drop_duplicates(std::vector<Event>& events, HistoryCounts& counts) {
-  std::set<std::tuple<int64_t, uint32_t, int32_t>> seen;
+  std::set<std::tuple<Time, uint32_t, int32_t>> seen;
   const auto is_repeated = [&](const Event& event) {
-    return !seen.emplace(event.time, event.item, event.action).second;
+    return !seen.emplace(event.point(), event.item, event.action).second;
   };
   counts.duplicates += static_cast<int64_t>(std::erase_if(events, is_repeated));
+}
+
+bool is_earlier(const Event& a, const Event& b) {
+  return a.point() < b.point();
 }
 
 }  // namespace
@@ -44,15 +64,16 @@ void make_history(std::vector<Event>& events, const HistoryOptions& options,
   if (options.has_time) {
     if (options.keep_file_order) fill_blank_times(events, counts);
     int64_t backwards = 0;
-    for (size_t i = 1; i < events.size(); ++i) backwards += events[i].time < events[i - 1].time;
+    for (size_t i = 1; i < events.size(); ++i) backwards += is_earlier(events[i], events[i - 1]);
     counts.out_of_order += backwards;
     if (options.keep_file_order) {
       for (size_t i = 1; i < events.size(); ++i) {
-        events[i].time = std::max(events[i].time, events[i - 1].time);
+        if (!is_earlier(events[i], events[i - 1])) continue;
+        events[i].time = events[i - 1].time;
+        events[i].fraction = events[i - 1].fraction;
       }
     } else if (backwards > 0) {
-      std::stable_sort(events.begin(), events.end(),
-                       [](const Event& a, const Event& b) { return a.time < b.time; });
+      std::stable_sort(events.begin(), events.end(), is_earlier);
     }
   }
   if (options.deduplicate) drop_duplicates(events, counts);

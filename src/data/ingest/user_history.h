@@ -32,7 +32,7 @@ struct HistoryCounts {
 //   keep_file_order: a blank time takes a value evenly between the nearest known times before and
 //     after it, or that of the only neighbour; then times are made non-decreasing (running
 //     maximum).
-//   otherwise: sorted by time, stable.
+//   otherwise: sorted by time, fractions included, stable.
 //   deduplicate: events equal to an earlier one in item, action and time are dropped.
 void make_history(std::vector<Event>& events, const HistoryOptions& options, HistoryCounts& counts);
 

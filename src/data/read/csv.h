@@ -1,10 +1,9 @@
-// Delimited text: rows to fields, fields to numbers. RFC 4180 with what real files hold besides:
-// BOM, CRLF, any delimiter of one or two characters, no final newline.
+// Delimited text: rows to fields. RFC 4180 with what real files hold besides: CRLF, any delimiter
+// of one or two characters, no final newline, quotes within fields that do not start with one.
 #pragma once
 
 #include <cstdint>
 #include <deque>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -14,12 +13,21 @@ namespace seqfuse::data {
 
 struct CsvDialect {
   std::string delimiter = ",";  // one or two characters
-  bool quotes = true;           // "..." may enclose a field, "" is a quote within it
+  bool quotes = true;           // a field that starts with " ends with "; "" is a quote within it
+  size_t longest_row = size_t{1} << 28;  // a quote is not closed farther from the row's start
+};
+
+struct Delimiter {
+  explicit Delimiter(const std::string& text);
+
+  size_t size() const { return second != '\0' ? 2 : 1; }
+  bool is_at(const char* p, const char* end) const;
+
+  char first, second;  // second 0 if it is one character
 };
 
 // Splits one delimited text row by row. Fields are views into the text, or, where a quoted field
-// holds
-// "", into a buffer that lives until the next row.
+// holds "", into a buffer that lives until the next row.
 class RowSplitter {
  public:
   RowSplitter(std::string_view text, const CsvDialect& dialect);
@@ -32,18 +40,20 @@ class RowSplitter {
   const char* malformed() const { return malformed_; }
   std::string_view row() const { return row_; }           // without the line ending
   int64_t lines_before() const { return lines_before_; }  // newlines that precede the row
+  int64_t lines_after() const { return lines_after_; }    // and those up to its end
+  std::string_view rest() const { return {next_, static_cast<size_t>(end_ - next_)}; }
 
  private:
   void split_plain();
   const char* split_quoted();
-  bool at_delimiter(const char* p) const;
   std::string_view unescape(std::string_view quoted);
   void add_field(std::string_view field);
 
   const char* next_;
   const char* end_;
-  char first_, second_;  // of the delimiter; second 0 if it is one character
-  bool quotes_;
+  Delimiter delimiter_;
+  size_t longest_row_;
+  bool quotes_;                           // of the dialect, and the text holds some
   std::vector<std::string_view> fields_;  // the first num_fields_
   size_t num_fields_ = 0;
   std::deque<std::string> unescaped_;  // never moves what fields view
@@ -53,32 +63,9 @@ class RowSplitter {
   int64_t lines_before_ = 0, lines_after_ = 0;
 };
 
-// The number of characters up to and including the last newline that is not within quotes (the last
-// newline at all if quoting never closes); 0 without a newline.
-size_t whole_rows(std::string_view text, bool quotes);
-
-// Without a UTF-8 byte order mark. Throws DataError for UTF-16, naming the file.
-std::string_view without_bom(std::string_view text, const std::string& file);
-
-// Without spaces and tabs at both ends.
-inline std::string_view trim(std::string_view text) {
-  const auto is_space = [](char c) { return c == ' ' || c == '\t'; };
-  while (!text.empty() && is_space(text.front())) text.remove_prefix(1);
-  while (!text.empty() && is_space(text.back())) text.remove_suffix(1);
-  return text;
-}
-
-// "-12", "0", "345": an int64 exactly as it would be printed; nothing else ("007", "+1", "1.0").
-std::optional<int64_t> parse_canonical_int64(std::string_view text);
-
-// A decimal number, or nothing: the whole text must be one.
-std::optional<double> parse_double(std::string_view text);
-
-// A point in time: an integer, a decimal number (rounded down) or ISO 8601 "2024-05-06[
-// T]07:08:09[Z]" (as Unix seconds, UTC).
-std::optional<int64_t> parse_time(std::string_view text);
-
-// Text in Latin-1 as UTF-8; text that is valid UTF-8 already stays as it is.
-std::string latin1_to_utf8(std::string_view text);
+// The number of characters of the rows that are wholly in the beginning of a text that text is:
+// RowSplitter gives the same rows for them and the rest as for all at once. 0 if the first row is
+// not whole. Needs three characters after the last quote that it relies on.
+size_t whole_rows(std::string_view text, const CsvDialect& dialect);
 
 }  // namespace seqfuse::data

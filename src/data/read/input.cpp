@@ -9,19 +9,14 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "data/read/member_names.h"
 
 namespace seqfuse::data {
 namespace fs = std::filesystem;
 namespace {
 
+constexpr const char* kHiddenNames = " (those whose names begin with . or _ are not read)";
 constexpr std::array<std::string_view, 5> kCompressed = {".gz", ".xz", ".zst", ".bz2", ".lzma"};
-
-std::string without_compression(std::string name) {
-  for (const std::string_view ending : kCompressed) {
-    if (name.ends_with(ending)) name.resize(name.size() - ending.size());
-  }
-  return name;
-}
 
 // An open archive; a file that is merely compressed, or plain, is an archive of one unnamed member.
 class Archive final : public ByteStream {
@@ -38,7 +33,7 @@ class Archive final : public ByteStream {
     check(archive_read_open_filename(archive_.get(), file_.c_str(), size_t{1} << 18));
   }
 
-  // The next member that is a file; false at the end.
+  // The next member that is a file and not hidden; false at the end.
   bool next(InputMember& member) {
     for (;;) {
       archive_entry* entry = nullptr;
@@ -53,6 +48,7 @@ class Archive final : public ByteStream {
       } else {
         const char* name = archive_entry_pathname_utf8(entry);
         if (name == nullptr) name = "(unreadable name)";
+        if (is_hidden(name)) continue;
         member = {without_compression(name), fmt::format("{}: {}", file_, name)};
       }
       return true;
@@ -69,6 +65,8 @@ class Archive final : public ByteStream {
     }
     return done;
   }
+
+  bool is_plain() const { return archive_format(archive_.get()) == ARCHIVE_FORMAT_EMPTY; }
 
  private:
   void check(int status) {
@@ -99,16 +97,44 @@ class Archive final : public ByteStream {
   std::unique_ptr<archive, int (*)(archive*)> archive_;
 };
 
+// The stream of an empty file, which is no archive of one member.
+class NoBytes final : public ByteStream {
+ public:
+  size_t read(char* /*out*/, size_t /*size*/) override { return 0; }
+};
+
 std::vector<fs::path> files_below(const fs::path& directory) {
   std::vector<fs::path> files;
-  for (const auto& entry : fs::recursive_directory_iterator(directory)) {
-    if (entry.is_regular_file()) files.push_back(entry.path());
+  for (auto entry = fs::recursive_directory_iterator(directory);
+       entry != fs::recursive_directory_iterator(); ++entry) {
+    if (is_hidden(entry->path().filename().string())) {
+      entry.disable_recursion_pending();
+    } else if (entry->is_regular_file()) {
+      files.push_back(entry->path());
+    }
   }
   std::sort(files.begin(), files.end());
   return files;
 }
 
 }  // namespace
+
+std::string without_compression(std::string name) {
+  for (const std::string_view ending : kCompressed) {
+    if (name.ends_with(ending)) name.resize(name.size() - ending.size());
+  }
+  return name;
+}
+
+PeekedStream::PeekedStream(ByteStream& stream, size_t size) : stream_(stream), head_(size, '\0') {
+  head_.resize(stream.read(head_.data(), size));
+}
+
+size_t PeekedStream::read(char* out, size_t size) {
+  const size_t of_head = head_.copy(out, size, taken_);
+  taken_ += of_head;
+  return of_head + stream_.read(out + of_head, size - of_head);
+}
 
 std::string InputMember::base_name() const {
   return name.substr(name.rfind('/') + 1);
@@ -130,7 +156,10 @@ std::vector<std::string> visit_input(
       names.push_back(member.name);
       if (wanted(member)) visit(member, archive);
     }
-    if (names.empty()) throw_error<DataError>("{} is empty", input.string());
+    if (names.empty()) {
+      throw_error<DataError>("{} is empty{}", input.string(),
+                             archive.is_plain() ? "" : kHiddenNames);
+    }
     return names;
   }
   for (const fs::path& file : files_below(input)) {
@@ -139,9 +168,14 @@ std::vector<std::string> visit_input(
     if (!wanted({name, file.string()})) continue;
     Archive archive(file);
     InputMember inner;
-    if (!archive.next(inner)) throw_error<DataError>("{} is empty", file.string());
-    visit({name, file.string()}, archive);
+    if (archive.next(inner)) {
+      visit({name, file.string()}, archive);
+    } else {
+      NoBytes none;
+      visit({name, file.string()}, none);
+    }
   }
+  if (names.empty()) throw_error<DataError>("{} holds no files{}", input.string(), kHiddenNames);
   return names;
 }
 

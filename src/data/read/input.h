@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace seqfuse::data {
@@ -20,6 +21,19 @@ class ByteStream {
   virtual size_t read(char* out, size_t size) = 0;
 };
 
+// Another stream whose first bytes are known before they are read.
+class PeekedStream final : public ByteStream {
+ public:
+  PeekedStream(ByteStream& stream, size_t size);
+  std::string_view head() const { return head_; }  // size bytes, or all there are
+  size_t read(char* out, size_t size) override;
+
+ private:
+  ByteStream& stream_;
+  std::string head_;
+  size_t taken_ = 0;  // of the head
+};
+
 struct InputMember {
   std::string name;      // path within the folder or archive, without a .gz, .xz, ... ending
   std::string location;  // for messages: the file, or "archive.zip: ml-1m/ratings.dat"
@@ -27,8 +41,12 @@ struct InputMember {
   std::string base_name() const;  // after the last '/'
 };
 
+// A name without a .gz, .xz, ... ending.
+std::string without_compression(std::string name);
+
 // Calls visit(member, stream) for each member: of a folder (searched recursively) by name, of an
-// archive in its own order. wanted(member) decides whether a member is opened at all. Returns the
+// archive in its own order. Names below the input that begin with '.' or '_' are passed over, as
+// Spark and Arrow do. wanted(member) decides whether a member is opened at all. Returns the
 // names of all members, for messages. Throws DataError or IoError: missing path, not an archive,
 // truncated.
 std::vector<std::string> visit_input(

@@ -4,22 +4,23 @@
 #include <utility>
 
 #include "base/error.h"
+#include "data/read/field_values.h"
 
 namespace seqfuse::data {
-namespace {
 
-constexpr size_t kChunkBytes = size_t{1} << 18;  // stays in a core's cache until it is parsed
-constexpr size_t kLongestRow = size_t{1} << 28;
-
-}  // namespace
-
-TextChunks::TextChunks(ByteStream& stream, std::string name, bool quotes)
-    : stream_(stream), name_(std::move(name)), quotes_(quotes) {}
+TextChunks::TextChunks(ByteStream& stream, std::string name, CsvDialect dialect, Encoding encoding,
+                       size_t chunk_bytes)
+    : stream_(stream),
+      name_(std::move(name)),
+      dialect_(std::move(dialect)),
+      encoding_(encoding),
+      chunk_bytes_(chunk_bytes) {}
 
 bool TextChunks::fill(TextChunk& chunk) {
-  const size_t wanted = std::max(kChunkBytes, chunk.size);
-  if (chunk.buffer.size() < chunk.size + wanted) chunk.buffer.resize(chunk.size + wanted);
-  char* read = chunk.buffer.data() + chunk.size;
+  const size_t before = chunk.size;
+  const size_t wanted = std::max(chunk_bytes_, before);
+  if (chunk.buffer.size() < before + wanted) chunk.buffer.resize(before + wanted);
+  char* read = chunk.buffer.data() + before;
   const size_t n = stream_.read(read, wanted);
   hasher_.update({read, n});
   bytes_ += static_cast<int64_t>(n);
@@ -28,20 +29,37 @@ bool TextChunks::fill(TextChunk& chunk) {
     const size_t mark = chunk.size - without_bom(chunk.text(), name_).size();
     chunk.buffer.erase(0, mark);
     chunk.size -= mark;
+    if (mark > 0) encoding_ = Encoding::utf8;
+  }
+  if (encoding_ != Encoding::utf8) {
+    const std::string converted = to_utf8(chunk.text().substr(before), encoding_);
+    chunk.buffer.replace(before, chunk.size - before, converted);
+    chunk.size = before + converted.size();
   }
   return n > 0;
 }
 
-std::string TextChunks::header() {
+void TextChunks::check_length(const TextChunk& chunk) const {
+  // Twice: by then whole_rows() has seen enough of a row that is malformed.
+  if (chunk.size <= 2 * dialect_.longest_row) return;
+  throw_error<DataError>(
+      "{}: the row at byte {} is longer than {} MiB: is this a text file of rows?", name_,
+      bytes_ - static_cast<int64_t>(chunk.size), dialect_.longest_row >> 20);
+}
+
+std::vector<std::string> TextChunks::header() {
   TextChunk chunk;
-  while (chunk.text().find('\n') == std::string_view::npos && chunk.size < kLongestRow &&
-         fill(chunk)) {
+  for (bool more = true; more; check_length(chunk)) {
+    more = fill(chunk);
+    const size_t cut = more ? whole_rows(chunk.text(), dialect_) : chunk.size;
+    RowSplitter rows(chunk.text().substr(0, cut), dialect_);
+    if (!rows.next()) continue;
+    header_lines_ = rows.lines_after();
+    const auto read = static_cast<size_t>(rows.rest().data() - chunk.buffer.data());
+    rest_ = chunk.text().substr(read);
+    return header_names(rows, name_);
   }
-  const size_t newline = std::min(chunk.text().find('\n'), chunk.size);
-  std::string row(chunk.text().substr(0, newline));
-  rest_ = chunk.text().substr(std::min(newline + 1, chunk.size));
-  if (!row.empty() && row.back() == '\r') row.pop_back();
-  return row;
+  return {};
 }
 
 bool TextChunks::next(TextChunk& chunk) {
@@ -50,18 +68,26 @@ bool TextChunks::next(TextChunk& chunk) {
   size_t cut = 0;
   for (;;) {
     const bool more = fill(chunk);
-    cut = more ? whole_rows(chunk.text(), quotes_) : chunk.size;
+    cut = more ? whole_rows(chunk.text(), dialect_) : chunk.size;
     if (cut > 0) break;
     if (!more) return false;
-    if (chunk.size > kLongestRow) {
-      throw_error<DataError>(
-          "{}: the row at byte {} is longer than {} MiB: is this a text file of rows?", name_,
-          bytes_ - static_cast<int64_t>(chunk.size), kLongestRow >> 20);
-    }
+    check_length(chunk);
   }
   rest_ = chunk.text().substr(cut);
   chunk.size = cut;
   return true;
+}
+
+std::vector<std::string> header_names(const RowSplitter& rows, const std::string& file) {
+  const std::string problem =
+      rows.malformed() != nullptr ? std::string(rows.malformed()) : unreadable(rows.row());
+  if (!problem.empty()) {
+    throw_error<DataError>("{}:{}: {}\n  the first row must name the columns", file,
+                           rows.lines_before() + 1, problem);
+  }
+  std::vector<std::string> names;
+  for (const std::string_view field : rows.fields()) names.emplace_back(trim(field));
+  return names;
 }
 
 }  // namespace seqfuse::data

@@ -45,8 +45,8 @@ const KnownDataset& find_dataset(const std::string& name) {
 }
 
 std::vector<int64_t> lengths_for(const KnownDataset& dataset, const SynthesisOptions& options) {
-  const int64_t users = options.users == 0 ? dataset.users : options.users;
-  SEQFUSE_CHECK_AS(UsageError, users >= 1, "--users is {}; give 1 or more", options.users);
+  const int64_t users = options.users.value_or(dataset.users);
+  SEQFUSE_CHECK_AS(UsageError, users >= 1, "--users is {}; give 1 or more", users);
   SEQFUSE_CHECK_AS(UsageError, options.length_scale > 0 && options.length_scale < 1e6,
                    "--length-scale is {}; it must be positive", options.length_scale);
   SEQFUSE_CHECK_AS(UsageError, !options.events || *options.events >= users,

@@ -11,8 +11,8 @@
 namespace seqfuse::data {
 
 struct SynthesisOptions {
-  std::string like;   // kuairand-pure, kuairand-1k, kuairand-27k or ml-1m
-  int64_t users = 0;  // 0: as many as the data set has
+  std::string like;              // kuairand-pure, kuairand-1k, kuairand-27k or ml-1m
+  std::optional<int64_t> users;  // default: as many as the data set has
   std::optional<int64_t>
       items;  // default: in proportion to the events, at most what the data set has
   std::optional<int64_t> events;  // exactly so many in all; default: by the data set's lengths

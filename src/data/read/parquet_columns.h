@@ -1,0 +1,30 @@
+// Columns of a Parquet file as the rest of the data layer needs them. Parquet stores a nested
+// column (struct, list, map) as several leaf columns, and its readers select those.
+#pragma once
+
+#include <arrow/api.h>
+#include <parquet/arrow/reader.h>
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace seqfuse::data {
+
+// The leaf columns of top-level fields, in the order of the file.
+std::vector<int> leaf_columns(const parquet::arrow::FileReader& reader,
+                              std::span<const int> fields);
+
+// Throws DataError that names file, column and type if a value is not a single one.
+void check_single_value(const arrow::Field& field, const std::string& file);
+
+// Without dictionary and extension type around it. Throws DataError; what: file and column.
+std::shared_ptr<arrow::Array> plain_values(std::shared_ptr<arrow::Array> array,
+                                           const std::string& what);
+// As strings, which may be other bytes than UTF-8 if the source is. A point in time is its integer,
+// in the unit it is stored in. Throws DataError.
+std::shared_ptr<arrow::StringArray> as_strings(std::shared_ptr<arrow::Array> array,
+                                               const std::string& what);
+
+}  // namespace seqfuse::data
