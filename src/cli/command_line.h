@@ -10,6 +10,17 @@
 
 namespace seqfuse::cli {
 
+// Refuses a name that is empty or blank. Unchecked, it would mean that none was given, or the
+// current directory.
+inline CLI::Validator not_blank() {
+  return CLI::Validator(
+      [](const std::string& name) {
+        const bool blank = name.find_first_not_of(" \t") == std::string::npos;
+        return blank ? "is blank: give a name, or leave the option out" : std::string();
+      },
+      "");
+}
+
 // Parses argv[1..]. Returns an exit code if the verb is done (--help was printed), nothing to go
 // on. Throws UsageError, with CLI11's message and a pointer to --help.
 inline std::optional<int> parse_arguments(CLI::App& app, int argc, char** argv) {
