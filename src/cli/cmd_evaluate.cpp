@@ -50,12 +50,13 @@ int cmd_evaluate(int argc, char** argv) {
   size_t max_users = 0;
   CLI::App app("Metrics of a run's model over held-out events, beside simple baselines.",
                "evaluate");
-  app.add_option("RUN", path, "run directory of `seqfuse train`")->required();
-  app.add_option("--checkpoint", checkpoint, "step_N (default: the newest)");
+  app.add_option("RUN", path, "run directory of `seqfuse train`")->required()->check(kPath);
+  app.add_option("--checkpoint", checkpoint, "step_N (default: the newest)")->check(kPath);
   app.add_option("--split", split_name, "test or validation")
       ->check(CLI::IsMember({"test", "validation"}))
       ->capture_default_str();
-  app.add_option("--data", data, "dataset directory (default: the one it was trained on)");
+  app.add_option("--data", data, "dataset directory (default: the one it was trained on)")
+      ->check(kPath);
   app.add_option("--max-users", max_users, "only the first so many windows")
       ->check(CLI::PositiveNumber);
   app.add_flag("--json", json, "print JSON instead of a table");
@@ -85,7 +86,8 @@ int cmd_evaluate(int argc, char** argv) {
   for (const auto& [name, metrics] : rows) {
     (name == "model" ? result["model"] : result["baselines"][name]) = to_json(metrics);
   }
-  fmt::print("{}\n", result.dump(2));
+  // The name of a directory may hold bytes that are not UTF-8.
+  fmt::print("{}\n", result.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
   return 0;
 }
 

@@ -55,12 +55,13 @@ std::optional<int> parse(int argc, char** argv, Arguments& arguments) {
   app.add_option("task", arguments.task, "ranking or retrieval")
       ->required()
       ->check(CLI::IsMember({"ranking", "retrieval"}));
-  app.add_option("--gin-config-file", arguments.config_file,
-                 "configuration; configs/ has examples");
+  app.add_option("--gin-config-file", arguments.config_file, "configuration; configs/ has examples")
+      ->check(kPath);
   app.add_option("--gin", arguments.overrides, "Class.parameter=value, over the file; repeatable")
       ->allow_extra_args(false);
-  app.add_option("--data", arguments.data, "dataset directory made by `seqfuse preprocess`");
-  app.add_option("--output", arguments.output, "run directory to make");
+  app.add_option("--data", arguments.data, "dataset directory made by `seqfuse preprocess`")
+      ->check(kPath);
+  app.add_option("--output", arguments.output, "run directory to make")->check(kPath);
   auto* resume = app.add_option("--resume", arguments.resume_run,
                                 "continue the run RUN, or the one in --output")
                      ->expected(0, 1)

@@ -8,16 +8,7 @@
 namespace seqfuse::serving {
 namespace {
 
-constexpr int64_t kTile = 4096;          // items whose scores are held at a time
-constexpr int64_t kSampledUsers = 1000;  // whose actions tell which is the most common
-
-int64_t most_common_action(const data::Dataset& dataset) {
-  std::vector<int64_t> counts(std::max<int64_t>(dataset.manifest().num_actions, 1));
-  for (int64_t row = 0; row < std::min(dataset.num_users(), kSampledUsers); ++row) {
-    for (const int64_t action : dataset.user(row).actions) ++counts[action];
-  }
-  return std::max_element(counts.begin(), counts.end()) - counts.begin();
-}
+constexpr int64_t kTile = 4096;  // items whose scores are held at a time
 
 }  // namespace
 
@@ -63,37 +54,12 @@ std::vector<std::vector<ScoredItem>> top_items(const torch::Tensor& queries,
   return result;
 }
 
-data::Batch user_batch(const data::Dataset& dataset, int64_t user, int64_t max_history) {
-  const auto length = std::ssize(dataset.user(user).items);
-  const data::Sample sample{
-      .user = user, .begin = std::max<int64_t>(0, length - max_history), .end = length};
-  return data::make_batch(dataset, &sample, 1, 0);
-}
-
-data::Batch history_batch(const data::Dataset& dataset, std::span<const int64_t> items,
-                          int64_t max_history) {
-  if (std::ssize(items) > max_history) items = items.last(max_history);
-  const data::Manifest& manifest = dataset.manifest();
-  data::Batch batch;
-  batch.users = {-1};
-  batch.offsets = {0, std::ssize(items)};
-  batch.items.assign(items.begin(), items.end());
-  if (manifest.action_kind != data::ActionKind::none) {
-    batch.actions.assign(items.size(), most_common_action(dataset));
-  }
-  if (manifest.has_timestamps) batch.timestamps.assign(items.size(), 0);
-  batch.num_candidates = {0};
-  batch.context.assign(manifest.context.size(), {0});
-  return batch;
-}
-
-void append_candidates(data::Batch& batch, std::span<const int64_t> items) {
-  batch.items.insert(batch.items.end(), items.begin(), items.end());
-  if (!batch.actions.empty()) batch.actions.resize(batch.items.size(), 0);
-  if (!batch.timestamps.empty())
-    batch.timestamps.resize(batch.items.size(), batch.timestamps.back());
-  batch.offsets.back() = std::ssize(batch.items);
-  batch.num_candidates.back() = std::ssize(items);
+std::vector<ScoredItem> retrieve(models::RetrievalModel& model, const RequestWindow& window,
+                                 int64_t top_k, bool include_seen) {
+  const torch::NoGradGuard no_grad;
+  return top_items(model.query(window.batch), model.item_rows(), top_k,
+                   {include_seen ? std::vector<int64_t>() : window.seen})
+      .front();
 }
 
 }  // namespace seqfuse::serving

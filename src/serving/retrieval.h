@@ -1,14 +1,13 @@
-// The best items of a catalogue for a query, and the query of a user or of a history.
+// The best items of a catalogue for queries, and for a request.
 #pragma once
 
 #include <torch/torch.h>
 
 #include <cstdint>
-#include <span>
 #include <vector>
 
-#include "data/batch/batch.h"
-#include "data/dataset/dataset.h"
+#include "models/hstu/model.h"
+#include "serving/request_window.h"
 
 namespace seqfuse::serving {
 
@@ -25,16 +24,8 @@ std::vector<std::vector<ScoredItem>> top_items(const torch::Tensor& queries,
                                                const torch::Tensor& item_rows, int64_t k,
                                                const std::vector<std::vector<int64_t>>& excluded);
 
-// One window: the newest max_history events of a user.
-data::Batch user_batch(const data::Dataset& dataset, int64_t user, int64_t max_history);
-
-// One window of the newest max_history of these items, oldest first, of a user nobody knows:
-// context features are unknown (0), times are all equal, and each action is the dataset's most
-// common one.
-data::Batch history_batch(const data::Dataset& dataset, std::span<const int64_t> items,
-                          int64_t max_history);
-
-// Appends candidates to a batch of one window; their actions are not read by a model.
-void append_candidates(data::Batch& batch, std::span<const int64_t> items);
+// The items of the catalogue for one window, without its history's unless include_seen.
+std::vector<ScoredItem> retrieve(models::RetrievalModel& model, const RequestWindow& window,
+                                 int64_t top_k, bool include_seen);
 
 }  // namespace seqfuse::serving

@@ -6,8 +6,8 @@
 #include <string>
 
 #include "config/args.h"
-#include "data/dataset/dataset.h"
 #include "data/batch/split.h"
+#include "data/dataset/dataset.h"
 #include "models/hstu/model.h"
 
 namespace seqfuse::serving {
@@ -26,8 +26,8 @@ struct TrainedRun {
 };
 
 // checkpoint: "step_N", or "" for the newest. data: a dataset directory, or "" for the one the run
-// was trained on. Throws DataError where a file is missing or damaged, or where the dataset's
-// vocabulary is not the one the model was trained on.
+// was trained on. Throws DataError where a file is missing or damaged, or where the dataset has
+// another vocabulary, other actions or no times, unlike the one the model was trained on.
 TrainedRun open_trained_run(const std::filesystem::path& path, const std::string& checkpoint,
                             const std::string& data);
 

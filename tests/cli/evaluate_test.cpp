@@ -74,6 +74,50 @@ TEST(Evaluate, RefusesAnotherVocabulary) {
   EXPECT_THAT(outcome.err, HasSubstr("vocabulary"));
 }
 
+TEST(Evaluate, RefusesBlankPaths) {
+  const std::string run = TrainedRuns::get().retrieval();
+  for (const std::string blank : {"''", "' '"}) {
+    for (const auto& [arguments, name] : {std::pair(blank, "RUN"),
+                                          {run + " --data " + blank, "--data"},
+                                          {run + " --checkpoint " + blank, "--checkpoint"},
+                                          {run + " --max-users " + blank, "--max-users"},
+                                          {run + " --split " + blank, "--split"}}) {
+      const Outcome outcome = run_seqfuse("evaluate " + arguments);
+      EXPECT_EQ(outcome.code, 2) << arguments;
+      EXPECT_THAT(outcome.err, HasSubstr(name)) << arguments;
+    }
+  }
+}
+
+// The same ids, and so the same hash of the vocabularies, but not what the model reads.
+TEST(Evaluate, RefusesADatasetWithoutActions) {
+  const TemporaryDirectory directory;
+  const std::string data = (directory.path() / "data").string();
+  const Outcome made =
+      run_seqfuse("preprocess --dataset-name csv --input " + TrainedRuns::get().log() +
+                  " --output " + data + " --context-columns country");
+  ASSERT_EQ(made.code, 0) << made.err;
+  const Outcome ranking =
+      run_seqfuse("evaluate " + TrainedRuns::get().ranking() + " --data " + data);
+  EXPECT_EQ(ranking.code, 1);
+  EXPECT_THAT(ranking.err, HasSubstr("has 0 labels of actions"));
+  EXPECT_THAT(ranking.err, HasSubstr("has 5"));
+}
+
+TEST(Evaluate, RefusesADatasetWithoutTimes) {
+  const TemporaryDirectory directory;
+  const std::string data = (directory.path() / "data").string();
+  const Outcome made =
+      run_seqfuse("preprocess --dataset-name csv --input " + TrainedRuns::get().log() +
+                  " --output " + data + " --action-column rating --context-columns country");
+  ASSERT_EQ(made.code, 0) << made.err;
+  const Outcome research =
+      run_seqfuse("evaluate " + TrainedRuns::get().research() + " --data " + data);
+  EXPECT_EQ(research.code, 1);
+  EXPECT_THAT(research.err, HasSubstr("has no times"));
+  EXPECT_EQ(run_seqfuse("evaluate " + TrainedRuns::get().retrieval() + " --data " + data).code, 0);
+}
+
 TEST(Evaluate, NamesADamagedFile) {
   const TemporaryDirectory directory;
   const fs::path run = directory.path() / "run";

@@ -2,21 +2,63 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <utility>
+#include <vector>
 
+#include "base/file.h"
+#include "report/run_files.h"
 #include "tests/cli/trained_runs.h"
 
 namespace seqfuse {
 namespace {
+namespace fs = std::filesystem;
 using nlohmann::json;
 using testing::HasSubstr;
 
+Outcome outcome_of(const std::string& arguments) {
+  return run_seqfuse("recommend --json " + arguments);
+}
+
 json recommend(const std::string& arguments) {
-  const Outcome outcome = run_seqfuse("recommend --json " + arguments);
-  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  const Outcome outcome = outcome_of(arguments);
+  EXPECT_EQ(outcome.code, 0) << arguments << "\n" << outcome.err;
   return json::parse(outcome.out);
 }
+
+// With a request on standard input.
+Outcome outcome_of(const std::string& arguments, const std::string& request) {
+  const TemporaryDirectory directory;
+  const std::string file = (directory.path() / "request.json").string();
+  std::ofstream(file) << request;
+  return outcome_of(arguments + " --history - < " + file);
+}
+
+// The largest difference of a score; infinity where the items are others.
+double difference(const json& a, const json& b, const std::string& score = "score") {
+  if (a["items"].empty() || a["items"].size() != b["items"].size()) return INFINITY;
+  double largest = 0;
+  for (size_t i = 0; i < a["items"].size(); ++i) {
+    const json &x = a["items"][i], &y = b["items"][i];
+    if (x["item"] != y["item"]) return INFINITY;
+    largest = std::max(largest, std::abs(x[score].get<double>() - y[score].get<double>()));
+  }
+  return largest;
+}
+
+// All that the log has of user u0, as flags of a history and as JSON.
+const std::string kItems = " --history item0,item1,item2,item3,item4,item5,item6,item7";
+const std::string kTimes = " --timestamps 1000,1060,1120,1180,1240,1300,1360,1420";
+const std::string kActions = " --actions 0,1,2,3,4,0,1,2";
+const std::string kCountry = " --context country=country0";
+const std::string kJson = R"({"items": ["item0", "item1", "item2", "item3", "item4", "item5",
+    "item6", "item7"], "timestamps": [1000, 1060, 1120, 1180, 1240, 1300, "1360", 1420.5],
+    "actions": [0, 1, 2, 3, 4, "0", "1", "2"], "context": {"country": "country0"}})";
 
 TEST(Recommend, UserGetsUnseenItemsBestFirst) {
   const json items = recommend(TrainedRuns::get().retrieval() + " --user u0 --top-k 20")["items"];
@@ -87,6 +129,242 @@ TEST(Recommend, RankingRunsOrderCandidates) {
       EXPECT_NEAR(entry["expected class"].get<double>(), alone[0]["expected class"].get<double>(),
                   1e-5);
     }
+  }
+}
+
+TEST(Recommend, TheEventsOfAUserAreTheUser) {
+  for (const std::string& run : {TrainedRuns::get().retrieval(), TrainedRuns::get().research()}) {
+    const std::string show = run + " --top-k 20 --include-seen";
+    const json user = recommend(show + " --user u0");
+    EXPECT_EQ(user["items"].size(), 15U);
+    EXPECT_LT(difference(recommend(kItems + kTimes + kActions + kCountry + " " + show), user),
+              1e-6);
+    const Outcome from_json = outcome_of(show, kJson);
+    ASSERT_EQ(from_json.code, 0) << from_json.err;
+    EXPECT_LT(difference(json::parse(from_json.out), user), 1e-6);
+  }
+}
+
+TEST(Recommend, TheEventsOfAUserAreTheUserForCandidates) {
+  const std::string show = TrainedRuns::get().ranking() + " --candidates item9,item1,item5";
+  const json user = recommend(show + " --user u0");
+  const std::string score = "expected class";
+  EXPECT_LT(difference(recommend(show + kItems + kTimes + kActions + kCountry), user, score), 1e-6);
+  json request = json::parse(kJson);
+  request["candidates"] = {"item9", "item1", "item5"};
+  const Outcome from_json = outcome_of(TrainedRuns::get().ranking(), request.dump());
+  ASSERT_EQ(from_json.code, 0) << from_json.err;
+  EXPECT_LT(difference(json::parse(from_json.out), user, score), 1e-6);
+}
+
+TEST(Recommend, TimesActionsContextAndTheTimeOfTheRequestAreRead) {
+  const std::string research = TrainedRuns::get().research() + " --top-k 20 --include-seen";
+  const json by_time = recommend(research + kItems + kTimes);
+  const std::string other_times = " --timestamps 0,0,0,0,0,90000,90000,90000";
+  EXPECT_GT(difference(recommend(research + kItems + other_times), by_time), 1e-4);
+  EXPECT_GT(difference(recommend(research + kItems + kTimes + " --request-time 900000"), by_time),
+            1e-4);
+  EXPECT_GT(difference(recommend(research + " --user u0 --request-time 900000"), by_time), 1e-4);
+
+  const std::string retrieval = TrainedRuns::get().retrieval() + " --top-k 20 --include-seen";
+  const json by_action = recommend(retrieval + kItems + kActions + kCountry);
+  EXPECT_GT(difference(recommend(retrieval + kItems + " --actions 4,4,4,4,4,4,4,4" + kCountry),
+                       by_action),
+            1e-4);
+  EXPECT_GT(difference(recommend(retrieval + kItems + kActions + " --context country=country1"),
+                       by_action),
+            1e-5);
+  EXPECT_GT(difference(recommend(retrieval + kItems + kActions), by_action), 1e-5);
+}
+
+TEST(Recommend, TheRequestComesOneTypicalGapAfterTheLastEvent) {
+  // All events of the log are 60 apart: made-up times are those of the log.
+  const std::string show = TrainedRuns::get().research() + " --top-k 20 --include-seen";
+  const json user = recommend(show + " --user u0");
+  EXPECT_LT(difference(recommend(show + kItems), user), 1e-6);
+  EXPECT_LT(difference(recommend(show + " --user u0 --request-time 1480"), user), 1e-6);
+  EXPECT_LT(difference(recommend(show + kItems + kTimes + " --request-time 1480"), user), 1e-6);
+  EXPECT_LT(difference(recommend(show + kItems + " --request-time 1480"), user), 1e-6);
+}
+
+TEST(Recommend, WarnsOnceOfWhatTheModelReadsAndTheHistoryLacks) {
+  const Outcome times = outcome_of(TrainedRuns::get().research() + kItems);
+  EXPECT_EQ(std::ranges::count(times.err, '\n'), 1) << times.err;
+  EXPECT_THAT(times.err,
+              HasSubstr("the model reads times, and the history has none (--timestamps)"));
+  EXPECT_THAT(times.err, HasSubstr("60 apart"));
+  EXPECT_EQ(outcome_of(TrainedRuns::get().research() + kItems + kTimes).err, "");
+  for (const std::string& run :
+       {TrainedRuns::get().retrieval(), TrainedRuns::get().ranking() + " --candidates item9"}) {
+    const Outcome actions = outcome_of(run + kItems);
+    EXPECT_EQ(std::ranges::count(actions.err, '\n'), 1) << actions.err;
+    EXPECT_THAT(actions.err, HasSubstr("the history has none (--actions)"));
+    EXPECT_THAT(actions.err, HasSubstr("'0'"));  // 80 of 320, as are 1 and 2
+    EXPECT_EQ(outcome_of(run + kItems + kActions).err, "");
+    EXPECT_EQ(outcome_of(run + " --user u0").err, "");
+    EXPECT_THAT(outcome_of(run + kItems + kActions + kTimes).err, HasSubstr("reads no times"));
+  }
+}
+
+TEST(Recommend, UnknownItemsAreLeftOutOnRequest) {
+  const std::string run = TrainedRuns::get().retrieval() + " --top-k 20 --skip-unknown";
+  const Outcome some = outcome_of(run + " --history x,item3,y,item4 --actions 1,2,3,4");
+  ASSERT_EQ(some.code, 0) << some.err;
+  EXPECT_THAT(some.err, HasSubstr("left out: 2 of the history ('x', 'y')"));
+  EXPECT_LT(
+      difference(json::parse(some.out), recommend(run + " --history item3,item4 --actions 2,4")),
+      1e-6);
+  const Outcome none = outcome_of(run + " --history x,y");
+  EXPECT_EQ(none.code, 2);
+  EXPECT_THAT(none.err, HasSubstr("none of the 2 items of the history"));
+  const Outcome candidates = outcome_of(TrainedRuns::get().ranking() +
+                                        " --user u0 --skip-unknown --candidates x,item3,y,z");
+  ASSERT_EQ(candidates.code, 0) << candidates.err;
+  EXPECT_EQ(json::parse(candidates.out)["items"].size(), 1U);
+  EXPECT_THAT(candidates.err, HasSubstr("3 of the candidates ('x', 'y', 'z')"));
+}
+
+TEST(Recommend, WrongRequestsAreRefused) {
+  const std::string retrieval = TrainedRuns::get().retrieval(),
+                    research = TrainedRuns::get().research(),
+                    ranking = TrainedRuns::get().ranking();
+  for (const auto& [arguments, message] : std::vector<std::pair<std::string, std::string>>{
+           {ranking + " --user ''", "--candidates"},
+           {ranking + " --candidates item1 --user ''", "the user is blank"},
+           {retrieval + " --user ''", "the user is blank"},
+           {retrieval + " --user ' '", "the user is blank"},
+           {retrieval + " --history ''", "number 1 of the history is blank"},
+           {ranking + " --history '' --candidates item1", "number 1 of the history is blank"},
+           {retrieval + " --history ' , '", "number 1 of the history is blank"},
+           {retrieval + " --history item1,,item2", "number 2 of the history is blank"},
+           {retrieval + " --history item1,", "number 2 of the history is blank"},
+           {ranking + " --user u0 --candidates ''", "number 1 of the candidates is blank"},
+           {ranking + " --user u0 --candidates item1,,item2",
+            "number 2 of the candidates is blank"},
+           {retrieval + " --user u0 --candidates item1", "leave out --candidates"},
+           {research + " --history item1 --timestamps ''", "number 1 of the timestamps is blank"},
+           {research + " --history item1 --timestamps noon", "'noon' is no time"},
+           {research + " --history item1 --timestamps 1,2",
+            "2 timestamps for a history of 1 items"},
+           {research + " --history item1,item2 --timestamps 2,1", "is earlier than '2'"},
+           {research + " --history item1 --timestamps 5 --request-time 4",
+            "before that of the last"},
+           {research + " --user u0 --request-time 1419",
+            "1419, is before that of the last event, 1420"},
+           {research + " --user u0 --request-time ''", "'' is no time"},
+           {retrieval + " --history item1 --actions ''", "number 1 of the actions is blank"},
+           {retrieval + " --history item1 --actions 7", "give one of 0, 1, 2, 3, 4"},
+           {retrieval + " --history item1 --actions 1,2", "2 actions for a history of 1 items"},
+           {retrieval + " --user u0 --actions 1", "are in the data set"},
+           {retrieval + " --history item1 --context ''", "expected feature=value"},
+           {retrieval + " --history item1 --context country", "expected feature=value"},
+           {retrieval + " --history item1 --context contry=country1", "did you mean 'country'"},
+           {retrieval + " --history item1 --context country=x", "such as 'country0'"},
+           {retrieval + " --history item1 --context country=", "is no value of context feature"},
+           {retrieval + " --user u0 --top-k 0", "--top-k"},
+           {retrieval + " --user u0 --top-k -1", "--top-k"},
+           {retrieval + " --user u0 --top-k ten", "--top-k"},
+           {retrieval + " --user u0 --top-k 1.5", "--top-k"},
+           {retrieval + " --user u0 --top-k ''", "--top-k"},
+           {retrieval + " --user u0 --top-k 9223372036854775808", "--top-k"},
+           {"'' --user u0", "RUN"},
+           {"' ' --user u0", "RUN"},
+           {retrieval + " --user u0 --data ''", "--data"},
+           {retrieval + " --user u0 --data ' '", "--data"},
+           {retrieval + " --user u0 --checkpoint ''", "--checkpoint"},
+           {retrieval + " --user u0 --checkpoint ' '", "--checkpoint"}}) {
+    const Outcome outcome = outcome_of(arguments);
+    EXPECT_EQ(outcome.code, 2) << arguments << "\n" << outcome.text();
+    EXPECT_THAT(outcome.err, HasSubstr(message)) << arguments;
+    EXPECT_EQ(outcome.out, "") << arguments;
+  }
+}
+
+TEST(Recommend, WrongJsonIsRefused) {
+  const std::string retrieval = TrainedRuns::get().retrieval();
+  for (const auto& [request, message] : std::vector<std::pair<std::string, std::string>>{
+           {"", "the request is empty"},
+           {"{\"items\": [", "not valid JSON"},
+           {"[\"item1\"]", "expected an object"},
+           {"{}", "has no items"},
+           {R"({"items": []})", "the history has no items"},
+           {R"({"items": [""]})", "number 1 of the history is blank"},
+           {R"({"items": ["item1", "  "]})", "number 2 of the history is blank"},
+           {R"({"items": ["item1", 2]})", "item '2' is not among the 15 items"},
+           {R"({"items": "item1"})", "items is \"item1\": expected a list"},
+           {R"({"items": ["item1"], "timestamps": 5})", "timestamps is 5: expected a list"},
+           {R"({"items": ["item1"], "context": {"country": null}})", "context.country is null"},
+           {R"({"items": ["item1"], "candidates": ["item2"]})", "leave out --candidates"},
+           {R"({"items": ["item1"], "history": []})", "unknown field 'history'"}}) {
+    const Outcome outcome = outcome_of(retrieval, request);
+    EXPECT_EQ(outcome.code, 2) << request << "\n" << outcome.text();
+    EXPECT_THAT(outcome.err, HasSubstr(message)) << request;
+  }
+  const Outcome twice =
+      outcome_of(retrieval + " --actions 1", R"({"items": ["item1"], "actions": [1]})");
+  EXPECT_EQ(twice.code, 2);
+  EXPECT_THAT(twice.err, HasSubstr("actions is given twice"));
+}
+
+TEST(Recommend, TopKMayExceedTheCatalogue) {
+  EXPECT_EQ(
+      recommend(TrainedRuns::get().retrieval() + " --user u0 --top-k 9223372036854775807")["items"]
+          .size(),
+      7U);
+  EXPECT_EQ(recommend(TrainedRuns::get().ranking() +
+                      " --user u0 --candidates item1,item2 --top-k 9223372036854775807")["items"]
+                .size(),
+            2U);
+  EXPECT_EQ(recommend(TrainedRuns::get().ranking() +
+                      " --user u0 --candidates item1,item2 --top-k 1")["items"]
+                .size(),
+            1U);
+}
+
+TEST(Recommend, WithoutHistoryCandidatesAreRankedAlone) {
+  const Outcome outcome = outcome_of(TrainedRuns::get().ranking(), R"({"items": [],
+      "candidates": ["item1", "item2"], "context": {"country": "country1"}})");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const json items = json::parse(outcome.out)["items"];
+  ASSERT_EQ(items.size(), 2U);
+  EXPECT_GT(items[1]["expected class"].get<double>(), 0.0);
+}
+
+TEST(Recommend, SaysWhereADatasetIsExpectedThatMoved) {
+  const TemporaryDirectory directory;
+  const fs::path run = directory.path() / "run", data = directory.path() / "data";
+  fs::copy(TrainedRuns::get().retrieval(), run, fs::copy_options::recursive);
+  report::RunInfo info = report::read_run_info(run);
+  info.dataset_path = data.string();
+  report::write_run_info(run, info);
+  const std::string found = " --data " + TrainedRuns::get().data();
+  for (const std::string& verb :
+       {"recommend " + run.string() + " --user u0", "evaluate " + run.string()}) {
+    const Outcome moved = run_seqfuse(verb);
+    EXPECT_EQ(moved.code, 1);
+    EXPECT_THAT(moved.err,
+                HasSubstr("trained on the data set " + data.string() + ", which is not"));
+    EXPECT_THAT(moved.err, HasSubstr("--data DIR"));
+    EXPECT_EQ(run_seqfuse(verb + found).code, 0);
+  }
+  fs::copy(TrainedRuns::get().data(), data, fs::copy_options::recursive);
+  fs::resize_file(data / "sequences/part-00000.arrow", 100);
+  for (const std::string& verb :
+       {"recommend " + run.string() + " --user u0", "evaluate " + run.string()}) {
+    const Outcome damaged = run_seqfuse(verb);
+    EXPECT_EQ(damaged.code, 1);
+    EXPECT_THAT(damaged.err, HasSubstr("part-00000.arrow is corrupt"));
+    EXPECT_THAT(damaged.err, HasSubstr("--data DIR"));
+  }
+}
+
+TEST(Recommend, HelpFitsAScreen) {
+  const Outcome outcome = run_seqfuse("recommend --help");
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_LE(std::ranges::count(outcome.out, '\n'), 30);
+  for (const char* flag :
+       {"--timestamps", "--actions", "--request-time", "--context", "--skip-unknown"}) {
+    EXPECT_THAT(outcome.out, HasSubstr(flag));
   }
 }
 

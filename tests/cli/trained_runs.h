@@ -1,4 +1,4 @@
-// A small dataset, a retrieval run and a ranking run on it, made once for all tests that use them.
+// A small dataset and runs on it, made once for all tests that use them.
 #pragma once
 
 #include <fmt/format.h>
@@ -21,7 +21,9 @@ class TrainedRuns {
 
   std::string data() const { return path("data"); }
   std::string other_data() const { return path("other_data"); }  // of another vocabulary
-  std::string retrieval() const { return path("retrieval"); }
+  std::string log() const { return path("log.csv"); }            // of data()
+  std::string retrieval() const { return path("retrieval"); }    // hstu: reads actions, context
+  std::string research() const { return path("research"); }      // retrieval; reads times
   std::string ranking() const { return path("ranking"); }
 
  private:
@@ -48,6 +50,10 @@ TrainerArgs.eval_interval = 3
     std::ofstream(path("retrieval.gin")) << kCommon
                                          << "RetrievalArgs.negatives = 'full'\n"
                                             "RetrievalArgs.eval_metrics = ['HR@3', 'MRR']\n";
+    std::ofstream(path("research.gin")) << kCommon
+                                        << "RetrievalArgs.negatives = 'full'\n"
+                                           "RetrievalArgs.eval_metrics = ['MRR']\n"
+                                           "NetworkArgs.architecture = 'hstu_research'\n";
     std::ofstream(path("ranking.gin")) << kCommon
                                        << "RankingArgs.prediction_head_arch = [8, 5]\n"
                                           "RankingArgs.eval_metrics = ['AUC', 'ACC']\n"
@@ -56,12 +62,13 @@ TrainerArgs.eval_interval = 3
          {std::pair("log.csv", data()), {"other.csv", other_data()}}) {
       must(fmt::format(
           "preprocess --dataset-name csv --input {} --output {} --time-column timestamp "
-          "--action-column rating",
+          "--action-column rating --context-columns country",
           path(log), directory));
     }
-    for (const std::string task : {"retrieval", "ranking"}) {
-      must(fmt::format("train {0} --gin-config-file {1} --data {2} --output {3}", task,
-                       path(task + ".gin"), data(), path(task)));
+    for (const std::string run : {"retrieval", "research", "ranking"}) {
+      must(fmt::format("train {0} --gin-config-file {1} --data {2} --output {3}",
+                       run == "ranking" ? run : "retrieval", path(run + ".gin"), data(),
+                       path(run)));
     }
   }
 
@@ -69,11 +76,11 @@ TrainerArgs.eval_interval = 3
 
   void write_log(const std::string& name, int users) const {
     std::ofstream log(path(name));
-    log << "user_id,item_id,timestamp,rating\n";
+    log << "user_id,item_id,timestamp,rating,country\n";
     for (int u = 0; u < users; ++u) {
       for (int i = 0; i < 8; ++i) {
         log << 'u' << u << ",item" << (u * 3 + i) % (users == 40 ? 15 : 12) << ',' << 1000 + 60 * i
-            << ',' << i % 5 << '\n';
+            << ',' << i % 5 << ",country" << u % 3 << '\n';
       }
     }
   }

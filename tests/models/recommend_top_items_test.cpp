@@ -1,10 +1,11 @@
-// The running top-K over tiles against a sort of all scores.
+// The running top-K over tiles against a sort of all scores, and what a history takes out of it.
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "serving/retrieval.h"
-#include "tests/unit/memory_dataset.h"
+#include "tests/models/fake_models.h"
 
 namespace seqfuse::serving {
 namespace {
@@ -30,24 +31,22 @@ TEST(TopItems, EqualASortAcrossTiles) {
   }
 }
 
-TEST(UserBatch, HoldsTheNewestEvents) {
-  const auto dataset = data::MemoryDataset::of_lengths({5, 3});
-  const data::Batch batch = user_batch(dataset, 0, 2);
-  EXPECT_EQ(batch.items, (std::vector<int64_t>{4, 5}));
-  EXPECT_EQ(batch.num_candidates, (std::vector<int64_t>{0}));
-}
-
-TEST(HistoryBatch, KnowsNothingOfTheUser) {
-  const auto dataset = data::MemoryDataset::of_lengths({5, 3});
-  data::Batch batch = history_batch(dataset, std::vector<int64_t>{1, 2, 3}, 2);
-  EXPECT_EQ(batch.items, (std::vector<int64_t>{2, 3}));
-  EXPECT_EQ(batch.actions, (std::vector<int64_t>{0, 0}));  // of 8 actions, 5 are 0
-  EXPECT_EQ(batch.context, (std::vector<std::vector<int64_t>>{{0}}));
-  append_candidates(batch, std::vector<int64_t>{5, 4});
-  EXPECT_EQ(batch.items, (std::vector<int64_t>{2, 3, 5, 4}));
-  EXPECT_EQ(batch.offsets, (std::vector<int64_t>{0, 4}));
-  EXPECT_EQ(batch.num_candidates, (std::vector<int64_t>{2}));
-  EXPECT_EQ(batch.timestamps.size(), 4U);
+TEST(Retrieve, LeavesOutTheWholeHistoryUnlessAsked) {
+  // The score of an item is its number.
+  models::FakeRetrievalModel model({}, torch::ones({1, 1}),
+                                   torch::arange(6, torch::kFloat).unsqueeze(1));
+  const RequestWindow window{.batch = {.users = {0}}, .seen = {5, 3}};
+  const auto items = [&](int64_t top_k, bool include_seen) {
+    std::vector<int64_t> result;
+    for (const ScoredItem& scored : retrieve(model, window, top_k, include_seen)) {
+      EXPECT_EQ(scored.score, static_cast<double>(scored.item));
+      result.push_back(scored.item);
+    }
+    return result;
+  };
+  EXPECT_EQ(items(2, false), (std::vector<int64_t>{4, 2}));
+  EXPECT_EQ(items(2, true), (std::vector<int64_t>{5, 4}));
+  EXPECT_EQ(items(std::numeric_limits<int64_t>::max(), false), (std::vector<int64_t>{4, 2, 1}));
 }
 
 }  // namespace

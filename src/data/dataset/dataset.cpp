@@ -167,8 +167,7 @@ class ArrowDataset final : public Dataset {
     manifest_ = file.summary;
     items_ = Vocabulary(directory, file.items);
     users_ = Vocabulary(directory, file.users);
-    for (const VocabularyEntry& entry : file.context)
-      check_hash(directory / entry.file, entry.hash);
+    for (const VocabularyEntry& entry : file.context) context_.emplace_back(directory, entry);
     shards_.resize(file.shards.size());
     int64_t row = 0;
     for (size_t s = 0; s < shards_.size(); ++s) {
@@ -233,6 +232,14 @@ class ArrowDataset final : public Dataset {
     if (!row) return std::nullopt;
     return *row + 1;
   }
+  std::string context_value(int64_t feature, int64_t value) const override {
+    return std::string(context_[static_cast<size_t>(feature)].id(value - 1));
+  }
+  std::optional<int64_t> find_context(int64_t feature, std::string_view value) const override {
+    const auto row = context_[static_cast<size_t>(feature)].find(value);
+    if (!row) return std::nullopt;
+    return *row + 1;
+  }
 
  private:
   void open_shard(const ShardEntry& entry, Shard& shard) const {
@@ -285,10 +292,21 @@ class ArrowDataset final : public Dataset {
   }
 
   Vocabulary items_, users_;
+  std::vector<Vocabulary> context_;  // per feature
   std::vector<Shard> shards_;
 };
 
 }  // namespace
+
+std::string Dataset::context_value(int64_t /*feature*/, int64_t value) const {
+  return std::to_string(value);
+}
+
+std::optional<int64_t> Dataset::find_context(int64_t feature, std::string_view raw_value) const {
+  const auto value = parse_canonical_int64(raw_value);
+  const int64_t size = manifest_.context[static_cast<size_t>(feature)].vocab_size;
+  return value && *value >= 1 && *value < size ? value : std::nullopt;
+}
 
 std::shared_ptr<const Dataset> Dataset::open(const fs::path& directory) {
   if (!fs::exists(directory / "manifest.json") && has_parquet_sequences(directory)) {

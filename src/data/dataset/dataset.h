@@ -70,6 +70,11 @@ class Dataset {
   virtual std::string user_id(int64_t row) const = 0;
   virtual std::optional<int64_t> find_user(std::string_view raw_id) const = 0;
 
+  // Raw values of a context feature; value in [1, vocab_size). Where a dataset keeps no vocabulary
+  // of them, they are the indices themselves.
+  virtual std::string context_value(int64_t feature, int64_t value) const;
+  virtual std::optional<int64_t> find_context(int64_t feature, std::string_view raw_value) const;
+
  protected:
   std::filesystem::path directory_;
   Manifest manifest_;

@@ -32,6 +32,11 @@ struct ModelSpec {
   std::vector<data::ContextFeature> context;
   std::string dataset_hash;  // of the vocabularies
 
+  // What the model reads of events besides their items, and of users.
+  bool reads_times() const;
+  bool reads_actions() const;
+  bool reads_context() const;
+
   // Throws UsageError where config and dataset disagree (more classes in the data than in the
   // head...).
   static ModelSpec make(Task task, const config::Config& config, const data::Manifest& manifest);

@@ -101,6 +101,18 @@ void check_retrieval(const ModelSpec& spec) {
 
 }  // namespace
 
+bool ModelSpec::reads_times() const {
+  return network.architecture == config::Architecture::hstu_research;
+}
+
+bool ModelSpec::reads_actions() const {
+  return network.architecture == config::Architecture::hstu && num_actions > 0;
+}
+
+bool ModelSpec::reads_context() const {
+  return network.architecture == config::Architecture::hstu && !context.empty();
+}
+
 ModelSpec ModelSpec::make(Task task, const config::Config& config, const data::Manifest& manifest) {
   check_network(config.network, task);
   ModelSpec spec;

@@ -1,0 +1,166 @@
+#include "serving/history.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <string>
+
+#include "base/error.h"
+#include "base/names.h"
+#include "data/batch/split.h"
+#include "data/read/csv.h"
+#include "serving/action_names.h"
+
+namespace seqfuse::serving {
+namespace {
+
+// Trimmed. place: in the list, from 0.
+std::string_view not_blank(std::string_view text, const char* list, size_t place) {
+  const std::string_view trimmed = data::trim(text);
+  if (!trimmed.empty()) return trimmed;
+  throw_error<UsageError>("number {} of the {} is blank: give what the source of the data set has",
+                          place + 1, list);
+}
+
+void check_length(const std::optional<Texts>& texts, const char* what, size_t items) {
+  if (!texts || texts->size() == items) return;
+  throw_error<UsageError>("{} {} for a history of {} items: give one for each item", texts->size(),
+                          what, items);
+}
+
+std::vector<int64_t> read_times(const Texts& texts) {
+  std::vector<int64_t> times;
+  for (const std::string& text : texts) {
+    const size_t place = times.size();
+    times.push_back(read_time(not_blank(text, "timestamps", place)));
+    if (place > 0 && times[place] < times[place - 1]) {
+      throw_error<UsageError>(
+          "timestamp {}, '{}', is earlier than '{}' before it: give events oldest first", place + 1,
+          text, texts[place - 1]);
+    }
+  }
+  return times;
+}
+
+std::vector<int64_t> read_actions(const data::Manifest& manifest, const Texts& texts) {
+  std::vector<int64_t> actions;
+  for (const std::string& text : texts) {
+    actions.push_back(find_action(manifest, not_blank(text, "actions", actions.size())));
+  }
+  return actions;
+}
+
+int64_t read_context(const data::Dataset& dataset, size_t feature, std::string_view value) {
+  const auto f = static_cast<int64_t>(feature);
+  if (const auto index = dataset.find_context(f, data::trim(value))) return *index;
+  const data::ContextFeature& known = dataset.manifest().context[feature];
+  throw_error<UsageError>(
+      "'{}' is no value of context feature {} in {}: give one of the source{}, or leave the "
+      "feature out, which makes it unknown",
+      value, known.name, dataset.directory().string(),
+      known.vocab_size > 1 ? fmt::format(", such as '{}'", dataset.context_value(f, 1)) : "");
+}
+
+std::vector<int64_t> read_contexts(const data::Dataset& dataset, const Request& request) {
+  const data::Manifest& manifest = dataset.manifest();
+  std::vector<int64_t> values(manifest.context.size());
+  std::vector<bool> given(values.size());
+  Texts names;
+  for (const data::ContextFeature& feature : manifest.context) names.push_back(feature.name);
+  for (const auto& [name, value] : request.context) {
+    const auto feature =
+        static_cast<size_t>(std::find(names.begin(), names.end(), name) - names.begin());
+    if (feature == names.size()) {
+      throw_error<UsageError>("data set {} has no context feature '{}'{}: it has {}",
+                              manifest.dataset_name, name, did_you_mean(name, names),
+                              names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", ")));
+    }
+    if (given[feature]) {
+      throw_error<UsageError>("context feature '{}' is given twice: give it once", name);
+    }
+    given[feature] = true;
+    values[feature] = read_context(dataset, feature, value);
+  }
+  return values;
+}
+
+}  // namespace
+
+int64_t read_time(std::string_view text) {
+  if (const auto time = data::parse_time(text)) return *time;
+  throw_error<UsageError>(
+      "'{}' is no time: give a number in the unit of the data set's source, or, where that has ISO "
+      "8601, such as 2024-05-06T07:08:09",
+      text);
+}
+
+FoundItems find_items(const data::Dataset& dataset, const Texts& ids, const char* list,
+                      bool skip_unknown) {
+  FoundItems found;
+  for (size_t place = 0; place < ids.size(); ++place) {
+    const std::string_view id = not_blank(ids[place], list, place);
+    const auto item = dataset.find_item(id);
+    if (item) {
+      found.items.push_back(*item);
+      found.places.push_back(place);
+      continue;
+    }
+    if (!skip_unknown) {
+      throw_error<UsageError>(
+          "item '{}' is not among the {} items of {}: give ids of the source, such as '{}', or "
+          "--skip-unknown to leave it out",
+          id, dataset.num_items(), dataset.directory().string(), dataset.item_id(1));
+    }
+    found.unknown.emplace_back(id);
+  }
+  return found;
+}
+
+History user_history(const data::Dataset& dataset, std::string_view id) {
+  id = data::trim(id);
+  if (id.empty()) {
+    throw_error<UsageError>("the user is blank: give an id of the source, such as '{}'",
+                            dataset.user_id(0));
+  }
+  const auto row = dataset.find_user(id);
+  if (!row) {
+    throw_error<UsageError>(
+        "user '{}' is not among the {} users of {}: give an id of the source, such as '{}', or "
+        "--history",
+        id, dataset.num_users(), dataset.directory().string(), dataset.user_id(0));
+  }
+  const data::UserSequence events = dataset.user(*row);
+  const data::Sample whole{.user = *row, .end = std::ssize(events.items)};
+  dataset.check_unchanged(&whole, 1);
+  History history{.user = *row,
+                  .items = {events.items.begin(), events.items.end()},
+                  .actions = {events.actions.begin(), events.actions.end()},
+                  .timestamps = {events.timestamps.begin(), events.timestamps.end()}};
+  for (int64_t feature = 0; feature < std::ssize(dataset.manifest().context); ++feature) {
+    history.context.push_back(dataset.context(feature, *row));
+  }
+  return history;
+}
+
+History given_history(const data::Dataset& dataset, const Request& request, bool skip_unknown) {
+  const Texts& ids = *request.items;
+  check_length(request.timestamps, "timestamps", ids.size());
+  check_length(request.actions, "actions", ids.size());
+  FoundItems found = find_items(dataset, ids, "history", skip_unknown);
+  const auto of_found = [&](const std::vector<int64_t>& all) {
+    std::vector<int64_t> values;
+    for (const size_t place : found.places) values.push_back(all[place]);
+    return values;
+  };
+  History history;
+  if (request.timestamps) history.timestamps = of_found(read_times(*request.timestamps));
+  if (request.actions) {
+    history.actions = of_found(read_actions(dataset.manifest(), *request.actions));
+  }
+  history.items = std::move(found.items);
+  history.context = read_contexts(dataset, request);
+  history.unknown = std::move(found.unknown);
+  return history;
+}
+
+}  // namespace seqfuse::serving

@@ -1,0 +1,122 @@
+#include "serving/request.h"
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/names.h"
+#include "data/read/csv.h"
+
+namespace seqfuse::serving {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kShape =
+    "{\"items\": [...], \"actions\": [...], \"timestamps\": [...], \"request_time\": T, "
+    "\"candidates\": [...], \"context\": {\"feature\": \"value\"}}";
+
+std::string shown(const json& value) {
+  constexpr size_t kLongest = 60;
+  std::string text = value.dump(-1, ' ', /*ensure_ascii=*/true);
+  if (text.size() > kLongest) text = text.substr(0, kLongest) + "...";
+  return text;
+}
+
+// Fractions are no ids: 1.0 would be "1" or "1.0", and nobody knows which.
+std::string text_of(const json& value, const std::string& field, bool may_be_fraction) {
+  if (value.is_string()) return value.get<std::string>();
+  if (value.is_number_integer() || (value.is_number() && may_be_fraction)) return value.dump();
+  throw_error<UsageError>("{} is {}: expected {}", field, shown(value),
+                          may_be_fraction ? "a string or a number" : "a string or an integer");
+}
+
+Texts texts_of(const json& value, const std::string& field, bool may_be_fractions) {
+  if (!value.is_array()) {
+    throw_error<UsageError>("{} is {}: expected a list, such as [\"a\", \"b\"]", field,
+                            shown(value));
+  }
+  Texts texts;
+  for (const json& entry : value) {
+    texts.push_back(text_of(entry, fmt::format("{}[{}]", field, texts.size()), may_be_fractions));
+  }
+  return texts;
+}
+
+template <class T>
+void merge(const char* flag, const char* name, const std::optional<T>& from_flag,
+           std::optional<T>& to) {
+  if (!from_flag) return;
+  if (to) {
+    throw_error<UsageError>("{} is given twice, by {} and as JSON: give it once", name, flag);
+  }
+  to = from_flag;
+}
+
+}  // namespace
+
+Texts split_list(std::string_view text) {
+  Texts texts;
+  for (;;) {
+    const size_t comma = text.find(',');
+    texts.emplace_back(data::trim(text.substr(0, comma)));
+    if (comma == std::string_view::npos) return texts;
+    text.remove_prefix(comma + 1);
+  }
+}
+
+Request request_from_json(std::string_view text) {
+  if (data::trim(text).empty()) {
+    throw_error<UsageError>("the request is empty: expected JSON, {}", kShape);
+  }
+  json object;
+  try {
+    object = json::parse(text);
+  } catch (const json::exception& error) {
+    throw_error<UsageError>("the request is not valid JSON ({}): expected {}", error.what(),
+                            kShape);
+  }
+  if (!object.is_object()) {
+    throw_error<UsageError>("the request is {}: expected an object, {}", object.type_name(),
+                            kShape);
+  }
+  Request request;
+  for (const auto& [name, value] : object.items()) {
+    if (name == "items") {
+      request.items = texts_of(value, name, false);
+    } else if (name == "actions") {
+      request.actions = texts_of(value, name, true);
+    } else if (name == "timestamps") {
+      request.timestamps = texts_of(value, name, true);
+    } else if (name == "candidates") {
+      request.candidates = texts_of(value, name, false);
+    } else if (name == "request_time") {
+      request.request_time = text_of(value, name, true);
+    } else if (name == "context") {
+      if (!value.is_object()) {
+        throw_error<UsageError>(
+            "context is {}: expected an object, such as {{\"country\": \"de\"}}", shown(value));
+      }
+      for (const auto& [feature, entry] : value.items()) {
+        request.context.emplace_back(feature, text_of(entry, "context." + feature, true));
+      }
+    } else {
+      static const Texts kNames = {"items",        "actions",    "timestamps",
+                                   "request_time", "candidates", "context"};
+      throw_error<UsageError>("the request has an unknown field '{}'{}: expected {}", name,
+                              did_you_mean(name, kNames), kShape);
+    }
+  }
+  if (!request.items) throw_error<UsageError>("the request has no items: expected {}", kShape);
+  return request;
+}
+
+Request merge(const Request& flags, Request json) {
+  merge("--actions", "actions", flags.actions, json.actions);
+  merge("--timestamps", "timestamps", flags.timestamps, json.timestamps);
+  merge("--request-time", "request_time", flags.request_time, json.request_time);
+  merge("--candidates", "candidates", flags.candidates, json.candidates);
+  json.context.insert(json.context.end(), flags.context.begin(), flags.context.end());
+  return json;
+}
+
+}  // namespace seqfuse::serving

@@ -1,0 +1,36 @@
+// A request as the window of events that a model reads.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "data/batch/batch.h"
+#include "data/dataset/dataset.h"
+#include "models/hstu/model.h"
+#include "serving/request.h"
+
+namespace seqfuse::serving {
+
+struct RequestWindow {
+  // One window: the newest max_history events, then the candidates at the time of the request. Of a
+  // retrieval run the only candidate is the unknown item, in place of the one to be found.
+  data::Batch batch;
+  std::vector<int64_t> seen;  // items of the whole history
+  std::vector<int64_t> candidates;
+  std::vector<std::string> warnings;  // for people
+};
+
+// What a history does not say is made up as a data set typically is, so that a model meets what it
+// was trained on:
+//   timestamps     apart by the typical gap (typical_gap())
+//   request time   the typical gap after the last event, also of a user
+//   actions        the most common one
+//   context        unknown, 0
+// With skip_unknown, items that the data set does not have are left out of history and candidates.
+// Throws UsageError: an unknown id, feature, value or action; a blank; lists of different lengths;
+// times that decrease; nothing to recommend from.
+RequestWindow request_window(const data::Dataset& dataset, const models::ModelSpec& spec,
+                             const Request& request, bool skip_unknown = false);
+
+}  // namespace seqfuse::serving

@@ -1,0 +1,42 @@
+#include "serving/typical_events.h"
+
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+namespace seqfuse::serving {
+namespace {
+
+constexpr int64_t kUsers = 1000;
+
+template <class Visit>
+void for_some_users(const data::Dataset& dataset, const Visit& visit) {
+  const int64_t users = dataset.num_users(), sampled = std::min(users, kUsers);
+  for (int64_t i = 0; i < sampled; ++i) visit(dataset.user(i * users / sampled));
+}
+
+}  // namespace
+
+int64_t typical_gap(const data::Dataset& dataset) {
+  std::vector<uint64_t> gaps;  // of times at both ends of int64: more than an int64 holds
+  for_some_users(dataset, [&](const data::UserSequence& user) {
+    for (size_t i = 1; i < user.timestamps.size(); ++i) {
+      gaps.push_back(static_cast<uint64_t>(user.timestamps[i]) -
+                     static_cast<uint64_t>(user.timestamps[i - 1]));
+    }
+  });
+  if (gaps.empty()) return 0;
+  const auto middle = gaps.begin() + std::ssize(gaps) / 2;
+  std::nth_element(gaps.begin(), middle, gaps.end());
+  return static_cast<int64_t>(std::min<uint64_t>(*middle, std::numeric_limits<int64_t>::max()));
+}
+
+int64_t most_common_action(const data::Dataset& dataset) {
+  std::vector<int64_t> counts(std::max<int64_t>(dataset.manifest().num_actions, 1));
+  for_some_users(dataset, [&](const data::UserSequence& user) {
+    for (const int64_t action : user.actions) ++counts.at(action);
+  });
+  return std::max_element(counts.begin(), counts.end()) - counts.begin();
+}
+
+}  // namespace seqfuse::serving
