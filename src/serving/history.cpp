@@ -8,7 +8,8 @@
 #include "base/error.h"
 #include "base/names.h"
 #include "data/batch/split.h"
-#include "data/read/csv.h"
+#include "data/read/field_values.h"
+#include "data/read/times.h"
 #include "serving/action_names.h"
 
 namespace seqfuse::serving {
@@ -87,7 +88,9 @@ std::vector<int64_t> read_contexts(const data::Dataset& dataset, const Request& 
 }  // namespace
 
 int64_t read_time(std::string_view text) {
-  if (const auto time = data::parse_time(text)) return *time;
+  const std::string_view trimmed = data::trim(text);
+  if (const auto number = data::parse_time_number(trimmed)) return number->value;
+  if (const auto time = data::parse_iso8601(trimmed)) return time->value;
   throw_error<UsageError>(
       "'{}' is no time: give a number in the unit of the data set's source, or, where that has ISO "
       "8601, such as 2024-05-06T07:08:09",

@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "base/names.h"
-#include "data/read/csv.h"
+#include "data/read/field_values.h"
 
 namespace seqfuse::serving {
 namespace {

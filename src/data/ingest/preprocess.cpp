@@ -342,6 +342,12 @@ class Preprocessor {
 };
 
 void check_output(const PreprocessOptions& options) {
+  const fs::path last = options.output.filename();
+  if (last == "." || last == "..") {
+    throw_error<UsageError>(
+        "--output {}: give the name of a folder, which cannot be the current one",
+        options.output.string());
+  }
   std::error_code ignored;
   if (!fs::exists(options.output, ignored)) return;
   if (fs::is_directory(options.output) && fs::is_empty(options.output)) return;

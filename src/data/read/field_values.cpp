@@ -70,8 +70,7 @@ std::optional<double> parse_double(std::string_view text) {
   return value;
 }
 
-std::optional<bool> parse_flag(std::string_view text) {
-  if (text.size() == 1 && text[0] >= '0' && text[0] <= '9') return text[0] != '0';
+std::optional<bool> parse_long_flag(std::string_view text) {
   text = trim(text);
   if (const auto number = parse_double(text)) return *number != 0;
   for (const auto& [word, value] : kFlags) {

@@ -25,6 +25,10 @@ std::optional<int64_t> parse_canonical_int64(std::string_view text);
 std::optional<double> parse_double(std::string_view text);
 
 // A number (0 is no, any other yes) or true, false, t, f, yes, no, y, n in any case.
-std::optional<bool> parse_flag(std::string_view text);
+std::optional<bool> parse_long_flag(std::string_view text);
+inline std::optional<bool> parse_flag(std::string_view text) {
+  if (text.size() == 1 && text[0] >= '0' && text[0] <= '9') return text[0] != '0';
+  return parse_long_flag(text);
+}
 
 }  // namespace seqfuse::data

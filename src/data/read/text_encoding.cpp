@@ -55,12 +55,10 @@ size_t character_length(std::string_view text) {
 
 // A CR that ends no line.
 bool has_lone_cr(std::string_view text) {
-  int64_t returns = 0, line_ends = 0;
-  for (size_t i = 0; i + 1 < text.size(); ++i) {
-    returns += text[i] == '\r';
-    line_ends += text[i] == '\r' && text[i + 1] == '\n';
+  for (size_t at = text.find('\r'); at != std::string_view::npos; at = text.find('\r', at + 1)) {
+    if (at + 1 < text.size() && text[at + 1] != '\n') return true;
   }
-  return returns != line_ends;
+  return false;
 }
 
 void append_utf8(char16_t character, std::string& out) {
