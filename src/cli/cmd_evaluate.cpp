@@ -58,7 +58,7 @@ int cmd_evaluate(int argc, char** argv) {
   app.add_option("--data", data, "dataset directory (default: the one it was trained on)")
       ->check(kPath);
   app.add_option("--max-users", max_users, "only the first so many windows")
-      ->check(CLI::PositiveNumber);
+      ->check(whole_number(1));
   app.add_flag("--json", json, "print JSON instead of a table");
   if (const auto done = parse_arguments(app, argc, argv)) return *done;
 

@@ -74,6 +74,13 @@ TEST(Evaluate, RefusesAnotherVocabulary) {
   EXPECT_THAT(outcome.err, HasSubstr("vocabulary"));
 }
 
+TEST(Evaluate, RefusesNumbersOfUsersBeyondInt64) {
+  const Outcome outcome = run_seqfuse("evaluate " + TrainedRuns::get().retrieval() +
+                                      " --max-users 9223372036854775808");
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_THAT(outcome.err, HasSubstr("--max-users"));
+}
+
 TEST(Evaluate, RefusesBlankPaths) {
   const std::string run = TrainedRuns::get().retrieval();
   for (const std::string blank : {"''", "' '"}) {

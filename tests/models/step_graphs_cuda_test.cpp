@@ -165,8 +165,8 @@ TEST_F(StepGraphsCuda, TrainAsStepsWithoutThem) {
     const auto plain = model_on_gpu(config, task), graphs = model_on_gpu(config, task);
     EXPECT_EQ(train(config, fmt::format("plain{}", number), *plain).replayed_steps, 0);
     config.trainer.cuda_graph = true;
-    // Each size but its first batch.
-    EXPECT_GT(train(config, fmt::format("graphs{}", number), *graphs).replayed_steps, 10);
+    // Of 24: each size but its first batch.
+    EXPECT_GE(train(config, fmt::format("graphs{}", number), *graphs).replayed_steps, 5);
     const auto expected = metrics(fmt::format("plain{}", number)),
                found = metrics(fmt::format("graphs{}", number));
     ASSERT_EQ(found.size(), expected.size());
@@ -187,7 +187,7 @@ TEST_F(StepGraphsCuda, AResumedRunIsTheUndisturbedOneToTheBit) {
     config.optimizer.lr_schedule =
         config::LearningRateSchedule::constant;  // a cosine knows its end
     const auto whole = model_on_gpu(config, task), resumed = model_on_gpu(config, task);
-    EXPECT_GT(train(config, fmt::format("whole{}", number), *whole).replayed_steps, 10);
+    EXPECT_GE(train(config, fmt::format("whole{}", number), *whole).replayed_steps, 5);
     config.trainer.max_train_iters = 15;
     train(config, fmt::format("parts{}", number), *model_on_gpu(config, task));
     config.trainer.max_train_iters = 24;

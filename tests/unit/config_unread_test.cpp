@@ -62,9 +62,10 @@ TEST(ConfigUnread, WhatIsSetWithoutEffectIsNamedOnce) {
   EXPECT_EQ(warning(tables + "a/DynamicEmbeddingArgs.evict_strategy = 'lfu'\n"
                              "DynamicEmbeddingArgs.caching = True\n"
                              "b/DynamicEmbeddingArgs.item_vocab_gpu_capacity_ratio = 0.1\n"),
-            "without effect: DynamicEmbeddingArgs.caching, "
+            "without effect: DynamicEmbeddingArgs.evict_strategy (a table has a row for each id from "
+            "the start); DynamicEmbeddingArgs.caching, "
             "DynamicEmbeddingArgs.item_vocab_gpu_capacity_ratio (a table holds all of its rows in "
-            "the memory of the device); DynamicEmbeddingArgs.evict_strategy (a table has a row for "
+            "the memory of the device)"); DynamicEmbeddingArgs.evict_strategy (a table has a row for "
             "each id from the start)");
 }
 
