@@ -23,6 +23,7 @@
 #include "config/without_effect.h"
 #include "data/batch/split.h"
 #include "data/dataset/dataset.h"
+#include "data/read/field_values.h"
 #include "data/synthesize/generated_dataset.h"
 #include "distributed/launch.h"
 #include "distributed/process_group.h"
@@ -77,6 +78,10 @@ std::optional<int> parse(int argc, char** argv, Arguments& arguments) {
   app.add_flag("--quiet", arguments.quiet, "only warnings and the final table");
   const std::optional<int> done = parse_arguments(app, argc, argv);
   arguments.resume = resume->count() > 0;
+  if (!arguments.resume_run.empty() && data::trim(arguments.resume_run).empty()) {
+    throw_error<UsageError>("--resume: the path '{}' is blank: give a run directory",
+                            arguments.resume_run);
+  }
   return done;
 }
 
@@ -258,6 +263,7 @@ int train(int argc, char** argv, const distributed::Launch& launch,
   Resumed resumed;
   if (resuming) {
     resumed = check_resumed(path, arguments.task, arguments.data, loaded);
+    if (generated) check_same_users(path, resumed);
     data = resumed.data;
   }
   const auto dataset = generated ? data::generate_dataset(

@@ -42,6 +42,16 @@ void check_same_dataset(const fs::path& path, const data::Dataset& dataset) {
       info.dataset_events, info.dataset_users);
 }
 
+void check_same_users(const fs::path& path, const Resumed& resumed) {
+  for (const report::Difference& change : resumed.changes) {
+    if (change.name != "TrainerArgs.train_batch_size") continue;
+    throw_error<UsageError>(
+        "{} was trained on generated users, whose number is a multiple of "
+        "TrainerArgs.train_batch_size: leave that at {}",
+        path.string(), change.values[0]);
+  }
+}
+
 void record_resumed(const Resumed& resumed, int64_t step, int64_t epoch,
                     const std::string& operative_gin, const std::string& dataset_path,
                     training::RunDirectory& run) {

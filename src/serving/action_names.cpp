@@ -65,7 +65,8 @@ int64_t find_action(const data::Manifest& manifest, std::string_view text) {
   const auto& names = manifest.action_names;
   const auto some = std::span(names).first(std::min(names.size(), kNamesShown));
   throw_error<UsageError>(
-      "action '{}' is none of {}{}: {}{}{}", text, manifest.dataset_name, did_you_mean(text, names),
+      "data set {} has no action '{}'{}: {}{}{}", manifest.dataset_name, text,
+      did_you_mean(text, names),
       bits ? "give names joined by + or an integer of bits, least significant first: "
            : "give one of ",
       names.empty() ? fmt::format("0 to {}", manifest.num_actions - 1)
@@ -82,7 +83,7 @@ std::string action_text(const data::Manifest& manifest, int64_t label) {
   for (int64_t bit = 0; bit < std::ssize(names); ++bit) {
     if ((label >> bit & 1) != 0) text += (text.empty() ? "" : "+") + names[bit];
   }
-  return text.empty() ? std::to_string(label) : text;
+  return find_bits(manifest, text) == label ? text : std::to_string(label);
 }
 
 }  // namespace seqfuse::serving

@@ -25,15 +25,15 @@ std::string_view not_blank(std::string_view text, const char* list, size_t place
 
 void check_length(const std::optional<Texts>& texts, const char* what, size_t items) {
   if (!texts || texts->size() == items) return;
-  throw_error<UsageError>("{} {} for a history of {} items: give one for each item", texts->size(),
-                          what, items);
+  throw_error<UsageError>("{}: {} given for {} items of the history: give one for each item", what,
+                          texts->size(), items);
 }
 
-std::vector<int64_t> read_times(const Texts& texts) {
+std::vector<int64_t> read_times(const data::Manifest& manifest, const Texts& texts) {
   std::vector<int64_t> times;
   for (const std::string& text : texts) {
     const size_t place = times.size();
-    times.push_back(read_time(not_blank(text, "timestamps", place)));
+    times.push_back(read_time(manifest, not_blank(text, "timestamps", place)));
     if (place > 0 && times[place] < times[place - 1]) {
       throw_error<UsageError>(
           "timestamp {}, '{}', is earlier than '{}' before it: give events oldest first", place + 1,
@@ -87,14 +87,19 @@ std::vector<int64_t> read_contexts(const data::Dataset& dataset, const Request& 
 
 }  // namespace
 
-int64_t read_time(std::string_view text) {
+int64_t read_time(const data::Manifest& manifest, std::string_view text) {
   const std::string_view trimmed = data::trim(text);
   if (const auto number = data::parse_time_number(trimmed)) return number->value;
-  if (const auto time = data::parse_iso8601(trimmed)) return time->value;
-  throw_error<UsageError>(
-      "'{}' is no time: give a number in the unit of the data set's source, or, where that has ISO "
-      "8601, such as 2024-05-06T07:08:09",
-      text);
+  const int64_t units = manifest.time_units_per_second;
+  if (const auto time = data::parse_iso8601(trimmed, std::max<int64_t>(units, 1))) {
+    if (units > 0) return time->value;
+    throw_error<UsageError>(
+        "'{}' is a date, but the times of data set {} are plain numbers: give a number in the same "
+        "unit",
+        text, manifest.dataset_name);
+  }
+  throw_error<UsageError>("'{}' is no time: give a number in the unit of the data set's times{}",
+                          text, units > 0 ? ", or ISO 8601, such as 2024-05-06T07:08:09" : "");
 }
 
 FoundItems find_items(const data::Dataset& dataset, const Texts& ids, const char* list,
@@ -156,7 +161,9 @@ History given_history(const data::Dataset& dataset, const Request& request, bool
     return values;
   };
   History history;
-  if (request.timestamps) history.timestamps = of_found(read_times(*request.timestamps));
+  if (request.timestamps) {
+    history.timestamps = of_found(read_times(dataset.manifest(), *request.timestamps));
+  }
   if (request.actions) {
     history.actions = of_found(read_actions(dataset.manifest(), *request.actions));
   }

@@ -38,7 +38,8 @@ History user_history(const data::Dataset& dataset, std::string_view id);
 // data set or each other.
 History given_history(const data::Dataset& dataset, const Request& request, bool skip_unknown);
 
-// Throws UsageError.
-int64_t read_time(std::string_view text);
+// A number in the unit of the data set's times, or ISO 8601 where that unit is known. Throws
+// UsageError.
+int64_t read_time(const data::Manifest& manifest, std::string_view text);
 
 }  // namespace seqfuse::serving

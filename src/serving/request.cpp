@@ -76,7 +76,7 @@ Request request_from_json(std::string_view text) {
                             kShape);
   }
   if (!object.is_object()) {
-    throw_error<UsageError>("the request is {}: expected an object, {}", object.type_name(),
+    throw_error<UsageError>("the request is of type {}: expected an object, {}", object.type_name(),
                             kShape);
   }
   Request request;

@@ -63,8 +63,7 @@ std::string some_of(const Texts& ids) {
 void check_not_all_unknown(const std::vector<int64_t>& items, const Texts& unknown,
                            const char* what) {
   if (!items.empty() || unknown.empty()) return;
-  throw_error<UsageError>("none of the {} {} is an item of the data set: {}", unknown.size(), what,
-                          some_of(unknown));
+  throw_error<UsageError>("the data set has none of the {} given: {}", what, some_of(unknown));
 }
 
 void check_not_empty(const History& history, const Request& request) {
@@ -137,13 +136,14 @@ Texts complete(const data::Dataset& dataset, const models::ModelSpec& spec, int6
   return warnings;
 }
 
-int64_t time_of_request(const Request& request, const History& history, int64_t gap) {
+int64_t time_of_request(const data::Manifest& manifest, const Request& request,
+                        const History& history, int64_t gap) {
   const bool known = !history.timestamps.empty();
   if (!request.request_time) {
     return known ? later(history.timestamps.back(), gap, 1)
                  : later(0, gap, std::ssize(history.items));
   }
-  const int64_t time = read_time(*request.request_time);
+  const int64_t time = read_time(manifest, *request.request_time);
   if (known && time < history.timestamps.back()) {
     throw_error<UsageError>(
         "the time of the request, {}, is before that of the last event, {}: give a later "
@@ -200,7 +200,7 @@ RequestWindow request_window(const data::Dataset& dataset, const models::ModelSp
   };
   add_warnings(warnings_of_unread(spec, request));
   const int64_t gap = spec.reads_times() ? typical_gap(dataset) : 0;
-  const int64_t request_time = time_of_request(request, history, gap);
+  const int64_t request_time = time_of_request(dataset.manifest(), request, history, gap);
   add_warnings(complete(dataset, spec, gap, request_time, history));
   static const std::vector<int64_t> kUnknownItem = {0};
   window.batch =

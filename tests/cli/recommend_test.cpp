@@ -216,7 +216,7 @@ TEST(Recommend, UnknownItemsAreLeftOutOnRequest) {
       1e-6);
   const Outcome none = outcome_of(run + " --history x,y");
   EXPECT_EQ(none.code, 2);
-  EXPECT_THAT(none.err, HasSubstr("none of the 2 items of the history"));
+  EXPECT_THAT(none.err, HasSubstr("none of the items of the history given"));
   const Outcome candidates = outcome_of(TrainedRuns::get().ranking() +
                                         " --user u0 --skip-unknown --candidates x,item3,y,z");
   ASSERT_EQ(candidates.code, 0) << candidates.err;
@@ -244,8 +244,7 @@ TEST(Recommend, WrongRequestsAreRefused) {
            {retrieval + " --user u0 --candidates item1", "leave out --candidates"},
            {research + " --history item1 --timestamps ''", "number 1 of the timestamps is blank"},
            {research + " --history item1 --timestamps noon", "'noon' is no time"},
-           {research + " --history item1 --timestamps 1,2",
-            "2 timestamps for a history of 1 items"},
+           {research + " --history item1 --timestamps 1,2", "timestamps: 2 given for 1 items"},
            {research + " --history item1,item2 --timestamps 2,1", "is earlier than '2'"},
            {research + " --history item1 --timestamps 5 --request-time 4",
             "before that of the last"},
@@ -254,7 +253,7 @@ TEST(Recommend, WrongRequestsAreRefused) {
            {research + " --user u0 --request-time ''", "'' is no time"},
            {retrieval + " --history item1 --actions ''", "number 1 of the actions is blank"},
            {retrieval + " --history item1 --actions 7", "give one of 0, 1, 2, 3, 4"},
-           {retrieval + " --history item1 --actions 1,2", "2 actions for a history of 1 items"},
+           {retrieval + " --history item1 --actions 1,2", "actions: 2 given for 1 items"},
            {retrieval + " --user u0 --actions 1", "are in the data set"},
            {retrieval + " --history item1 --context ''", "expected feature=value"},
            {retrieval + " --history item1 --context country", "expected feature=value"},

@@ -52,8 +52,8 @@ TEST(RequestJson, WrongShapesAreNamed) {
            {" \t", "the request is empty"},
            {"{\"items\": [1}", "not valid JSON"},
            {"\"\xff\"", "not valid JSON"},
-           {"[1, 2]", "the request is array: expected an object"},
-           {"null", "the request is null"},
+           {"[1, 2]", "the request is of type array: expected an object"},
+           {"null", "the request is of type null"},
            {"{}", "has no items"},
            {R"({"actions": [1]})", "has no items"},
            {R"({"items": "1,2"})", "items is \"1,2\": expected a list"},
@@ -127,7 +127,7 @@ TEST(Actions, ClassesByNameOrAsTheSameNumber) {
   EXPECT_EQ(find_action(stars, "1.50"), 2);
   EXPECT_EQ(find_action(stars, "2.0"), 3);
   // 0 and 3 are labels, but where names are numbers a number is a name.
-  EXPECT_THAT(error_of(stars, "0"), HasSubstr("action '0' is none of memory"));
+  EXPECT_THAT(error_of(stars, "0"), HasSubstr("data set memory has no action '0'"));
   EXPECT_THAT(error_of(stars, "3"), HasSubstr("give one of 0.5, 1.0, 1.5, 2.0"));
   EXPECT_EQ(action_text(stars, 3), "2.0");
 }

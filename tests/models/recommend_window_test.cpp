@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "models/hstu/windows.h"
+#include "serving/history.h"
 #include "serving/request_window.h"
 #include "serving/typical_events.h"
 #include "tests/models/model_fixtures.h"
@@ -167,11 +168,21 @@ TEST(RequestWindow, UnknownItemsAreLeftOutOnRequest) {
   unknown.items = Texts{"91", "92", "93", "94", "95", "96"};
   unknown.actions = unknown.timestamps = std::nullopt;
   EXPECT_THAT(error_of(dataset, spec, unknown, true),
-              HasSubstr("none of the 6 items of the history is an item of the data set: '91', "
+              HasSubstr("the data set has none of the items of the history given: '91', "
                         "'92', '93', '94', '95', ..."));
   unknown.items = Texts{"1"};
   unknown.candidates = Texts{"99"};
-  EXPECT_THAT(error_of(dataset, spec, unknown, true), HasSubstr("none of the 1 candidates"));
+  EXPECT_THAT(error_of(dataset, spec, unknown, true),
+              HasSubstr("none of the candidates given: '99'"));
+}
+
+TEST(RequestWindow, DatesAreInTheUnitOfTheDataset) {
+  data::Manifest manifest;
+  for (const int64_t units : {int64_t{1}, int64_t{1000}, int64_t{1'000'000'000}}) {
+    manifest.time_units_per_second = units;
+    EXPECT_EQ(read_time(manifest, " 1970-01-01T00:01:00.5 "), 60 * units + units / 2);
+    EXPECT_EQ(read_time(manifest, "70"), 70);
+  }
 }
 
 TEST(RequestWindow, WhatDoesNotFitIsRefused) {
@@ -191,13 +202,14 @@ TEST(RequestWindow, WhatDoesNotFitIsRefused) {
            {{.items = Texts{}}, "the history has no items"},
            {{.items = Texts{""}}, "number 1 of the history is blank"},
            {{.items = Texts{"1", " ", "2"}}, "number 2 of the history is blank"},
-           {{.items = two, .timestamps = Texts{"1"}}, "1 timestamps for a history of 2 items"},
-           {{.items = two, .actions = Texts{"1", "1", "0"}}, "3 actions for a history of 2 items"},
+           {{.items = two, .timestamps = Texts{"1"}}, "timestamps: 1 given for 2 items"},
+           {{.items = two, .actions = Texts{"1", "1", "0"}}, "actions: 3 given for 2 items"},
            {{.items = two, .timestamps = Texts{"2", "1"}}, "timestamp 2, '1', is earlier than '2'"},
            {{.items = two, .timestamps = Texts{"1", ""}}, "number 2 of the timestamps is blank"},
            {{.items = two, .timestamps = Texts{"1", "now"}}, "'now' is no time"},
+           {{.items = two, .timestamps = Texts{"1", "2024-05-06"}}, "are plain numbers"},
            {{.items = two, .actions = Texts{"", "1"}}, "number 1 of the actions is blank"},
-           {{.items = two, .actions = Texts{"1", "5"}}, "action '5' is none of memory"},
+           {{.items = two, .actions = Texts{"1", "5"}}, "data set memory has no action '5'"},
            {{.items = two, .timestamps = Texts{"1", "2"}, .request_time = "1"},
             "is before that of the last event, 2"},
            {{.items = two, .request_time = ""}, "'' is no time"},

@@ -160,18 +160,20 @@ TEST_F(TrainingLoop, StopsEarlyAndKeepsTheBestCheckpoint) {
   EXPECT_THROW(train(config, "other", *other), UsageError);
 }
 
-// Evaluates to these values of a metric, in turn.
+// Evaluates to these values of a metric, in turn, and to one value of another.
 class Scripted : public Disturbed {
  public:
-  Scripted(std::unique_ptr<TaskModel> model, std::vector<double> values)
-      : Disturbed(std::move(model), 0, [](Loss&) {}), values_(std::move(values)) {}
+  Scripted(std::unique_ptr<TaskModel> model, std::vector<double> values,
+           double other = std::nan(""))
+      : Disturbed(std::move(model), 0, [](Loss&) {}), values_(std::move(values)), other_(other) {}
   Metrics evaluate(const data::Dataset&, const std::vector<data::Sample>&,
                    const EvaluationOptions&) override {
-    return {{"AUC", values_.at(next_++)}};
+    return {{"AUC", values_.at(next_++)}, {"other", other_}};
   }
 
  private:
   std::vector<double> values_;
+  double other_;
   size_t next_ = 0;
 };
 
@@ -186,6 +188,10 @@ TEST_F(TrainingLoop, AnUndefinedMetricIsNoLackOfImprovement) {
   EXPECT_FALSE(result.stopped_early);
   EXPECT_EQ(result.step, 10);
   EXPECT_EQ(result.best_step, 10);
+  config.trainer.max_train_iters = 12;
+  Scripted longer(make_model(config), {0.65, 0.8});
+  EXPECT_EQ(train(config, "run", longer).best_step, 12) << "resumed";
+  config.trainer.max_train_iters = 10;
 
   Scripted worse(make_model(config), {undefined, 0.6, 0.5, undefined, 0.4, 0.9});
   const TrainResult stopped = train(config, "worse", worse);
@@ -195,6 +201,29 @@ TEST_F(TrainingLoop, AnUndefinedMetricIsNoLackOfImprovement) {
 
   Scripted never(make_model(config), std::vector<double>(10, undefined));
   EXPECT_EQ(train(config, "never", never).best_step, -1);
+}
+
+TEST_F(TrainingLoop, AnotherMetricToStopByBeginsAnew) {
+  config::Config config = training_config();
+  config.trainer.eval_interval = 1;
+  config.trainer.early_stopping_patience = 2;
+  Scripted model(make_model(config), {0.9, 0.5, 0.4});
+  EXPECT_EQ(train(config, "run", model).step, 3);
+  config.trainer.early_stopping_metric = "other";
+  Scripted other(make_model(config), std::vector<double>(3, 0.5), 0.3);
+  const TrainResult result = train(config, "run", other);
+  EXPECT_EQ(result.step, 6);
+  EXPECT_EQ(result.best_step, 4);
+}
+
+TEST_F(TrainingLoop, EpochsAreWholeAfterStepsOfAnotherSize) {
+  config::Config config = training_config();
+  config.trainer.max_train_iters = std::nullopt;
+  config.trainer.num_epochs = 1;
+  const int64_t batches = train(config, "run", *make_model(config)).step;
+  config.trainer.num_epochs = 2;
+  config.trainer.gradient_accumulation_steps = 2;
+  EXPECT_EQ(train(config, "run", *make_model(config)).step, batches + (batches + 1) / 2);
 }
 
 TEST_F(TrainingLoop, CheckpointsOfOtherModelsAreRefused) {

@@ -88,7 +88,9 @@ TEST(BatchLoader, WindowsWithSlackBeginAnywhereInIt) {
   for (int64_t row = 0; row < kUsers; ++row) {
     ASSERT_LE(first[row], 5);
     ++count[first[row]];
-    if (row % 2 == 1) EXPECT_EQ(first[row], 5) << "user " << row << " has no slack";
+    if (row % 2 == 1) {
+      EXPECT_EQ(first[row], 5) << "user " << row << " has no slack";
+    }
   }
   EXPECT_EQ(count[0] + count[1], 0);
   for (int64_t begin = 2; begin < 5; ++begin) EXPECT_NEAR(count[begin], 50, 25) << begin;

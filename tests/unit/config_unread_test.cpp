@@ -59,14 +59,14 @@ TEST(ConfigUnread, WhatIsSetWithoutEffectIsNamedOnce) {
       "a/DynamicEmbeddingArgs.feature_names = ['a']\na/DynamicEmbeddingArgs.table_name = 'a'\n"
       "b/DynamicEmbeddingArgs.feature_names = ['b']\nb/DynamicEmbeddingArgs.table_name = 'b'\n";
   EXPECT_EQ(warning(tables + "a/DynamicEmbeddingArgs.evict_strategy = 'lru'"), "");
-  EXPECT_EQ(warning(tables + "a/DynamicEmbeddingArgs.evict_strategy = 'lfu'\n"
-                             "DynamicEmbeddingArgs.caching = True\n"
-                             "b/DynamicEmbeddingArgs.item_vocab_gpu_capacity_ratio = 0.1\n"),
-            "without effect: DynamicEmbeddingArgs.evict_strategy (a table has a row for each id from "
-            "the start); DynamicEmbeddingArgs.caching, "
-            "DynamicEmbeddingArgs.item_vocab_gpu_capacity_ratio (a table holds all of its rows in "
-            "the memory of the device)"); DynamicEmbeddingArgs.evict_strategy (a table has a row for "
-            "each id from the start)");
+  EXPECT_EQ(
+      warning(tables + "a/DynamicEmbeddingArgs.evict_strategy = 'lfu'\n"
+                       "DynamicEmbeddingArgs.caching = True\n"
+                       "b/DynamicEmbeddingArgs.item_vocab_gpu_capacity_ratio = 0.1\n"),
+      "without effect: DynamicEmbeddingArgs.evict_strategy (a table has a row for each id from "
+      "the start); DynamicEmbeddingArgs.caching, "
+      "DynamicEmbeddingArgs.item_vocab_gpu_capacity_ratio (a table holds all of its rows in "
+      "the memory of the device)");
 }
 
 }  // namespace

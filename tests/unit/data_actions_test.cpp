@@ -50,7 +50,7 @@ TEST_F(ActionsTest, AStrayWordAmongNumbersIsNamed) {
   const std::vector<std::string> values = {"1", "2", "10", "9", "NA", "1", "NA"};
   EXPECT_THAT(refused_csv(log(values)),
               AllOf(HasSubstr("in:6: column rating is 'NA'; expected a number"),
-                    HasSubstr("--on-bad-row skip (2 rows, 1 values)")));
+                    HasSubstr("--on-bad-row skip (rows: 2, distinct values: 1)")));
   options_.ingest.on_bad_row = BadRows::skip;
   const auto dataset = run_csv(log(values));
   EXPECT_THAT(dataset->manifest().action_names, ElementsAre("1", "2", "9", "10"));

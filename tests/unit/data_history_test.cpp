@@ -59,6 +59,12 @@ TEST(History, KeptOrderIsMadeNonDecreasing) {
   make_history(events, {.has_time = true, .keep_file_order = true}, counts);
   EXPECT_THAT(times(events), ElementsAre(10, 10, 10, 20));
   EXPECT_THAT(items(events), ElementsAre(0, 1, 2, 3));
+
+  auto falling = history({{10}, {5}, {6}});
+  HistoryCounts raised;
+  make_history(falling, {.has_time = true, .keep_file_order = true}, raised);
+  EXPECT_THAT(times(falling), ElementsAre(10, 10, 10));
+  EXPECT_EQ(raised.out_of_order, 2);
 }
 
 TEST(History, FractionsOrderEventsOfOneSecond) {

@@ -151,12 +151,28 @@ TEST_F(InputTest, AColumnThatIsThereTwice) {
 }
 
 TEST_F(InputTest, FractionsOrderEventsOfOneSecond) {
-  const auto dataset = run_csv(
-      "user,item,time\n1,late,1700000000.9\n1,early,1700000000.1\n1,iso,2023-11-14T22:13:20.5Z\n");
-  EXPECT_THAT(items(*dataset, 0), ElementsAre("early", "iso", "late"));
-  EXPECT_THAT(dataset->user(0).timestamps, ElementsAre(1700000000, 1700000000, 1700000000));
+  const auto numbers = run_csv("user,item,time\n1,late,1700000000.9\n1,early,1700000000.1\n");
+  EXPECT_THAT(items(*numbers, 0), ElementsAre("early", "late"));
+  EXPECT_THAT(numbers->user(0).timestamps, ElementsAre(1700000000, 1700000000));
+  EXPECT_EQ(numbers->manifest().time_units_per_second, 0);
+  const auto dates =
+      run_csv("user,item,time\n1,late,2023-11-14T22:13:20.5Z\n1,early,2023-11-14T22:13:20.1Z\n");
+  EXPECT_THAT(items(*dates, 0), ElementsAre("early", "late"));
+  EXPECT_EQ(dates->manifest().time_units_per_second, 1);
   options_.deduplicate = true;
   EXPECT_EQ(run_csv("user,item,time\n1,a,1.5\n1,a,1.25\n1,a,1.50\n")->manifest().num_events, 2);
+}
+
+TEST_F(InputTest, NumbersBesideDatesHaveNoUnit) {
+  EXPECT_THAT(refused_csv("user,item,time\n1,a,1714979289000\n1,b,2024-05-07T00:00:00Z\n"),
+              HasSubstr("but numbers without a unit in"));
+}
+
+TEST_F(InputTest, ArchivesInAFolderAreRefused) {
+  write("in/part-0.csv", "user,item,time\n1,a,1\n");
+  // An empty zip file: the end record alone.
+  write("in/part-1.zip", std::string("PK\x05\x06", 4) + std::string(18, '\0'));
+  EXPECT_THAT(refused(csv_), HasSubstr("part-1.zip is an archive inside a folder"));
 }
 
 TEST_F(InputTest, QuotedFieldsFarBehindAQuoteThatOpensNone) {

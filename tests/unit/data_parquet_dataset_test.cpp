@@ -47,6 +47,11 @@ TEST_F(ParquetTest, InconsistentDirectoriesAreNamed) {
   EXPECT_THAT(open_error(), HasSubstr("row 0 has 2 items but 1 actions"));
   write("sequences/a.parquet", {{"items", lists({{5, -1}})}});
   EXPECT_THAT(open_error(), HasSubstr("column items holds -1"));
+  write("sequences/a.parquet", {{"items", lists({{5}})}, {"actions", lists({{1700000000}})}});
+  EXPECT_THAT(open_error(), HasSubstr("actions holds 1700000000, but at most 9999 is possible"));
+  write("sequences/a.parquet",
+        {{"items", lists({{5}})}, {"action_bits", lists({{int64_t{1} << 62}})}});
+  EXPECT_THAT(open_error(), HasSubstr("column action_bits holds"));
   write("sequences/a.parquet", {{"item", lists({{5}})}});
   EXPECT_THAT(open_error(), HasSubstr("no column items"));
 }

@@ -170,11 +170,22 @@ TEST_F(ParquetLog, TimestampsOfSeveralUnitsBecomeTheFirstFiles) {
   const auto dataset = run();
   EXPECT_THAT(dataset->user(0).items, ElementsAre(1, 2, 3, 4, 5, 6));
   EXPECT_THAT(dataset->user(0).timestamps, ElementsAre(-1, -1, 2, 3, 1000, 1000));
+  EXPECT_EQ(dataset->manifest().time_units_per_second, 1000);
   write("in/e.parquet", {{"user", array<Int64s, int64_t>({1})},
                          {"item", array<Int64s, int64_t>({7})},
                          {"ts", array<Int64s, int64_t>({4})}});
   EXPECT_THAT(refused(), AllOf(HasSubstr("column ts holds timestamps in"), HasSubstr("a.parquet"),
                                HasSubstr("numbers without a unit in"), HasSubstr("e.parquet")));
+}
+
+TEST_F(ParquetLog, ProcessedSequences) {
+  options_.ingest.kind = InputKind::processed_seqs;
+  format_.time_column = "";
+  write("in/a.parquet", {{"user_id", array<Int64s, int64_t>({1, 2})},
+                         {"item_id", array<Strings, std::string>({"[7, 8]", "[9]"})}});
+  const auto dataset = run();
+  EXPECT_EQ(dataset->num_items(), 3);
+  EXPECT_THAT(dataset->user(0).items, ElementsAre(1, 2));
 }
 
 TEST_F(ParquetLog, PartitionsAreColumns) {

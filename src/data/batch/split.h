@@ -10,7 +10,7 @@
 
 namespace seqfuse::data {
 
-// Of its comments, k: 1 for retrieval, max(1, max_candidates) for ranking.
+// In its comments, k is 1 for retrieval and max(1, max_candidates) for ranking.
 using config::SplitKind;
 using config::Truncate;
 

@@ -22,10 +22,16 @@ struct ContextFeature {
 // What the actions (labels) are.
 enum class ActionKind { none, classes, bits };
 
+// Distinct values of an action column, or labels.
+inline constexpr int64_t kMostLabels = 10000;
+
 struct Manifest {
   std::string dataset_name;
   int64_t num_users = 0, num_items = 0, num_events = 0;
   bool has_timestamps = false;
+  // Of timestamps that are Unix times: 1 seconds, 1000 milliseconds, ...; 0: the source has plain
+  // numbers, in whatever unit.
+  int64_t time_units_per_second = 0;
   ActionKind action_kind = ActionKind::none;
   int64_t num_actions = 0;                // actions are in [0, num_actions): classes, or 2^bits
   std::vector<std::string> action_names;  // per class or per bit, least significant first

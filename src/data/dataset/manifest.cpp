@@ -26,6 +26,8 @@ class Fields {
     if (!json.is_object()) fail(path_, "an object");
   }
 
+  bool has(const char* name) const { return json_.contains(name); }
+
   Fields object(const char* name) const { return {at(name), file_, child(name)}; }
 
   std::string text(const char* name) const {
@@ -156,6 +158,9 @@ std::string manifest_to_json(const ManifestFile& manifest) {
       {"sources", Json::array()},
       {"rules", manifest.rules},
   };
+  if (summary.time_units_per_second > 0) {
+    json["time_units_per_second"] = summary.time_units_per_second;
+  }
   for (size_t f = 0; f < summary.context.size(); ++f) {
     json["context"].push_back({{"name", summary.context[f].name},
                                {"vocab_size", summary.context[f].vocab_size},
@@ -198,6 +203,9 @@ ManifestFile manifest_from_json(std::string_view text, const std::string& file) 
   summary.num_items = top.integer("num_items", 1);
   summary.num_events = top.integer("num_events", 1);
   summary.has_timestamps = top.boolean("has_timestamps");
+  if (top.has("time_units_per_second")) {
+    summary.time_units_per_second = top.integer("time_units_per_second", 1);
+  }
   const Fields actions = top.object("actions");
   const std::string kind = actions.text("kind");
   for (int k = 0;; ++k) {

@@ -29,6 +29,8 @@ std::vector<fs::path> sequence_files(const fs::path& directory) {
   return files;
 }
 
+constexpr int64_t kMostActionBits = (int64_t{1} << 31) - 1;
+
 class ParquetDataset final : public Dataset {
  public:
   explicit ParquetDataset(const fs::path& directory) {
@@ -101,11 +103,12 @@ class ParquetDataset final : public Dataset {
     const auto table = arrow_value<DataError>(chunked->CombineChunks(), name);
     read_lists(*table, name);
     for (size_t f = 0; f < context_.size(); ++f) {
+      const size_t before = context_[f].size();
       const auto values =
           cast<arrow::Int64Array>(*table, manifest_.context[f].name, arrow::int64(), name);
       context_[f].insert(context_[f].end(), values->raw_values(),
                          values->raw_values() + values->length());
-      check_not_negative(context_[f], manifest_.context[f].name, name);
+      check_not_negative(std::span(context_[f]).subspan(before), manifest_.context[f].name, name);
     }
     read_users(*table, name);
   }
@@ -241,9 +244,14 @@ class ParquetDataset final : public Dataset {
 
   void count_actions() {
     const int64_t highest = *std::max_element(actions_.begin(), actions_.end());
+    const bool is_bits = manifest_.action_kind == ActionKind::bits;
+    if (const int64_t most = is_bits ? kMostActionBits : kMostLabels - 1; highest > most) {
+      throw_error<DataError>(
+          "{}: column {} holds {}, but at most {} is possible: is it another one?",
+          directory_.string(), is_bits ? "action_bits" : "actions", highest, most);
+    }
     int64_t bits = 1;
     while (highest >> bits > 0) ++bits;
-    const bool is_bits = manifest_.action_kind == ActionKind::bits;
     manifest_.num_actions = is_bits ? int64_t{1} << bits : highest + 1;
     for (int64_t a = 0; a < (is_bits ? bits : highest + 1); ++a) {
       manifest_.action_names.push_back(std::to_string(a));

@@ -121,7 +121,8 @@ std::vector<StrayAction> stray_actions(const DatasetFormat& format, const Ingest
   }
   if (options.on_bad_row == BadRows::error) {
     throw_error<DataError>(
-        "{}\n  correct the row, or leave such rows out with --on-bad-row skip ({} rows, {} values)",
+        "{}\n  correct the row, or leave such rows out with --on-bad-row skip (rows: {}, distinct "
+        "values: {})",
         strays.front().reason, in.events.num_events() - number_events, strays.size());
   }
   return strays;

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "data/dataset/dataset.h"
 #include "data/ingest/event_store.h"
 #include "data/ingest/id_table.h"
 
@@ -22,8 +23,6 @@ enum class ActionRule {
   values,       // distinct values, ascending -> 0, 1, ...
   labels,       // already labels: integers >= 0
 };
-
-constexpr size_t kMostLabels = 10000;  // distinct values of ActionRule::values, or labels
 
 enum class BlankTime { error, between };
 
@@ -124,7 +123,7 @@ class RowMapper {
   std::vector<std::string_view> lists_[3];
   std::vector<std::string_view> row_;  // with constants, or of a list
   std::vector<bool> words_seen_;       // by code of an action
-  size_t num_words_ = 0;
+  int64_t num_words_ = 0;
 };
 
 }  // namespace seqfuse::data

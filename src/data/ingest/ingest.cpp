@@ -197,7 +197,7 @@ class Ingestor {
     while (out_.tables.context.size() < columns.context.size()) {
       out_.tables.context.push_back(std::make_unique<IdTable>());
     }
-    columns.units_per_second = units_per_second_.value_or(1);
+    columns.units_per_second = out_.units_per_second.value_or(1);
     return columns;
   }
 
@@ -274,8 +274,8 @@ class Ingestor {
     std::erase_if(wanted, [&](int column) { return !is_in_file(column); });
     const auto units =
         is_in_file(columns.time) ? parquet.units_per_second(columns.time) : std::nullopt;
-    if (units) note_timestamps(*units, member);
-    parquet.select(wanted, columns.time, units_per_second_.value_or(1));
+    if (units) note_units(*units, member);
+    parquet.select(wanted, columns.time, out_.units_per_second.value_or(1));
     int64_t rows = 0;
     ParsedRows parsed;
     while (parquet.next_batch()) {
@@ -284,6 +284,8 @@ class Ingestor {
         ++parsed.lines;
         if (std::string problem = parquet.problem(); !problem.empty()) {
           mapper.add_bad(std::move(problem), parsed.lines, parsed);
+        } else if (options_.kind == InputKind::processed_seqs) {
+          mapper.add_sequence(parquet.fields(), parsed.lines, parsed);
         } else {
           mapper.add(parquet.fields(), parsed.lines, parsed);
         }
@@ -295,18 +297,18 @@ class Ingestor {
     out_.sources.push_back({member.name, parquet.bytes(), parquet.hash()});
   }
 
-  // The first times that have a unit decide the unit of all; plain numbers cannot be compared with
-  // timestamps, whose unit varies.
-  void note_timestamps(int64_t units_per_second, const InputMember& member) {
-    if (!units_per_second_) units_per_second_ = units_per_second;
-    if (timestamps_in_.empty()) timestamps_in_ = member.location;
+  // The first times that have a unit, Parquet timestamps or ISO 8601, decide the unit of all; plain
+  // numbers, whose unit nothing tells, cannot be compared with them.
+  void note_units(int64_t units_per_second, const InputMember& member) {
+    if (!out_.units_per_second) out_.units_per_second = units_per_second;
+    if (units_in_.empty()) units_in_ = member.location;
     check_units();
   }
   void check_units() const {
-    if (timestamps_in_.empty() || numbers_in_.empty()) return;
+    if (units_in_.empty() || numbers_in_.empty()) return;
     throw_error<DataError>(
         "column {} holds timestamps in {} but numbers without a unit in {}: write both alike",
-        format_.time_column, timestamps_in_, numbers_in_);
+        format_.time_column, units_in_, numbers_in_);
   }
 
   // lines: of the member that precede the pieces; advanced past them.
@@ -331,7 +333,7 @@ class Ingestor {
         numbers_in_ = member.location;
         check_units();
       }
-      if (rows.has_iso_times && !units_per_second_) units_per_second_ = 1;
+      if (rows.has_iso_times) note_units(out_.units_per_second.value_or(1), member);
       for (ContextRow& row : rows.context) {
         const auto [entry, added] = out_.row_context.try_emplace(row.user, row.values);
         if (!added && entry->second != row.values) ++out_.context_conflicts;
@@ -351,8 +353,7 @@ class Ingestor {
   Ingested& out_;
   Progress progress_;
   bool input_is_log_file_ = false;
-  std::optional<int64_t> units_per_second_;  // of times that have a unit, once there was one
-  std::string timestamps_in_, numbers_in_;  // the first file with Parquet timestamps, plain numbers
+  std::string units_in_, numbers_in_;  // the first file with timestamps, with plain numbers
 };
 
 }  // namespace

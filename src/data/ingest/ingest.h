@@ -38,7 +38,8 @@ struct Ingested {
   SideTable users, titles;
   bool has_users = false, has_titles = false;
   bool has_time = false, has_actions = false;
-  std::vector<std::string> logs;  // names, in the order read
+  std::optional<int64_t> units_per_second;  // of times that have a unit, once there was one
+  std::vector<std::string> logs;            // names, in the order read
   std::vector<SourceEntry> sources;
   int64_t rows = 0, bad_rows = 0;
   std::vector<std::string> bad_examples;  // "file:line: reason", the first few

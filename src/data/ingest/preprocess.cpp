@@ -277,6 +277,7 @@ class Preprocessor {
   void fill_summary() {
     Manifest& summary = manifest_.summary;
     summary.dataset_name = format_.name;
+    summary.time_units_per_second = in_.has_time ? in_.units_per_second.value_or(0) : 0;
     for (const ShardEntry& shard : manifest_.shards) summary.num_events += shard.events;
     const size_t middle = lengths_.size() / 2;
     std::nth_element(lengths_.begin(), lengths_.begin() + static_cast<int64_t>(middle),
@@ -289,7 +290,7 @@ class Preprocessor {
     if (history_options().keep_file_order) {
       rule(fmt::format(
           "Each user's events keep their order in the file; {} blank times lie between their "
-          "neighbours; {} times that went backwards were raised to the one before.",
+          "neighbours; {} times earlier than the one before were raised to it.",
           counts_.blank_times, counts_.out_of_order));
     } else if (in_.has_time) {
       rule(fmt::format(

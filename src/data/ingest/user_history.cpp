@@ -63,16 +63,16 @@ void make_history(std::vector<Event>& events, const HistoryOptions& options,
                   HistoryCounts& counts) {
   if (options.has_time) {
     if (options.keep_file_order) fill_blank_times(events, counts);
-    int64_t backwards = 0;
-    for (size_t i = 1; i < events.size(); ++i) backwards += is_earlier(events[i], events[i - 1]);
-    counts.out_of_order += backwards;
-    if (options.keep_file_order) {
-      for (size_t i = 1; i < events.size(); ++i) {
-        if (!is_earlier(events[i], events[i - 1])) continue;
-        events[i].time = events[i - 1].time;
-        events[i].fraction = events[i - 1].fraction;
-      }
-    } else if (backwards > 0) {
+    bool sorted = true;
+    for (size_t i = 1; i < events.size(); ++i) {
+      if (!is_earlier(events[i], events[i - 1])) continue;
+      ++counts.out_of_order;
+      sorted = false;
+      if (!options.keep_file_order) continue;
+      events[i].time = events[i - 1].time;
+      events[i].fraction = events[i - 1].fraction;
+    }
+    if (!sorted && !options.keep_file_order) {
       std::stable_sort(events.begin(), events.end(), is_earlier);
     }
   }

@@ -66,7 +66,9 @@ class Archive final : public ByteStream {
     return done;
   }
 
-  bool is_plain() const { return archive_format(archive_.get()) == ARCHIVE_FORMAT_EMPTY; }
+  bool is_empty_file() const { return archive_format(archive_.get()) == ARCHIVE_FORMAT_EMPTY; }
+  // Compressed or not, but of no archive format.
+  bool is_one_file() const { return archive_format(archive_.get()) == ARCHIVE_FORMAT_RAW; }
 
  private:
   void check(int status) {
@@ -158,7 +160,7 @@ std::vector<std::string> visit_input(
     }
     if (names.empty()) {
       throw_error<DataError>("{} is empty{}", input.string(),
-                             archive.is_plain() ? "" : kHiddenNames);
+                             archive.is_empty_file() ? "" : kHiddenNames);
     }
     return names;
   }
@@ -168,7 +170,13 @@ std::vector<std::string> visit_input(
     if (!wanted({name, file.string()})) continue;
     Archive archive(file);
     InputMember inner;
-    if (archive.next(inner)) {
+    const bool has_content = archive.next(inner);
+    if (!archive.is_empty_file() && !(has_content && archive.is_one_file())) {
+      throw_error<DataError>(
+          "{} is an archive inside a folder: unpack it there, or give it as --input",
+          file.string());
+    }
+    if (has_content) {
       visit({name, file.string()}, archive);
     } else {
       NoBytes none;

@@ -60,6 +60,7 @@ DeviceStep::Reading DeviceStep::read() {
 }
 
 void DeviceStep::save(TrainingState& state) const {
+  if (!scale_loss_) return;  // a run may be resumed in float16, with the scale it begins with
   state.loss_scale = scalars_.loss_scale.item<float>();
   state.loss_scale_steps = growth_tracker_.item<int32_t>();
 }

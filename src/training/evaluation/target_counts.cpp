@@ -22,7 +22,7 @@ std::string TargetCounts::text(bool filter_seen) const {
       fmt::format("{} of {} targets ({:.1f} %) are items that the user has had before", seen,
                   targets, targets > 0 ? 100. * static_cast<double>(seen) / targets : 0);
   if (filter_seen && seen > 0) {
-    text += "; filter_seen keeps a target itself, but `recommend` would never show these";
+    text += "; filter_seen ranks these too, but `recommend` shows them only with --include-seen";
   }
   return text;
 }

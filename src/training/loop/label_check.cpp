@@ -45,13 +45,16 @@ std::string check_training_labels(const data::Dataset& dataset, const data::Spli
   const LabelCounts counts = count_labels(dataset, split.train, spec);
   const std::vector<std::string>& names = dataset.manifest().action_names;
   const bool classes = std::ssize(counts.positives) != spec.ranking.num_tasks;
+  const auto name_of = [&](size_t c) {
+    return c < names.size() ? names[c] : fmt::format("task {}", c);
+  };
   std::vector<std::string> constant;
+  std::string only;
   for (size_t c = 0; c < counts.positives.size(); ++c) {
     const int64_t positives = counts.positives[c];
     if (positives > 0 && positives < counts.events) continue;
-    constant.push_back(fmt::format("{} is {} in each of them",
-                                   c < names.size() ? names[c] : fmt::format("task {}", c),
-                                   positives > 0 ? 1 : 0));
+    if (positives > 0) only = name_of(c);
+    constant.push_back(fmt::format("{} have {}", positives > 0 ? "all" : "none", name_of(c)));
   }
   if (constant.empty() || (classes && constant.size() < counts.positives.size())) return "";
   if (spec.ranking.label_threshold) {
@@ -61,7 +64,11 @@ std::string check_training_labels(const data::Dataset& dataset, const data::Spli
         *spec.ranking.label_threshold, counts.positives[0] > 0 ? "all" : "none", counts.events,
         spec.num_actions - 1, fmt::join(names, ", "));
   }
-  return fmt::format("{} training labels: {}; nothing can be learnt there", counts.events,
+  if (classes) {
+    return fmt::format("all {} training labels are {}: there is nothing to learn", counts.events,
+                       only);
+  }
+  return fmt::format("of {} training labels {}: such tasks cannot be learned", counts.events,
                      fmt::join(constant, ", "));
 }
 

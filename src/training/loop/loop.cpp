@@ -29,17 +29,6 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-int64_t total_steps_of(const config::TrainerArgs& trainer, int64_t batches_per_epoch) {
-  int64_t steps = std::numeric_limits<int64_t>::max();
-  if (trainer.num_epochs || !trainer.max_train_iters) {
-    const int64_t batches = trainer.num_epochs.value_or(1) * batches_per_epoch;
-    // A last step may hold fewer batches than the others.
-    const int64_t per_step = trainer.gradient_accumulation_steps;
-    steps = (batches + per_step - 1) / per_step;
-  }
-  return std::min(steps, trainer.max_train_iters.value_or(steps));
-}
-
 // Also where an exception ends it.
 template <class T>
 struct EndOf {
@@ -70,9 +59,9 @@ Trainer::Trainer(TaskModel& model, const data::Dataset& dataset, const data::Spl
               batch_share(model.spec(), group, config.trainer.enable_balanced_shuffler)),
       optimizer_(model.module(), config.optimizer, model.module().tables(), group),
       exchange_(group, model.module()),
-      table_tensors_(model.module().tables()),
-      total_steps_(total_steps_of(config.trainer, stream_.batches_per_epoch())) {
+      table_tensors_(model.module().tables()) {
   state_.users_per_batch = stream_.users_per_batch();
+  count_steps();
   model_.module().train();
   const at::Device device = model_.device();
   if (device.is_cuda()) {
@@ -97,7 +86,9 @@ TrainResult Trainer::run(RunDirectory& run, bool show_progress) {
   std::optional<Progress> progress;
   if (show_progress) progress.emplace("train", "steps", total_steps_ - state_.step);
   const int64_t first_step = state_.step;
-  const int64_t epochs = epoch_of(total_steps_ * trainer.gradient_accumulation_steps - 1) + 1;
+  const int64_t last_batch =
+      state_.batch + (total_steps_ - state_.step) * trainer.gradient_accumulation_steps;
+  const int64_t epochs = epoch_of(std::max<int64_t>(last_batch - 1, 0)) + 1;
   int64_t tokens = 0;
   double seconds = 0, loss = std::numeric_limits<double>::quiet_NaN();
   evaluate_missed(show_progress);
@@ -314,6 +305,7 @@ void Trainer::evaluate(bool show_progress) try {
                    name);
     }
   } else if (is_better(name, value, report::value_of(state_.best_metrics, name))) {
+    state_.watched = name;
     state_.best_step = state_.step;
     state_.best_metrics = metrics_;
     state_.evaluations_since_best = 0;
@@ -355,6 +347,20 @@ bool Trainer::evaluation_due(int64_t batches_before) const {
     return interval > 0 && epoch_of(state_.batch) / interval > epoch_of(batches_before) / interval;
   }
   return trainer.eval_interval > 0 && state_.step % trainer.eval_interval == 0;
+}
+
+// From where it stands: a run may be resumed with batches or steps of another size.
+void Trainer::count_steps() {
+  const config::TrainerArgs& trainer = config_.trainer;
+  total_steps_ = std::numeric_limits<int64_t>::max();
+  if (trainer.num_epochs || !trainer.max_train_iters) {
+    const int64_t batches = trainer.num_epochs.value_or(1) * stream_.batches_per_epoch();
+    // A last step may hold fewer batches than the others.
+    const int64_t per_step = trainer.gradient_accumulation_steps;
+    total_steps_ =
+        state_.step + (std::max<int64_t>(batches - state_.batch, 0) + per_step - 1) / per_step;
+  }
+  total_steps_ = std::min(total_steps_, trainer.max_train_iters.value_or(total_steps_));
 }
 
 bool Trainer::early_stop_due() const {

@@ -6,23 +6,23 @@
 #include <string>
 
 #include "config/args.h"
-#include "data/dataset/dataset.h"
 #include "data/batch/split.h"
+#include "data/dataset/dataset.h"
 #include "distributed/process_group.h"
-#include "training/loop/batch_stream.h"
 #include "training/checkpoint/checkpoint.h"
-#include "training/device/device_step.h"
-#include "training/loop/interrupt.h"
-#include "training/optimizer/optimizer.h"
 #include "training/checkpoint/run_directory.h"
 #include "training/checkpoint/run_writer.h"
-#include "training/loop/step_exchange.h"
-#include "training/device/step_graphs.h"
-#include "training/profile/step_profiler.h"
 #include "training/checkpoint/table_tensors.h"
+#include "training/device/device_step.h"
+#include "training/device/step_graphs.h"
 #include "training/evaluation/target_counts.h"
+#include "training/loop/batch_stream.h"
+#include "training/loop/interrupt.h"
+#include "training/loop/step_exchange.h"
 #include "training/loop/task_model.h"
 #include "training/loop/training_state.h"
+#include "training/optimizer/optimizer.h"
+#include "training/profile/step_profiler.h"
 
 namespace seqfuse::training {
 
@@ -106,6 +106,7 @@ class Trainer {
   TensorMap tensors_here() const;
   void load(Checkpoint& checkpoint);
   void set_state(const nlohmann::json& state, const TensorMap& optimizer);
+  void count_steps();
   int stop_signal() const;
   // What this process does now, and for how many seconds the others may wait for it.
   void allow(const std::string& what, double seconds);

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "base/log.h"
-#include "training/loop/loop.h"
 #include "training/checkpoint/weights.h"
+#include "training/loop/loop.h"
 
 namespace seqfuse::training {
 
@@ -51,6 +51,14 @@ void Trainer::set_state(const nlohmann::json& state, const TensorMap& optimizer)
               state_.users_per_batch);
   }
   stream_.seek(state_.batch);
+  count_steps();
+  const std::string& metric = config_.trainer.early_stopping_metric;
+  if (!state_.watched.empty() && !metric.empty() && metric != state_.watched) {
+    // What was best by another metric says nothing of this one.
+    state_.best_step = -1;
+    state_.best_metrics.clear();
+    state_.evaluations_since_best = 0;
+  }
 }
 
 void Trainer::share_start() {

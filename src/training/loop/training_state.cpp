@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <limits>
+
 #include "base/error.h"
 #include "training/checkpoint/model_spec_json.h"
 #include "training/loop/resumed_config.h"
@@ -41,7 +43,11 @@ std::vector<SpecDifference> differences(const json& checkpoint_state,
   const auto compare = [&](const std::string& name, const json& value, const json& other) {
     if (value != other) differences.push_back({name, other.dump(), value.dump()});
   };
+  const std::string_view other_task = spec.task == models::Task::ranking
+                                          ? config::RetrievalArgs::kName
+                                          : config::RankingArgs::kName;
   for (const auto& [name, value] : here.items()) {
+    if (name == other_task) continue;
     const json other = there.value(name, json(nullptr));
     if (!value.is_object()) {
       compare(name, value, other);
@@ -67,6 +73,7 @@ json state_to_json(const TrainingState& state, const models::ModelSpec& spec, in
   json object = {{"spec", to_json(spec)}, {"seed", seed}, {"uvqk_layout", kUvqkLayout}};
   visit(state, [&](const char* name, const auto& value) { object[name] = value; });
   object["best_metrics"] = state.best_metrics;
+  object["watched"] = state.watched;
   return object;
 }
 
@@ -102,7 +109,13 @@ TrainingState state_from_json(const json& object, const models::ModelSpec& spec,
         object.at("seed").dump(), seed);
     TrainingState state;
     visit(state, [&](const char* name, auto& value) { object.at(name).get_to(value); });
-    object.at("best_metrics").get_to(state.best_metrics);
+    for (const json& metric : object.at("best_metrics")) {
+      const json& value = metric.at(1);  // null: undefined
+      state.best_metrics.emplace_back(
+          metric.at(0).get<std::string>(),
+          value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>());
+    }
+    state.watched = object.value("watched", "");
     return state;
   } catch (const json::exception& error) {
     throw_error<DataError>("the checkpoint's state.json: {}", error.what());

@@ -27,6 +27,7 @@ struct TrainingState {
   int64_t loss_scale_steps = 0;
 
   // Early stopping. best_step -1: no evaluation yet.
+  std::string watched;  // the metric
   int64_t best_step = -1;
   Metrics best_metrics;
   int64_t evaluations_since_best = 0;
