@@ -180,6 +180,7 @@ TEST_F(ParquetLog, TimestampsOfSeveralUnitsBecomeTheFirstFiles) {
 
 TEST_F(ParquetLog, ProcessedSequences) {
   options_.ingest.kind = InputKind::processed_seqs;
+  options_.ingest.input /= "a.parquet";
   format_.time_column = "";
   write("in/a.parquet", {{"user_id", array<Int64s, int64_t>({1, 2})},
                          {"item_id", array<Strings, std::string>({"[7, 8]", "[9]"})}});

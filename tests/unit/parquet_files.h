@@ -28,11 +28,11 @@ std::shared_ptr<arrow::Array> array(const std::vector<Value>& values,
 }
 
 inline std::shared_ptr<arrow::Array> lists(const Lists& rows) {
-  const auto values = std::make_shared<arrow::Int32Builder>();
+  const auto values = std::make_shared<arrow::Int64Builder>();
   arrow::ListBuilder builder(arrow::default_memory_pool(), values);
   for (const auto& row : rows) {
     EXPECT_TRUE(builder.Append().ok());
-    for (const int64_t value : row) EXPECT_TRUE(values->Append(static_cast<int32_t>(value)).ok());
+    for (const int64_t value : row) EXPECT_TRUE(values->Append(value).ok());
   }
   return *builder.Finish();
 }
