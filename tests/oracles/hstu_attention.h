@@ -52,6 +52,8 @@ struct HstuAttentionInput {
 
 struct HstuAttentionResult {
   std::vector<double> out, dq, dk, dv, d_position_bias, d_time_bias;
+  // Of the last two, the sums of absolute terms, which may cancel in them.
+  std::vector<double> position_terms, time_terms;
 };
 
 inline HstuAttentionResult hstu_attention(const HstuAttentionInput& in) {
@@ -62,6 +64,8 @@ inline HstuAttentionResult hstu_attention(const HstuAttentionInput& in) {
   r.dv.resize(in.k.size());
   r.d_position_bias.resize(in.position_bias.size());
   r.d_time_bias.resize(in.time_bias.size());
+  r.position_terms.resize(in.position_bias.size());
+  r.time_terms.resize(in.time_bias.size());
   const auto buckets = static_cast<int64_t>(in.time_bias.size());
   const auto center = static_cast<int64_t>(in.position_bias.size()) / 2;
   for (size_t b = 0; b + 1 < in.q_offsets.size(); ++b) {
@@ -97,8 +101,14 @@ inline HstuAttentionResult hstu_attention(const HstuAttentionInput& in) {
             r.dq[qi + e] += in.alpha * ds * in.k[kj + e];
             r.dk[kj + e] += in.alpha * ds * in.q[qi + e];
           }
-          if (!in.position_bias.empty()) r.d_position_bias[center + j - i] += ds;
-          if (!in.time_bias.empty()) r.d_time_bias[bucket] += ds;
+          if (!in.position_bias.empty()) {
+            r.d_position_bias[center + j - i] += ds;
+            r.position_terms[center + j - i] += std::abs(ds);
+          }
+          if (!in.time_bias.empty()) {
+            r.d_time_bias[bucket] += ds;
+            r.time_terms[bucket] += std::abs(ds);
+          }
         }
       }
     }
