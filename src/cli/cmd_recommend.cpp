@@ -124,9 +124,7 @@ int cmd_recommend(int argc, char** argv) {
   app.add_option("RUN", path, "run directory of `seqfuse train`")->required()->check(kPath);
   flags.add_to(app);
   app.add_flag("--skip-unknown", skip_unknown, "leave out items that the data set does not have");
-  app.add_option("--top-k", top_k, "items to show")
-      ->check(whole_number(1))
-      ->capture_default_str();
+  app.add_option("--top-k", top_k, "items to show")->check(whole_number(1))->capture_default_str();
   app.add_flag("--include-seen", include_seen, "also items of the history");
   app.add_option("--checkpoint", checkpoint, "step_N (default: the newest)")->check(kPath);
   app.add_option("--data", data, "dataset directory (default: the one it was trained on)")

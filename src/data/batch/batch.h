@@ -8,8 +8,8 @@
 #include <span>
 #include <vector>
 
-#include "data/dataset/dataset.h"
 #include "data/batch/split.h"
+#include "data/dataset/dataset.h"
 
 namespace seqfuse::data {
 

@@ -10,8 +10,8 @@
 #include "config/args.h"
 #include "distributed/process_group.h"
 #include "ops/torch/step_scalars.h"
-#include "training/optimizer/optimizer.h"
 #include "training/loop/training_state.h"
+#include "training/optimizer/optimizer.h"
 
 namespace seqfuse::training {
 

@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "data/dataset/dataset.h"
 #include "data/batch/split.h"
+#include "data/dataset/dataset.h"
 #include "distributed/process_group.h"
 #include "models/hstu/model.h"
 #include "report/metrics.h"

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "data/dataset/dataset.h"
 #include "data/batch/split.h"
+#include "data/dataset/dataset.h"
 
 namespace seqfuse::training {
 

@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "data/dataset/dataset.h"
 #include "data/batch/split.h"
+#include "data/dataset/dataset.h"
 #include "models/hstu/model.h"
 
 namespace seqfuse::training {

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "base/error.h"
+#include "training/checkpoint/weights.h"
 #include "training/loop/loop.h"
 #include "training/loop/out_of_memory.h"
-#include "training/checkpoint/weights.h"
 
 namespace seqfuse::training {
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "data/batch/batch.h"
-#include "data/dataset/dataset.h"
 #include "data/batch/split.h"
+#include "data/dataset/dataset.h"
 #include "models/hstu/model.h"
 #include "models/hstu/windows.h"
 #include "training/evaluation/evaluation.h"

@@ -4,11 +4,11 @@
 #include <algorithm>
 #include <limits>
 
-#include "ops/kernels/common/device_limits.h"
 #include "ops/kernels/attention/common/hstu_attention_bias_sums.cuh"
 #include "ops/kernels/attention/common/hstu_attention_prepare.cuh"
 #include "ops/kernels/attention/common/hstu_attention_totals.cuh"
 #include "ops/kernels/attention/sm80/launch.h"
+#include "ops/kernels/common/device_limits.h"
 
 namespace seqfuse::ops {
 namespace {

@@ -9,8 +9,8 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "ops/kernels/common/device_limits.h"
 #include "ops/kernels/attention/relative_bias.h"
+#include "ops/kernels/common/device_limits.h"
 
 namespace seqfuse::ops {
 namespace {

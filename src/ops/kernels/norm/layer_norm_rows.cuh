@@ -12,9 +12,9 @@
 // the workspace; a second kernel adds the parts in order, without atomics.
 #pragma once
 
-#include "ops/kernels/step/dropout_mask.cuh"
 #include "ops/kernels/common/row_kernels.cuh"
 #include "ops/kernels/common/silu.cuh"
+#include "ops/kernels/step/dropout_mask.cuh"
 
 namespace seqfuse::ops::cuda {
 

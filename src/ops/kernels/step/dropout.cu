@@ -1,8 +1,8 @@
 // A warp works on 128 neighbouring elements, whose words are those of 32 neighbouring counters.
 #include "ops/kernels/step/dropout.h"
 
-#include "ops/kernels/step/dropout_mask.cuh"
 #include "ops/kernels/common/row_kernels.cuh"
+#include "ops/kernels/step/dropout_mask.cuh"
 
 namespace seqfuse::ops {
 namespace {

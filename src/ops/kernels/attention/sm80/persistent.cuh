@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
-#include "ops/kernels/common/device_limits.h"
 #include "ops/kernels/attention/sm80/arguments.cuh"
+#include "ops/kernels/common/device_limits.h"
 
 namespace seqfuse::ops::sm80 {
 

@@ -4,8 +4,8 @@
 // that the eight rows of an 8 x 8 matrix lie in different banks.
 #pragma once
 
-#include "ops/kernels/common/silu.cuh"
 #include "ops/kernels/attention/sm80/ptx.cuh"
+#include "ops/kernels/common/silu.cuh"
 
 namespace seqfuse::ops::sm80 {
 
