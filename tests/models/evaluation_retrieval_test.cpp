@@ -166,8 +166,8 @@ TEST(TargetCounts, TargetsAmongTheUsersEarlierEvents) {
   EXPECT_EQ(counts.seen, 2);
   EXPECT_EQ(counts.text(false), "2 of 3 targets (66.7 %) are items that the user has had before");
   EXPECT_EQ(counts.text(true), counts.text(false) +
-                                   "; filter_seen keeps a target itself, but `recommend` would "
-                                   "never show these");
+                                   "; filter_seen ranks these too, but `recommend` shows "
+                                   "them only with --include-seen");
   EXPECT_EQ(count_targets(dataset, {}).text(true),
             "0 of 0 targets (0.0 %) are items that the user has had before");
 }
