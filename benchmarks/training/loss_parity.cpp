@@ -12,7 +12,7 @@
 #include "data/batch/batch.h"
 #include "models/hstu/model.h"
 #include "ops/torch/ops.h"
-#include "training/checkpoint/checkpoint.h"
+#include "training/checkpoint/tensor_files.h"
 #include "training/loop/split_options.h"
 
 namespace seqfuse {
@@ -51,7 +51,7 @@ void write_parity(const char* dataset_directory, const char* gin_file, const cha
           gradient.is_sparse() ? gradient.to_dense() : gradient;
     }
   }
-  training::save_safetensors(output, tensors);
+  training::save_tensors(output, tensors);
   fmt::print("mean loss {:.12f} over {} positions\n", losses.mean().item<double>(), losses.numel());
 }
 
