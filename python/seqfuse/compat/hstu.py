@@ -184,10 +184,11 @@ def _number(name: str, value: object) -> int:
 
 
 def _divisor(max_seqlen_q: int, q: Tensor) -> int:
-    """max_seqlen_q; any number for a batch without rows, whose longest sequence is 0."""
-    if max_seqlen_q == 0 and q.size(0) == 0:
+    """max_seqlen_q; any number where q has no rows, whose longest sequence is 0."""
+    if q.size(0) == 0:
         return 1
-    if max_seqlen_q < 1:
+    # While torch.compile traces, a number that was a tensor has no value to look at.
+    if not torch.compiler.is_compiling() and max_seqlen_q < 1:
         raise ValueError(f"hstu_attn_varlen_func: max_seqlen_q is {max_seqlen_q}, but q has {q.size(0)} rows")
     return max_seqlen_q
 
