@@ -23,7 +23,6 @@
 #include "config/without_effect.h"
 #include "data/batch/split.h"
 #include "data/dataset/dataset.h"
-#include "data/read/field_values.h"
 #include "data/synthesize/generated_dataset.h"
 #include "distributed/launch.h"
 #include "distributed/process_group.h"
@@ -78,9 +77,9 @@ std::optional<int> parse(int argc, char** argv, Arguments& arguments) {
   app.add_flag("--quiet", arguments.quiet, "only warnings and the final table");
   const std::optional<int> done = parse_arguments(app, argc, argv);
   arguments.resume = resume->count() > 0;
-  if (!arguments.resume_run.empty() && data::trim(arguments.resume_run).empty()) {
-    throw_error<UsageError>("--resume: the path '{}' is blank: give a run directory",
-                            arguments.resume_run);
+  if (!arguments.resume_run.empty()) {  // the option may stand without a path, so not ->check()
+    const std::string problem = kPath(arguments.resume_run);
+    if (!problem.empty()) throw_error<UsageError>("--resume: {}", problem);
   }
   return done;
 }

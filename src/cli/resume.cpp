@@ -55,10 +55,10 @@ void check_same_users(const fs::path& path, const Resumed& resumed) {
 void record_resumed(const Resumed& resumed, int64_t step, int64_t epoch,
                     const std::string& operative_gin, const std::string& dataset_path,
                     training::RunDirectory& run) {
-  const auto shown = [](const std::string& value) { return value.empty() ? "unset" : value; };
   for (const report::Difference& change : resumed.changes) {
-    log::info("train", "{} is {} after step {}; it was {}", change.name, shown(change.values[1]),
-              step, shown(change.values[0]));
+    log::info("train", "{} is {} after step {}; it was {}", change.name,
+              training::shown_value(change.values[1]), step,
+              training::shown_value(change.values[0]));
   }
   run.record_changes(step, epoch, resumed.changes, operative_gin);
   run.record_dataset_path(dataset_path);

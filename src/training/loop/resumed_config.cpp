@@ -61,6 +61,10 @@ const std::set<std::string_view> kParameters = {
 
 }  // namespace
 
+std::string shown_value(const std::string& value) {
+  return value.empty() ? "unset" : value;
+}
+
 bool may_change_on_resume(std::string_view name) {
   name.remove_prefix(name.rfind('/') + 1);  // npos + 1 is 0
   return kClasses.contains(name.substr(0, name.find('.'))) || kParameters.contains(name);
@@ -78,9 +82,8 @@ std::vector<report::Difference> changes_on_resume(const std::string& run, const 
   std::string refused;
   for (const report::Difference& change : changes) {
     if (may_change_on_resume(change.name)) continue;
-    const auto shown = [](const std::string& value) { return value.empty() ? "unset" : value; };
-    refused += fmt::format("\n  {}: {} in the run, {} now", change.name, shown(change.values[0]),
-                           shown(change.values[1]));
+    refused += fmt::format("\n  {}: {} in the run, {} now", change.name,
+                           shown_value(change.values[0]), shown_value(change.values[1]));
   }
   if (!refused.empty()) {
     throw_error<UsageError>(

@@ -20,4 +20,7 @@ bool may_change_on_resume(std::string_view name);
 std::vector<report::Difference> changes_on_resume(const std::string& run, const std::string& before,
                                                   const std::string& now, models::Task task);
 
+// A value of a report::Difference, for messages: "" is "unset".
+std::string shown_value(const std::string& value);
+
 }  // namespace seqfuse::training
