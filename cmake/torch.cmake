@@ -32,12 +32,13 @@ if(SEQFUSE_HAS_CUDA AND SEQFUSE_TORCH_HAS_CUDA)
   endif()
 endif()
 
-# One precompiled header of <torch/torch.h>, shared by every target that uses torch.
+# One precompiled header of what most files use of torch, shared by every target that uses it. Not <torch/torch.h>:
+# what it holds besides would cost each file seconds. A file names the torch headers that it needs.
 # (Written once: a newer file would have everything built again.)
 file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/torch_pch.cpp CONTENT "// Carries the shared precompiled header.\n")
 add_library(seqfuse_torch_pch OBJECT ${CMAKE_BINARY_DIR}/torch_pch.cpp)
 target_link_libraries(seqfuse_torch_pch PUBLIC seqfuse_options seqfuse_fmt seqfuse_torch)
-target_precompile_headers(seqfuse_torch_pch PRIVATE <torch/torch.h>)
+target_precompile_headers(seqfuse_torch_pch PRIVATE <torch/types.h> <torch/autograd.h> <torch/nn/module.h>)
 
 # Gives a target the precompiled header. Executables would be compiled with -fPIE, for which a header
 # compiled with -fPIC is not valid: they take -fPIC too.

@@ -1,7 +1,8 @@
 // Why tests that need a GPU are skipped.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/cuda.h>
+#include <torch/types.h>
 
 namespace seqfuse::test {
 

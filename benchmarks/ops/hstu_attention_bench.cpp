@@ -3,7 +3,8 @@
 // forward, 5 backward, 2 d FLOP a pair and head each. "Peak" is what the cores reach on nothing but
 // multiply-adds in registers. CPU time is that of all threads together.
 #include <benchmark/benchmark.h>
-#include <torch/torch.h>
+#include <torch/autograd.h>
+#include <torch/types.h>
 
 #include <algorithm>
 #include <array>

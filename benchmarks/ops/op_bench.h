@@ -3,7 +3,8 @@
 #pragma once
 
 #include <benchmark/benchmark.h>
-#include <torch/torch.h>
+#include <torch/autograd.h>
+#include <torch/types.h>
 
 #include <functional>
 #include <string>

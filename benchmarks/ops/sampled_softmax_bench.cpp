@@ -3,7 +3,8 @@
 // time is that of all threads together. GFLOP/s counts the products and both gradients, 2 D FLOP a
 // pair each, and once more the products that full softmax makes again.
 #include <benchmark/benchmark.h>
-#include <torch/torch.h>
+#include <torch/autograd.h>
+#include <torch/types.h>
 
 #include <cstdint>
 #include <vector>

@@ -3,7 +3,8 @@
 //
 //   full_catalogue_eval [users items dim]      default 10000 200000 64; prints JSON
 #include <sys/resource.h>
-#include <torch/torch.h>
+#include <torch/nn/functional.h>
+#include <torch/types.h>
 
 #include <algorithm>
 #include <chrono>

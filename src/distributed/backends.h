@@ -1,7 +1,7 @@
 // The parts of c10d that a process group is made of, each in a file that includes its headers.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>

@@ -1,7 +1,7 @@
 // Gradients summed over the processes while backward still runs.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <cstdint>
 #include <span>

@@ -2,7 +2,7 @@
 // GPUs and Gloo for those on the CPU.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <cstdint>
 #include <functional>

@@ -2,7 +2,7 @@
 // saying which and what was waited for. Otherwise a collective waits for it for ever.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <atomic>
 #include <chrono>

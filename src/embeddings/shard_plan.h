@@ -1,7 +1,7 @@
 // Which process has which row of a sharded table, and whom a process asks for the rows it needs.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <cstdint>
 #include <string>

@@ -1,7 +1,7 @@
 // An embedding table as models, optimisers and checkpoints see it, wherever its rows are.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <cstdint>
 #include <functional>

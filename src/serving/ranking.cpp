@@ -1,6 +1,6 @@
 #include "serving/ranking.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <algorithm>
 

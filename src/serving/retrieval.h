@@ -1,7 +1,7 @@
 // The best items of a catalogue for queries, and for a request.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <cstdint>
 #include <vector>

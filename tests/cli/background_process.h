@@ -21,6 +21,7 @@
 #include "base/file.h"
 #include "tests/cli/seqfuse_process.h"
 #include "tests/free_port.h"
+#include "tests/paths.h"
 #include "tests/temporary_directory.h"
 
 namespace seqfuse {
@@ -103,7 +104,7 @@ class Background {
 inline Outcome in_processes(int size, const std::string& arguments,
                             const std::map<std::string, std::string>& environment = {}) {
   std::vector<std::string> command = words_of(arguments);
-  command.insert(command.begin(), SEQFUSE_BINARY);
+  command.insert(command.begin(), test::binary());
   if (size == 1) return Background(command, environment).wait();
   const std::string port = std::to_string(free_port());
   std::vector<std::unique_ptr<Background>> processes;

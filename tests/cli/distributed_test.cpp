@@ -22,6 +22,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "tests/cli/distributed_run.h"
+#include "tests/paths.h"
 #include "tests/patience.h"
 #include "tests/temporary_directory.h"
 
@@ -36,7 +37,7 @@ using testing::HasSubstr;
 std::vector<std::string> torchrun(int size, const std::string& arguments) {
   return words_of(
       fmt::format("{} -m torch.distributed.run --standalone --no-python --nproc_per_node {} {} {}",
-                  SEQFUSE_PYTHON, size, SEQFUSE_BINARY, arguments));
+                  SEQFUSE_PYTHON, size, test::binary(), arguments));
 }
 
 class Distributed : public DistributedRun {};
@@ -61,7 +62,7 @@ TEST_F(Distributed, TheResearchArchitectureUnderTorchrunWithAccumulatedBatches) 
   const std::string more =
       " --gin NetworkArgs.architecture='hstu_research' --gin "
       "TrainerArgs.gradient_accumulation_steps=2 --gin TrainerArgs.max_train_iters=6";
-  ASSERT_EQ(Background(words_of(SEQFUSE_BINARY " " + command("retrieval", run("one"), 1) + more))
+  ASSERT_EQ(Background(words_of(test::binary() + " " + command("retrieval", run("one"), 1) + more))
                 .wait()
                 .code,
             0);
@@ -97,7 +98,7 @@ pid_t pid_of_rank(const std::string& run, int rank) {
     try {
       const std::string arguments = read_file(entry.path() / "cmdline");
       const std::string environment = read_file(entry.path() / "environ");
-      if (arguments.starts_with(SEQFUSE_BINARY) && arguments.find(run) != std::string::npos &&
+      if (arguments.starts_with(test::binary()) && arguments.find(run) != std::string::npos &&
           environment.find(std::string("\0RANK=", 6) + std::to_string(rank)) != std::string::npos) {
         return static_cast<pid_t>(std::stoi(name));
       }

@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "data/dataset/dataset.h"
 #include "tests/cli/seqfuse_process.h"
+#include "tests/paths.h"
 #include "tests/temporary_directory.h"
 
 namespace seqfuse {
@@ -35,9 +36,9 @@ class PreprocessCli : public testing::Test {
 };
 
 TEST_F(PreprocessCli, BundledDataCountsAndSummary) {
-  const Outcome result = preprocess("--dataset_name ml-latest-small --input " SEQFUSE_SOURCE_DIR
-                                    "/data/ml-latest-small --output " +
-                                    path("out/"));
+  const Outcome result =
+      preprocess("--dataset_name ml-latest-small --input " + test::source_directory() +
+                 "/data/ml-latest-small --output " + path("out/"));
   ASSERT_EQ(result.code, 0) << result.text();
   EXPECT_THAT(result.text(), AllOf(HasSubstr("610 users, 9724 items, 100836 events"),
                                    HasSubstr("rule: Action: 2 * rating - 1"), HasSubstr("rows/s"),
@@ -134,9 +135,9 @@ TEST_F(PreprocessCli, FullDisk) {
   if (mount("tmpfs", path("small").c_str(), "tmpfs", 0, "size=256k") != 0) {
     GTEST_SKIP() << "needs the right to mount a small disk";
   }
-  const Outcome result = preprocess("--dataset-name ml-latest-small --input " SEQFUSE_SOURCE_DIR
-                                    "/data/ml-latest-small --output " +
-                                    path("small/out"));
+  const Outcome result =
+      preprocess("--dataset-name ml-latest-small --input " + test::source_directory() +
+                 "/data/ml-latest-small --output " + path("small/out"));
   EXPECT_EQ(result.code, 1);
   EXPECT_THAT(result.text(), AllOf(HasSubstr("small/out"), HasSubstr("No space left on device")));
   EXPECT_TRUE(fs::is_empty(path("small"))) << "nothing is left behind";

@@ -9,6 +9,7 @@
 #include <iterator>
 #include <string>
 
+#include "tests/paths.h"
 #include "tests/temporary_directory.h"
 
 namespace seqfuse {
@@ -22,7 +23,7 @@ struct Outcome {
 inline Outcome run_seqfuse(const std::string& arguments) {
   const TemporaryDirectory directory;
   const std::string errors = (directory.path() / "stderr").string();
-  FILE* pipe = popen((SEQFUSE_BINARY " " + arguments + " 2>" + errors).c_str(), "r");
+  FILE* pipe = popen((test::binary() + " " + arguments + " 2>" + errors).c_str(), "r");
   Outcome outcome;
   std::array<char, 4096> buffer;
   while (const size_t n = std::fread(buffer.data(), 1, buffer.size(), pipe)) {

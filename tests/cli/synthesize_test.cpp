@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "tests/cli/seqfuse_process.h"
+#include "tests/paths.h"
 #include "tests/temporary_directory.h"
 
 namespace seqfuse {
@@ -90,9 +91,9 @@ TEST_F(SynthesizeCommand, UsageErrorsLeaveNothingBehind) {
 TEST_F(SynthesizeCommand, AFullDiskIsAnErrorThatLeavesNothingBehind) {
   // A limit of 64 blocks on the size of files stands in for a full disk: writing fails likewise.
   const fs::path out = root_ / "log";
-  const std::string command = "trap '' XFSZ; ulimit -f 64; " SEQFUSE_BINARY
-                              " synthesize --like ml-1m --users 300 --output " +
-                              out.string() + " 2>/dev/null";
+  const std::string command = "trap '' XFSZ; ulimit -f 64; " + test::binary() +
+                              " synthesize --like ml-1m --users 300 --output " + out.string() +
+                              " 2>/dev/null";
   EXPECT_EQ(WEXITSTATUS(std::system(("bash -c \"" + command + "\"").c_str())), 1);
   EXPECT_TRUE(fs::is_empty(root_));
 }

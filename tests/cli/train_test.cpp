@@ -16,6 +16,7 @@
 
 #include "base/file.h"
 #include "tests/cli/seqfuse_process.h"
+#include "tests/paths.h"
 #include "tests/temporary_directory.h"
 
 namespace seqfuse {
@@ -119,7 +120,7 @@ TEST_F(Train, GeneratedUsersNeedNoDataset) {
       " --gin TrainerArgs.train_batch_size=8";
   const Outcome result = run_seqfuse(
       fmt::format("train ranking --gin-config-file {}/configs/benchmark_ranking.gin{} --output {}",
-                  SEQFUSE_SOURCE_DIR, small, run()));
+                  test::source_directory(), small, run()));
   ASSERT_EQ(result.code, 0) << result.text();
   EXPECT_THAT(result.text(), HasSubstr("AUC bit_7"));
   EXPECT_TRUE(fs::exists(run() + "/checkpoints/step_3/state.json"));
@@ -138,7 +139,7 @@ TEST_F(Train, GeneratedActionsHaveABitForEachTask) {
                   "--gin BenchmarkDatasetArgs.num_generated_batches=4 "
                   "--gin TrainerArgs.max_train_iters=2 --gin TrainerArgs.train_batch_size=8 "
                   "--output {}",
-                  SEQFUSE_SOURCE_DIR, run()));
+                  test::source_directory(), run()));
   ASSERT_EQ(result.code, 0) << result.text();
   EXPECT_THAT(result.text(), HasSubstr("none have bit_7: such tasks cannot be learned"));
   EXPECT_THAT(result.text(), testing::Not(HasSubstr("have bit_6")));
@@ -253,7 +254,7 @@ TEST_F(Train, LabelsThatLeaveNothingToLearnAreRefused) {
 TEST_F(Train, ASignalFinishesTheStepSavesAndCanBeResumed) {
   for (const int signal : {SIGINT, SIGTERM}) {
     const std::string path = run(signal == SIGINT ? "int" : "term");
-    const std::vector<std::string> arguments = {SEQFUSE_BINARY,
+    const std::vector<std::string> arguments = {test::binary(),
                                                 "train",
                                                 "retrieval",
                                                 "--gin-config-file",

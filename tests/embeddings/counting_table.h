@@ -1,7 +1,7 @@
 // A sharded table whose rows tell their ids.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <cstdint>
 #include <memory>

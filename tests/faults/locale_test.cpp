@@ -9,6 +9,7 @@
 
 #include "tests/faults/preload.h"
 #include "tests/faults/small_run.h"
+#include "tests/paths.h"
 
 namespace seqfuse {
 namespace {
@@ -60,7 +61,7 @@ class Locale : public testing::Test {
     for (const std::string& command : commands) {
       const Outcome outcome =
           Background({"/bin/sh", "-c",
-                      fmt::format("cd {} && exec {} {}", folder.string(), SEQFUSE_BINARY, command)},
+                      fmt::format("cd {} && exec {} {}", folder.string(), test::binary(), command)},
                      environment)
               .wait();
       EXPECT_EQ(outcome.code, 0) << command << "\n" << outcome.out;

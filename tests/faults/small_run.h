@@ -15,6 +15,7 @@
 #include "base/file.h"
 #include "tests/cli/background_process.h"
 #include "tests/cli/seqfuse_process.h"
+#include "tests/paths.h"
 #include "tests/run_metrics.h"
 #include "tests/temporary_directory.h"
 
@@ -93,7 +94,7 @@ inline std::string train_arguments(const std::string& run,
 inline std::vector<std::string> train_command(const std::string& run, const std::string& more = "",
                                               const std::string& data = SmallData::get().data()) {
   std::vector<std::string> command = words_of(train_arguments(run, data) + " " + more);
-  command.insert(command.begin(), SEQFUSE_BINARY);
+  command.insert(command.begin(), test::binary());
   return command;
 }
 

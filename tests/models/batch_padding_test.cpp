@@ -1,7 +1,7 @@
 #include "training/loop/batch_padding.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <set>
 

@@ -1,7 +1,7 @@
 // Batches of 10,000 users without any history: training, evaluation, and what they say.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <cmath>
 #include <fstream>

@@ -1,12 +1,13 @@
 // The hstu layer against golden vectors in double; tests/golden/make_hstu_golden.py makes them.
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <nlohmann/json.hpp>
 #include <vector>
 
 #include "base/file.h"
 #include "models/hstu/layer.h"
+#include "tests/paths.h"
 
 namespace seqfuse::models {
 namespace {
@@ -28,7 +29,8 @@ void expect_close(const torch::Tensor& actual, const json& expected, const std::
 }
 
 TEST(LayerGolden, ForwardAndAllGradients) {
-  const json golden = json::parse(read_file(SEQFUSE_SOURCE_DIR "/tests/golden/hstu_layer.json"));
+  const json golden =
+      json::parse(read_file(test::source_directory() + "/tests/golden/hstu_layer.json"));
   ModelSpec spec;
   spec.network.architecture = config::Architecture::hstu;
   spec.network.hidden_size = golden["hidden_size"];

@@ -1,6 +1,8 @@
 // The hstu_research model against a padded computation in plain torch, in double.
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/nn/functional.h>
+#include <torch/nn/module.h>
+#include <torch/types.h>
 
 #include <cmath>
 #include <map>

@@ -1,7 +1,8 @@
 // Small models and batches for the tests of models and of training.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/nn/module.h>
+#include <torch/types.h>
 
 #include <cstdint>
 #include <string>

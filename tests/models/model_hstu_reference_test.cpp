@@ -1,7 +1,9 @@
 // The hstu model, from events to losses and all gradients, against plain torch: each window as dense
 // matrices with the mask written out, in double.
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/nn/functional.h>
+#include <torch/nn/module.h>
+#include <torch/types.h>
 
 #include <cmath>
 #include <map>

@@ -1,6 +1,6 @@
 // Nothing that a model is to predict is visible to the prediction.
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include "models/hstu/layer.h"
 #include "tests/models/model_fixtures.h"

@@ -1,7 +1,7 @@
 // The ranking head: what is predicted, from which labels, and which configurations make no sense.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include "base/error.h"
 #include "tests/models/model_fixtures.h"

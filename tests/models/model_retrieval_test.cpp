@@ -1,7 +1,7 @@
 // Retrieval losses: negatives, seeds, shapes, and what a configuration may not ask for.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include "base/error.h"
 #include "models/hstu/tables.h"

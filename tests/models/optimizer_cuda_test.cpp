@@ -1,6 +1,7 @@
 // The optimisers on a GPU beside those on the CPU, in float32 as both train.
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/nn/module.h>
+#include <torch/types.h>
 
 #include <algorithm>
 #include <limits>

@@ -1,6 +1,8 @@
 // The optimisers against torch's own, in double.
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/nn/module.h>
+#include <torch/optim.h>
+#include <torch/types.h>
 
 #include <algorithm>
 #include <memory>

@@ -1,7 +1,7 @@
 // A GPU whose memory does run out in the middle of training.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <string>
 

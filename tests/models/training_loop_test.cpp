@@ -1,7 +1,7 @@
 // The training loop on a small dataset: learning, resuming, stopping, failing.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <cmath>
 #include <csignal>

@@ -2,7 +2,7 @@
 // rows are the last `queries` of its positions, columns all of them.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <algorithm>
 

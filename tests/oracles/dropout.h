@@ -1,7 +1,7 @@
 // Dropout factors, element by element from base/random.h.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <cmath>
 

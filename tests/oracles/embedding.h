@@ -1,7 +1,7 @@
 // Rows of a table by id, and the gradient of the table, in float64.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 namespace seqfuse::oracle {
 

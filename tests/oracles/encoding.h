@@ -1,7 +1,7 @@
 // Which row of its table each token of a jagged tensor gets.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <algorithm>
 #include <cmath>

@@ -1,7 +1,7 @@
 // Jagged tensors, one row at a time.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <vector>
 

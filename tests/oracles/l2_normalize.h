@@ -1,7 +1,7 @@
 // Rows scaled to unit length, in float64.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <algorithm>
 #include <cmath>

@@ -1,7 +1,7 @@
 // Layer norm as its formula says, in float64.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <cmath>
 

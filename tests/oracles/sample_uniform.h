@@ -1,7 +1,7 @@
 // Samples by the numbering of kernels/sample_uniform.h, one at a time.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include "base/random.h"
 

@@ -1,7 +1,7 @@
 // Cross entropy of one row of a table among others, by its definition, in float64.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <algorithm>
 #include <cmath>

@@ -10,6 +10,7 @@
 
 #include "base/file.h"
 #include "config/load.h"
+#include "tests/paths.h"
 
 namespace seqfuse::config {
 namespace {
@@ -18,7 +19,7 @@ namespace fs = std::filesystem;
 // All but what others include.
 std::vector<std::string> shipped_configs() {
   std::vector<std::string> files;
-  for (const auto& entry : fs::directory_iterator(SEQFUSE_SOURCE_DIR "/configs")) {
+  for (const auto& entry : fs::directory_iterator(test::source_directory() + "/configs")) {
     if (entry.path().extension() == ".gin" && entry.path().stem() != "hstu_research") {
       files.push_back(entry.path().stem());
     }
@@ -28,7 +29,7 @@ std::vector<std::string> shipped_configs() {
 }
 
 std::string path_of(const std::string& name) {
-  return SEQFUSE_SOURCE_DIR "/configs/" + name + ".gin";
+  return test::source_directory() + "/configs/" + name + ".gin";
 }
 
 class ShippedConfig : public testing::TestWithParam<std::string> {};
@@ -95,7 +96,7 @@ TEST(OperativeConfig, TablesWithAwkwardNamesLoadBack) {
 }
 
 TEST(ConfigReference, CommittedFileIsUpToDate) {
-  const std::string file = SEQFUSE_SOURCE_DIR "/docs/config.md";
+  const std::string file = test::source_directory() + "/docs/config.md";
   if (std::getenv("SEQFUSE_UPDATE_DOCS") != nullptr) {
     write_file_atomically(file, config_reference());
   }

@@ -11,6 +11,7 @@
 #include "config/registry.h"
 #include "config/without_effect.h"
 #include "tests/minimal_config.h"
+#include "tests/paths.h"
 
 namespace seqfuse::config {
 namespace {
@@ -19,7 +20,8 @@ namespace fs = std::filesystem;
 // All sources outside of src/config and of the list of what may change on resume.
 std::string sources() {
   std::string text;
-  for (const auto& entry : fs::recursive_directory_iterator(fs::path(SEQFUSE_SOURCE_DIR) / "src")) {
+  for (const auto& entry :
+       fs::recursive_directory_iterator(fs::path(test::source_directory()) / "src")) {
     const std::string path = entry.path().string(), ending = entry.path().extension().string();
     if (!entry.is_regular_file() || path.find("/config/") != std::string::npos ||
         path.find("resumed_config") != std::string::npos) {

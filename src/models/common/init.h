@@ -1,7 +1,7 @@
 // Initial weights from a seed: the same on every machine and for any number of threads.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <cstdint>
 #include <optional>

@@ -1,7 +1,8 @@
 // Small dense networks: the prediction head, and what brings table rows to the width of a token.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/types.h>
 
 #include <cstdint>
 #include <vector>

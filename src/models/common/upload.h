@@ -1,7 +1,7 @@
 // Integers of a batch on their way to the model's device.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <cstdint>
 #include <utility>

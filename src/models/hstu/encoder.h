@@ -1,7 +1,9 @@
 // From windows of events to the states of their item tokens: embeddings, positions, HSTU layers.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/container/modulelist.h>
+#include <torch/types.h>
 
 #include <memory>
 #include <vector>

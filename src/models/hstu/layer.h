@@ -8,7 +8,8 @@
 //   out = x + y W_o + b_o                       W_o [H d, D]
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/nn/module.h>
+#include <torch/types.h>
 
 #include <cstdint>
 

@@ -1,7 +1,8 @@
 // The two tasks over the two HSTU architectures, as modules that take jagged batches.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/nn/module.h>
+#include <torch/types.h>
 
 #include <cstdint>
 #include <memory>

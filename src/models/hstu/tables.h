@@ -1,7 +1,8 @@
 // The embedding tables of a model. Their names in a model and in checkpoints begin with "tables.".
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/nn/module.h>
+#include <torch/types.h>
 
 #include <memory>
 #include <vector>

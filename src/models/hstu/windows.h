@@ -1,7 +1,7 @@
 // What of a batch a model reads: the history of each window, and its candidates.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <cstdint>
 #include <vector>

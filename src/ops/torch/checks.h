@@ -4,7 +4,7 @@
 //   layer_norm: weight is [5]; expected [7] (the columns of its input)
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <cstdint>
 #include <optional>

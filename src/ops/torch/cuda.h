@@ -1,7 +1,7 @@
 // Running an operator's passes on the device of its arguments.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include "ops/torch/checks.h"
 

@@ -4,7 +4,7 @@
 // therefore be read by the kernels from memory that is written before the graph runs.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <cstdint>
 #include <vector>

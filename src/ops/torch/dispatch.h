@@ -8,9 +8,10 @@
 // trust ids that x checked, and have no derivative of their own.
 #pragma once
 
+#include <torch/autograd.h>
 #include <torch/csrc/autograd/autograd_not_implemented_fallback.h>
 #include <torch/library.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <array>
 #include <optional>

@@ -1,6 +1,7 @@
 #include "ops/kernels/step/dropout.h"
 
-#include <torch/torch.h>
+#include <torch/autograd.h>
+#include <torch/types.h>
 
 #include "ops/torch/checks.h"
 #include "ops/torch/cuda.h"

@@ -1,6 +1,7 @@
 #include "ops/kernels/jagged/encoding.h"
 
-#include <torch/torch.h>
+#include <torch/autograd.h>
+#include <torch/types.h>
 
 #include <array>
 

@@ -1,6 +1,7 @@
 #include "ops/kernels/softmax/full_softmax.h"
 
-#include <torch/torch.h>
+#include <torch/autograd.h>
+#include <torch/types.h>
 
 #include <algorithm>
 #include <array>

@@ -1,6 +1,6 @@
 #include "ops/kernels/attention/hstu_attention.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <algorithm>
 

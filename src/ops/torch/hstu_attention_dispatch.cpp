@@ -1,5 +1,6 @@
 // HSTU attention as an operator of the dispatcher: kernels, shapes and gradient.
-#include <torch/torch.h>
+#include <torch/autograd.h>
+#include <torch/types.h>
 
 #include <tuple>
 

@@ -1,7 +1,7 @@
 // The arguments of HSTU attention after the checks, as both implementations take them.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <array>
 #include <cstdint>

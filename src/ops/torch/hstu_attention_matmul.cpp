@@ -1,5 +1,5 @@
 // HSTU attention on a GPU by matrix products over padded sequences.
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <algorithm>
 #include <tuple>

@@ -2,7 +2,8 @@
 // as what autograd keeps from a forward pass.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/autograd.h>
+#include <torch/types.h>
 
 #include <span>
 #include <string>

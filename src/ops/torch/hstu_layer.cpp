@@ -1,6 +1,7 @@
 // A whole HSTU layer: in 16 bits on a GPU by the fused passes of hstu_layer_fused.cpp, else made of
 // the other operators.
-#include <torch/torch.h>
+#include <torch/autograd.h>
+#include <torch/types.h>
 
 #include "ops/kernels/attention/hstu_attention.h"
 #include "ops/torch/checks.h"

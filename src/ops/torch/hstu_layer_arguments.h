@@ -2,7 +2,7 @@
 // what these passes hand to each other.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <array>
 #include <string>

@@ -4,7 +4,7 @@
 // as the product with W_uvqk reads them, and multiplied by the derivative of SiLU where they arise;
 // residuals and biases are added by the products and by the layer norm; gradients of weights are
 // float32, those of the matrices and the sums of du on a second stream.
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include "ops/kernels/norm/layer_norm.h"
 #include "ops/kernels/norm/layer_norm_gate.h"

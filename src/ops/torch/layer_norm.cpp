@@ -1,6 +1,7 @@
 #include "ops/kernels/norm/layer_norm.h"
 
-#include <torch/torch.h>
+#include <torch/autograd.h>
+#include <torch/types.h>
 
 #include "ops/torch/checks.h"
 #include "ops/torch/cuda.h"

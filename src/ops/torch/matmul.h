@@ -6,7 +6,7 @@
 // a and b also transposed views. bias [N] is added to each row.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include "ops/torch/checks.h"
 

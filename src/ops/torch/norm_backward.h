@@ -2,7 +2,7 @@
 // weight and bias.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <array>
 

@@ -9,7 +9,7 @@
 // for attention's offsets and counts, by its kernels (kernels/hstu_attention.h).
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <cstdint>
 #include <optional>

@@ -1,6 +1,6 @@
 #include "ops/kernels/softmax/sample_uniform.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <limits>
 

@@ -2,7 +2,7 @@
 // of the dispatcher.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <cstdint>
 

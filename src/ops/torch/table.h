@@ -1,7 +1,7 @@
 // What operators that read rows of a table by id share.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include "ops/torch/checks.h"
 

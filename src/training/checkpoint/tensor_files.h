@@ -1,7 +1,7 @@
 // Torch tensors by name, and the safetensors files that hold them.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <filesystem>
 #include <map>

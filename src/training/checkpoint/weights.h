@@ -2,7 +2,8 @@
 // embedding tables, "tables.NAME" or "tables.NAME.weight" of table NAME; everything else is dense.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/nn/module.h>
+#include <torch/types.h>
 
 #include <string_view>
 

@@ -1,7 +1,7 @@
 // Which device a run trains on, and how its arithmetic is set up.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <string>
 

@@ -2,7 +2,7 @@
 // then launched as a whole, which takes the host microseconds instead of milliseconds.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <cstdint>
 #include <functional>

@@ -2,7 +2,7 @@
 // times items: tiles of scores are counted and dropped.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <cstdint>
 #include <span>

@@ -1,7 +1,7 @@
 // Failed allocations: how they are told from other errors, and what is said about them.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <exception>
 #include <string>

@@ -1,7 +1,7 @@
 // What the processes of a job exchange in a training step: gradients, losses, counts, signals.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <cstdint>
 #include <optional>

@@ -1,7 +1,7 @@
 // A ranking or a retrieval model as the training loop sees it.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <cstdint>
 #include <memory>

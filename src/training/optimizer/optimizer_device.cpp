@@ -1,6 +1,6 @@
 // The optimiser's step on a GPU: PyTorch's multi-tensor kernels for dense gradients, tensor
 // operations for the rest.
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <array>
 #include <vector>

@@ -1,7 +1,7 @@
 // One parameter and its state, as the updates on the CPU and on a GPU see it.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <cstdint>
 #include <string>

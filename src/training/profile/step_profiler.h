@@ -1,7 +1,7 @@
 // Records training steps with PyTorch's profiler: the GPU's kernels, or operators of the CPU.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <cstdint>
 #include <filesystem>
