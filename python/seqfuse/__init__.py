@@ -1,18 +1,19 @@
 """Fused operators of HSTU recommenders, for PyTorch.
 
-All functions take jagged tensors: T rows of all sequences in turn, with offsets, int64 or int32 [B + 1], from 0 to T.
-They are differentiable, run under torch.compile (fullgraph), and are also torch.ops.seqfuse.*. CPU tensors: float32
-and float64. CUDA tensors, where the library was built with nvcc: float32, float16 and bfloat16, without waiting for the
-GPU, so that there the values of offsets, ids and counts are not checked, but for those of attention, where a kernel's
-assertion fails. Wrong arguments raise ValueError, ids outside a table IndexError, with what was given and what was
-expected.
+All functions take jagged tensors: the T rows of all sequences one after the other, with offsets, int64 or int32
+[B + 1], from 0 to T. They are differentiable, run under torch.compile (fullgraph), and are also torch.ops.seqfuse.*.
+CPU tensors: float32 and float64. CUDA tensors, if the library was built with nvcc: float32, float16 and bfloat16.
+
+Wrong arguments raise ValueError and ids outside a table IndexError, with what was given and what was expected. CUDA
+operators never wait for the GPU, so there the values of offsets, ids and counts are not checked. Attention is the
+exception: its kernels check them, and a wrong value fails a device assertion.
 """
 
 from seqfuse import _library
 
 library_path = _library.load()
 
-from seqfuse.attention import hstu_attention  # noqa: E402 (operators must be loaded first)
+from seqfuse.attention import hstu_attention  # noqa: E402 (load the operators first)
 from seqfuse.compat.hstu import hstu_attn_varlen_func  # noqa: E402
 from seqfuse.embedding import embedding_lookup, position_encoding, time_encoding  # noqa: E402
 from seqfuse.jagged import (  # noqa: E402

@@ -9,9 +9,9 @@ _NAME = "libseqfuse_ops.so"
 
 
 def load() -> pathlib.Path:
-    """Loads the library beside this file, or the one that SEQFUSE_LIBRARY names, and returns its path.
+    """Loads the library next to this file, or the one that SEQFUSE_LIBRARY names, and returns its path.
 
-    Raises ImportError, which says what to do, where it is missing or does not fit the installed torch.
+    Raises ImportError, which says what to do, if the library is missing or does not match the installed torch.
     """
     path = pathlib.Path(os.environ.get("SEQFUSE_LIBRARY") or pathlib.Path(__file__).with_name(_NAME))
     if not path.is_file():
@@ -23,7 +23,7 @@ def load() -> pathlib.Path:
         torch.ops.load_library(str(path))
     except OSError as error:
         raise ImportError(
-            f"seqfuse: {path} does not load beside torch {torch.__version__}: {error}. A library fits the torch "
-            "that it was built for: build it again, with `pip install --force-reinstall --no-deps .` in the repository"
+            f"seqfuse: {path} does not load with torch {torch.__version__}: {error}. The library must be built for the "
+            "installed torch: run `pip install --force-reinstall --no-deps .` in the repository"
         ) from error
     return path

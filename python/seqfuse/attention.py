@@ -27,21 +27,24 @@ def hstu_attention(
 ) -> Tensor:
     """out_i = sum_j M_ij silu(alpha <q_i, k_j> + bias_ij) / scaling_seqlen * v_j. No softmax.
 
-    q: [Tq, H, d]; k, v: [Tk, H, d], any row and head stride. q_offsets, k_offsets: [B + 1], the same where k_offsets is
-    None. Queries are the last positions of their keys, of which there are at least as many.
+    q: [Tq, H, d]; k, v: [Tk, H, d], any row and head stride. q_offsets, k_offsets: [B + 1]; k_offsets=None: the same as
+    q_offsets. A sequence has at most as many queries as keys; its queries are its last positions.
 
-    The mask M, for c = num_contexts, t = num_targets (int64 [B], None: 0) of n keys: contexts, the first c, see all but
-    the targets, and these too with causal=False. Others see what stands before them and themselves; targets, the last
-    t, of targets only their own group of target_group_size. max_attn_len: tokens see no further back, 0: no such limit;
-    min_full_attn_seq_len: the last so many before the targets, and the targets, see everything all the same.
-    causal=False: no order.
+    The mask M of a sequence of n keys, with c = num_contexts and t = num_targets (int64 [B]; None: 0):
+    - contexts, the first c tokens, see all tokens but the targets;
+    - other tokens see themselves and earlier tokens; targets, the last t tokens, see no targets outside their own group
+      of target_group_size;
+    - causal=False removes the order: tokens also see later ones, and contexts also see targets.
+    max_attn_len limits how far a token sees (0: no limit). With min_full_attn_seq_len > 0 the targets, and this many
+    tokens before them, ignore that limit.
 
-    position_bias: [2 N - 1], at N - 1 + j - i, N at least the longest sequence. time_bias: [buckets], by the logarithm
-    of t[i + 1] - t[j]; needs timestamps, int64 [Tk]; request_times, int64 [B], is the time after the last.
+    position_bias: [2 N - 1], read at N - 1 + j - i; N is at least the longest sequence. time_bias: [buckets], by the
+    logarithm of t[i + 1] - t[j]; needs timestamps, int64 [Tk], and takes the time after the last token from
+    request_times, int64 [B].
 
-    max_seqlen: at least the longest sequence of keys; needed on CUDA. Returns [Tq, H, d].
-    Raises ValueError for shapes, dtypes, offsets and counts that do not fit; on CUDA, where values of offsets and
-    counts are not waited for, these fail an assertion on the GPU (docs/ops.md).
+    max_seqlen: at least the longest sequence of keys; required on CUDA. Returns [Tq, H, d].
+    Raises ValueError for wrong shapes, dtypes, offsets and counts. On CUDA, wrong values of offsets and counts fail a
+    device assertion instead (docs/ops.md).
     """
     return torch.ops.seqfuse.hstu_attention(
         q,

@@ -14,20 +14,20 @@ class HSTULayer(nn.Module):
     """One HSTU layer over jagged sequences.
 
     n = layer_norm(x); [u | v | q | k] = silu(n W_uvqk + b_uvqk); o = hstu_attention(q, k, v);
-    out = x + dropout(u * layer_norm(o)) W_o + b_o. The norm of o is over all heads together.
+    out = x + dropout(u * layer_norm(o)) W_o + b_o. The norm of o is taken over all heads together.
 
-    Parameters have the names and layouts of checkpoints (docs/checkpoints.md), there under "encoder.layers.<n>.":
+    Parameters have the names and layouts of checkpoints (docs/checkpoints.md, under "encoder.layers.<n>."):
     input_norm_weight, input_norm_bias [D], uvqk_weight [D, 4 H d], uvqk_bias [4 H d], output_norm_weight,
     output_norm_bias [H d], output_weight [H d, D], output_bias [D], position_bias [2 N - 1], time_bias [buckets].
-    The defaults are the published layer for training at scale, "hstu"; HSTULayer.research makes that of the public
-    experiments.
+    The defaults give "hstu", the published layer for training at scale; HSTULayer.research gives the layer of the
+    public experiments.
 
-    scaling_seqlen is S, which the sums are divided by: a constant of the model, as weights are, not the longest
-    sequence of a batch. alpha: None is head_dim ** -0.5. bias_positions: N, sequences may not be longer; 0: none.
+    scaling_seqlen: S, the divisor of attention; a constant of the model like its weights, not the longest sequence of a
+    batch. alpha: None means head_dim ** -0.5. bias_positions: N, the longest sequence allowed; 0: no position bias.
 
-    recompute_input_layernorm, recompute_input_silu: where the layer is one operator with its own backward pass (see
-    forward), that pass computes n, and [u | v | q | k], again, and they are not kept for it: 2 D and 8 H d bytes a
-    token less, of 4 D + 20 H d. Elsewhere they change nothing.
+    recompute_input_layernorm, recompute_input_silu: if the layer runs as one fused operator (see forward), recompute n
+    and [u | v | q | k] in the backward pass instead of storing them. This saves 2 D and 8 H d of 4 D + 20 H d bytes per
+    token. Otherwise they have no effect.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class HSTULayer(nn.Module):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        """uvqk_std: initial W_uvqk is normal with that deviation; 0: xavier_uniform."""
+        """uvqk_std: standard deviation of the initial, normal W_uvqk; 0: xavier_uniform."""
         super().__init__()
         self.num_heads, self.head_dim = num_heads, head_dim
         self.scaling_seqlen = scaling_seqlen
@@ -117,7 +117,7 @@ class HSTULayer(nn.Module):
         )
 
     def reset_parameters(self) -> None:
-        """Initial weights, by torch's generator."""
+        """Draws initial weights from torch's generator."""
         for name, weight in self.named_parameters(recurse=False):
             if name.endswith("norm_weight"):
                 nn.init.ones_(weight)
@@ -142,17 +142,17 @@ class HSTULayer(nn.Module):
         max_seqlen: int = 0,
         dropout_seed: int | None = None,
     ) -> Tensor:
-        """x [T, D] to [T, D], in the dtype of x: weights are converted to it.
+        """x [T, D] to [T, D], computed in the dtype of x; weights are converted to it.
 
-        offsets: [B + 1]. num_contexts, num_targets, timestamps, request_times: as of seqfuse.hstu_attention; times
-        matter with bias_time_buckets. max_seqlen: at least the longest sequence; needed on CUDA. dropout_seed: in
-        training the mask follows from it alone and is made in the gate; None: a seed is drawn from torch's generator
-        of the CPU, or, while torch.compile traces, the mask by an operation of its own.
+        offsets: [B + 1]. num_contexts, num_targets, timestamps, request_times: as for seqfuse.hstu_attention; times
+        are used only with bias_time_buckets. max_seqlen: at least the longest sequence; required on CUDA.
+        dropout_seed: the seed of the dropout mask in training. None: a seed is drawn from torch's CPU generator; while
+        torch.compile traces, a separate operation draws the mask instead.
 
-        float16 and bfloat16 on CUDA, head_dim up to 256: one operator with its own backward pass, whose gradients of
-        parameters are float32 before they become what the parameters are. Made of several operators instead: without
-        residual, float32 on CUDA under torch.autocast, which alone decides about dtypes then, and with dropout but no
-        dropout_seed under torch.compile.
+        For float16 and bfloat16 on CUDA with head_dim up to 256, the layer is one fused operator with its own backward
+        pass; gradients of parameters are computed in float32 and then converted to the parameters' dtypes. It is
+        composed of several operators without residual, for float32 on CUDA under torch.autocast (which then decides
+        the dtypes), and under torch.compile with dropout but no dropout_seed.
         """
         if self.time_bias is None:
             timestamps = request_times = None
@@ -175,7 +175,7 @@ class HSTULayer(nn.Module):
         drawn = dropout > 0 and dropout_seed is None
         mixed = x.dtype == torch.float32 and x.device.type == "cuda" and torch.is_autocast_enabled("cuda")
         if not self.residual or drawn or mixed:
-            follows = mixed or x.device.type == "meta"  # which torch.autocast does not know
+            follows = mixed or x.device.type == "meta"  # torch.autocast does not support meta
             with contextlib.nullcontext() if follows else torch.autocast(x.device.type, enabled=False):
                 return self._of_operators(x, offsets, attention, dropout, dropout_seed)
         return torch.ops.seqfuse.hstu_layer(
@@ -245,7 +245,7 @@ class HSTULayer(nn.Module):
 
 
 def _bias_like(bias: Tensor | None, q: Tensor) -> Tensor | None:
-    """Kernels on a GPU take a float32 bias beside 16-bit tokens."""
+    """On a GPU, kernels take a float32 bias with 16-bit tokens."""
     return bias if q.is_cuda else _like(bias, q)
 
 

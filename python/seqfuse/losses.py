@@ -1,4 +1,4 @@
-"""Softmax over items that never makes [T, items, D]."""
+"""Softmax losses over items that never materialise [T, items, D]."""
 
 import torch
 from torch import Tensor
@@ -12,12 +12,12 @@ def sampled_softmax_loss(
     temperature: float = 1.0,
     sparse_table_grad: bool = False,
 ) -> Tensor:
-    """Cross entropy of the target among itself and K negatives, at each position: [T], float32 for 16-bit types.
+    """Cross entropy of the target against K negatives at each position: [T], float32 for 16-bit types.
 
-    hidden: [T, D]; table: [V, D]; logits are <hidden, row> / temperature (normalise both before, if wanted). targets:
-    int64 [T]; negatives: int32 [T, K], ids as well; those equal to the target count for nothing.
-    sparse_table_grad: the gradient of table is sparse; on the CPU, not under torch.compile.
-    Raises ValueError for other shapes and dtypes, IndexError for an id outside the table, on the CPU.
+    hidden: [T, D]; table: [V, D]; logits are <hidden, row> / temperature (normalise both first if needed). targets:
+    int64 [T]; negatives: int32 [T, K]; both are ids, and negatives equal to the target are ignored.
+    sparse_table_grad: the gradient of table is sparse; CPU only, not under torch.compile.
+    Raises ValueError for other shapes and dtypes and, on the CPU, IndexError for an id outside the table.
     """
     return torch.ops.seqfuse.sampled_softmax_loss(hidden, table, targets, negatives, temperature, sparse_table_grad)
 
@@ -31,14 +31,14 @@ def full_softmax_loss(
     seen: Tensor | None = None,
     offsets: Tensor | None = None,
 ) -> Tensor:
-    """The same over all rows of table that catalogue, int64 [C], lists: each once, every target among them.
+    """Cross entropy over the rows of table listed in catalogue, int64 [C]: distinct ids that include all targets.
 
-    seen: int64 [T], ids that a position and all later ones of its sequence leave out, but for their target; needs
-    offsets [B + 1]. Returns [T]. Raises ValueError for a target that catalogue does not list, on the CPU.
+    seen: int64 [T], ids to exclude at their own and all later positions of their sequence, except where they are the
+    target; needs offsets [B + 1]. Returns [T]. On the CPU, raises ValueError for a target missing from catalogue.
     """
     return torch.ops.seqfuse.full_softmax_loss(hidden, table, targets, catalogue, temperature, seen, offsets)
 
 
 def sample_uniform(pool: Tensor, rows: int, per_row: int, seed: int) -> Tensor:
-    """Ids, int32 [rows, per_row], drawn from pool, int64 [C], with replacement; they follow from seed alone."""
+    """Ids, int32 [rows, per_row], drawn with replacement from pool, int64 [C]; they depend only on seed."""
     return torch.ops.seqfuse.sample_uniform(pool, rows, per_row, seed)

@@ -1,1 +1,1 @@
-"""Functions under the names and with the arguments that other packages gave them."""
+"""Drop-in replacements for functions of other packages."""

@@ -1,7 +1,7 @@
-"""hstu_attn_varlen_func as the packages `hstu_attn` and `hstu` have it: replace their import by this one.
+"""A drop-in replacement for hstu_attn_varlen_func of the packages `hstu_attn` and `hstu`.
 
-Both orders of its arguments work, that with seqused_q and seqused_k too. What is not supported raises
-NotImplementedError and names the argument. CPU tensors run the CPU operators (float32, float64).
+Both argument orders work, with and without seqused_q and seqused_k. An unsupported argument raises NotImplementedError,
+which names it. CPU tensors run the CPU operators (float32, float64).
 """
 
 import inspect
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from seqfuse.attention import hstu_attention
 
-# After cu_seqlens_k, where it begins with seqused_q. The other order is that of _attention's parameters.
+# The arguments after cu_seqlens_k in the order with seqused_q. The other order is that of _attention's parameters.
 _SEQUSED_ORDER = (
     *("seqused_q", "seqused_k", "max_seqlen_q", "max_seqlen_k", "scaling_seqlen"),
     *("num_contexts", "num_targets", "target_group_size", "window_size", "alpha", "rab", "has_drab"),
@@ -23,9 +23,9 @@ _SEQUSED_ORDER = (
 def hstu_attn_varlen_func(
     q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, *arguments, **keywords
 ) -> Tensor:
-    """Attention with SiLU in place of softmax: out = silu(alpha q k^T) / scaling_seqlen * mask @ v, [total_q, H, d].
+    """Attention with SiLU instead of softmax: out = silu(alpha q k^T) / scaling_seqlen * mask @ v, [total_q, H, d].
 
-    By position in either order, or by name:
+    Arguments by position in either order, or by name:
 
         (q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, num_contexts=None, num_targets=None,
          target_group_size=1, window_size=(-1, -1), alpha=1.0, rab=None, has_drab=False, kv_cache=None,
@@ -35,22 +35,22 @@ def hstu_attn_varlen_func(
          has_drab=False, kv_cache=None, page_offsets=None, page_ids=None, last_page_lens=None, func=None,
          quant_mode=-1)
 
-    It is the second where the argument after cu_seqlens_k is None or a tensor with dimensions. max_seqlen_q,
-    max_seqlen_k, scaling_seqlen and target_group_size may be integer tensors without dimensions: reading one waits for
-    a GPU.
+    The second order is assumed if the argument after cu_seqlens_k is None or a tensor with dimensions. max_seqlen_q,
+    max_seqlen_k, scaling_seqlen and target_group_size may be integer tensors without dimensions; reading a GPU tensor
+    waits for the GPU.
 
-    q: [total_q, H, d]; k, v: [total_k, H, d]. cu_seqlens_q, cu_seqlens_k: int32 or int64 [B + 1], from 0
-    to total_q and total_k: rows beyond the last sequence are an error.
-    max_seqlen_q, max_seqlen_k: the longest sequences. num_contexts, num_targets: integers [B] or None, tokens at the
-    start that see all history, and at the end that see their own group of target_group_size alone; both need a causal
-    window. window_size: (-1, -1) everything, (-1, 0) causal, (w, 0) causal and w tokens back, (w, w) w tokens either
-    way; w is at least 1. alpha: scale of q k^T. scaling_seqlen: the divisor, -1 is max_seqlen_q.
+    q: [total_q, H, d]; k, v: [total_k, H, d]. cu_seqlens_q, cu_seqlens_k: int32 or int64 [B + 1], from 0 to total_q and
+    total_k: rows beyond the last sequence are an error. max_seqlen_q, max_seqlen_k: the longest sequences.
+    num_contexts, num_targets: integers [B] or None, the tokens at the start that see the whole history, and those at
+    the end that see no other targets than their own group of target_group_size; both need a causal window.
+    window_size: (-1, -1) everything, (-1, 0) causal, (w, 0) causal and w tokens back, (w, w) w tokens to either side;
+    w is at least 1. alpha: scale of q k^T. scaling_seqlen: the divisor; -1 means max_seqlen_q.
 
     seqused_q, seqused_k, rab, has_drab, kv_cache, page_offsets, page_ids, last_page_lens, cu_seqlens_t (seq_offsets_t),
-    func, quant_mode are taken with the values that turn them off.
-    Raises NotImplementedError for what is not supported, ValueError and TypeError for what is wrong.
+    func and quant_mode are accepted only with the values that disable them.
+    Raises NotImplementedError for unsupported values, ValueError and TypeError for wrong ones.
     """
-    # No truth of the tuple: torch.compile does not trace it where a number in it is symbolic.
+    # `if arguments:` would not trace under torch.compile if the tuple holds a symbolic number.
     if len(arguments) > 0 and _is_seqused(arguments[0]):
         if len(arguments) > len(_SEQUSED_ORDER):
             raise TypeError(
@@ -139,7 +139,7 @@ def _attention(
     )
 
 
-# What help() shows, and what Python names where an argument is missing, unknown or given twice.
+# help() shows this signature; errors about missing, unknown or repeated arguments name this function.
 hstu_attn_varlen_func.__signature__ = inspect.signature(_attention)
 _attention.__qualname__ = hstu_attn_varlen_func.__qualname__
 
@@ -166,7 +166,7 @@ def _check_turned_off(values: dict) -> None:
 
 
 def _is_seqused(value: object) -> bool:
-    """Whether it is seqused_q, lengths [B] or None, and not max_seqlen_q, a number."""
+    """Whether value is seqused_q (lengths [B] or None) rather than max_seqlen_q (a number)."""
     return value is None or (isinstance(value, Tensor) and value.dim() > 0)
 
 
@@ -184,10 +184,10 @@ def _number(name: str, value: object) -> int:
 
 
 def _divisor(max_seqlen_q: int, q: Tensor) -> int:
-    """max_seqlen_q; any number where q has no rows, whose longest sequence is 0."""
+    """max_seqlen_q; any number if q has no rows, because its longest sequence is 0."""
     if q.size(0) == 0:
         return 1
-    # While torch.compile traces, a number that was a tensor has no value to look at.
+    # While torch.compile traces, a number read from a tensor has no value.
     if not torch.compiler.is_compiling() and max_seqlen_q < 1:
         raise ValueError(f"hstu_attn_varlen_func: max_seqlen_q is {max_seqlen_q}, but q has {q.size(0)} rows")
     return max_seqlen_q
@@ -211,7 +211,7 @@ def _described(value: object) -> str:
 
 
 def _window(size: tuple[int, int]) -> tuple[bool, int]:
-    """Whether it is causal, and how far it goes; 0: without limit."""
+    """Whether the window is causal, and its size (0: unlimited)."""
     if not isinstance(size, (tuple, list)) or len(size) != 2:
         raise TypeError(f"hstu_attn_varlen_func: window_size is {size!r}; expected two numbers, (left, right)")
     left, right = (_number("window_size", side) for side in size)
