@@ -17,8 +17,9 @@ target_link_options(seqfuse_torch INTERFACE
   LINKER:-rpath,${SEQFUSE_TORCH_DIR}/lib LINKER:--no-as-needed)
 set(SEQFUSE_TORCH_HAS_CUDA OFF)
 # libstdc++ first: libtorch.so exports functions of std::filesystem that end in a null call when they are
-# found before the real ones.
-target_link_libraries(seqfuse_torch INTERFACE stdc++ torch torch_cpu c10)
+# found before the real ones. By its file name, because -lstdc++ takes the static library where that is all
+# the linker finds, and a second copy of the library beside torch's crashes at the first formatted number.
+target_link_libraries(seqfuse_torch INTERFACE -l:libstdc++.so.6 torch torch_cpu c10)
 if(EXISTS ${SEQFUSE_TORCH_DIR}/lib/libtorch_cuda.so)
   set(SEQFUSE_TORCH_HAS_CUDA ON)
   target_link_libraries(seqfuse_torch INTERFACE torch_cuda c10_cuda)

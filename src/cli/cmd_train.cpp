@@ -1,4 +1,5 @@
 // seqfuse train ranking | train retrieval: from a dataset directory to an evaluated model.
+#include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <unistd.h>
 

@@ -1,6 +1,7 @@
 // Runs a function in several processes that form a group, as torchrun would start them.
 #pragma once
 
+#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>

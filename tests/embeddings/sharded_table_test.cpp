@@ -2,6 +2,7 @@
 #include "embeddings/sharded_table.h"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Parallel.h>
 #include <gmock/gmock.h>
 #include <signal.h>
 

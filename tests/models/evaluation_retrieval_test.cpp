@@ -1,5 +1,6 @@
 // Ranks over the catalogue and the metrics made of them, against brute force.
 #include <gtest/gtest.h>
+#include <torch/cuda.h>
 
 #include <algorithm>
 #include <cmath>

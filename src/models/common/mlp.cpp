@@ -1,5 +1,8 @@
 #include "models/common/mlp.h"
 
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/linear.h>
+
 namespace seqfuse::models {
 
 torch::nn::Sequential make_mlp(int64_t in, const std::vector<int64_t>& widths,

@@ -3,6 +3,7 @@
 #include <c10/util/ApproximateClock.h>
 #include <kineto/ActivityType.h>
 #include <torch/csrc/autograd/profiler_kineto.h>
+#include <torch/cuda.h>
 
 #include <algorithm>
 #include <cstdlib>
