@@ -54,7 +54,7 @@ Batch make_batch(const Dataset& dataset, const Sample* samples, int64_t count, i
   return batch;
 }
 
-// Workers claim batch numbers in order and put what they made into a ring of `prefetch` slots,
+// Workers claim batch numbers in order and put finished batches into a ring of `prefetch` slots,
 // which next() empties in order.
 struct BatchLoader::State {
   struct Slot {
@@ -98,7 +98,7 @@ struct BatchLoader::State {
     return make_batch(dataset, chosen.data(), std::ssize(chosen), index);
   }
 
-  // By user and epoch: the same in every run, whatever the batches.
+  // Depends only on seed, user and epoch, so it is the same for any batches.
   void shift(Sample& sample) const {
     if (sample.slack == 0) return;
     const Philox random{options.seed, hash64("begin of a window", epoch)};
@@ -136,13 +136,13 @@ struct BatchLoader::State {
   const LoaderOptions options;
   const uint64_t epoch;
   const int64_t end;           // batches in the epoch
-  std::vector<int64_t> order;  // of samples; empty: as they are
+  std::vector<int64_t> order;  // order of samples; empty: unchanged
 
   std::mutex mutex;
   std::condition_variable space;  // a slot became free
   std::condition_variable ready;  // a slot was filled
-  int64_t taken;                  // batches given out by next()
-  int64_t claimed;                // batches begun by workers
+  int64_t taken;                  // batches returned by next()
+  int64_t claimed;                // batches started by workers
   bool stopping = false;
   std::vector<Slot> slots;  // empty without workers
   std::vector<std::jthread> workers;
@@ -187,7 +187,7 @@ std::optional<Batch> BatchLoader::next() {
   if (state.taken == state.end) return std::nullopt;
   State::Slot& slot = state.slot(state.taken);
   state.ready.wait(lock, [&] { return slot.batch || slot.failure; });
-  if (slot.failure) std::rethrow_exception(slot.failure);  // and again if asked again
+  if (slot.failure) std::rethrow_exception(slot.failure);  // again on every later call
   Batch batch = std::move(*slot.batch);
   slot.batch.reset();
   ++state.taken;

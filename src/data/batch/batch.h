@@ -13,7 +13,7 @@
 
 namespace seqfuse::data {
 
-// B windows with T events in all. Nothing is padded.
+// B windows with T events in total. Nothing is padded.
 struct Batch {
   int64_t index = 0;                          // within the epoch
   std::vector<int64_t> users;                 // [B] rows of the dataset
@@ -28,27 +28,27 @@ struct Batch {
   int64_t num_events() const { return offsets.empty() ? 0 : offsets.back(); }
 };
 
-// Copies the windows out of the dataset. Windows may be empty. Throws Error if one does not fit,
-// DataError if the dataset's file has been damaged.
+// Copies windows from the dataset. Windows may be empty. Throws Error if a window exceeds its
+// user's events, DataError if the dataset's file was damaged.
 Batch make_batch(const Dataset& dataset, const Sample* samples, int64_t count, int64_t index);
 
 struct LoaderOptions {
   int64_t batch_size = 128;
   bool shuffle = true;     // by (seed, epoch): the same order in every run and after every resume
   bool drop_last = false;  // drop a last batch that is not full
-  uint64_t seed = 1;       // also of where windows with slack begin
-  int threads = 1;         // 0: batches are made in next()
+  uint64_t seed = 1;       // of the order, and of where windows with slack begin
+  int threads = 1;         // 0: next() makes the batches
   int64_t prefetch = 4;    // batches prepared ahead
-  // Which of a batch's samples are taken, as places among them; empty: all. Called from any thread.
-  // The batch may become empty.
+  // Selects some of a batch's samples by index; empty function: all. Called from any thread. The
+  // batch may become empty.
   std::function<std::vector<int64_t>(std::span<const Sample>)> choose;
 };
 
-// Iterates over one epoch. Batches arrive in order whatever the number of threads. An exception on
-// a background thread is rethrown by next().
+// Iterates over one epoch. Batches arrive in order for any number of threads. next() rethrows an
+// exception of a background thread.
 class BatchLoader {
  public:
-  // dataset and samples must outlive the loader. first_batch: skip so many (resuming mid-epoch).
+  // dataset and samples must outlive the loader. first_batch: batches to skip (on resume).
   // Throws UsageError if batch_size < 1.
   BatchLoader(const Dataset& dataset, const std::vector<Sample>& samples,
               const LoaderOptions& options, int64_t epoch, int64_t first_batch = 0);

@@ -32,8 +32,8 @@ int64_t events_before(std::span<const int64_t> timestamps, int64_t time) {
   return std::ranges::lower_bound(timestamps, time) - timestamps.begin();
 }
 
-// The smallest time before which at least the given fraction of all events lie. Bisection over
-// time: timestamps are sorted within a user, so that nothing has to be copied or sorted.
+// The smallest time before which at least the given fraction of all events lie. Bisects over time:
+// timestamps are sorted within a user, so nothing has to be copied or sorted.
 int64_t time_cut(const Dataset& dataset, double fraction) {
   int64_t low = std::numeric_limits<int64_t>::max();
   int64_t high = std::numeric_limits<int64_t>::min();
@@ -103,7 +103,7 @@ class Splitter {
     return options_.truncate == Truncate::oldest ? std::min(n, options_.max_history + targets_) : n;
   }
 
-  // Training on the events [0, end) of a user.
+  // Trains on the events [0, end) of a user.
   bool add_training_window(std::vector<Sample>& samples, int64_t row, int64_t end) {
     const int64_t fewest = options_.retrieval ? 2 : candidates_ + 1;
     if (end < fewest) return false;
@@ -118,7 +118,7 @@ class Splitter {
     return true;
   }
 
-  // The events [begin, end) of a user are predicted from those before them.
+  // Predicts the events [begin, end) of a user from earlier ones.
   bool add_evaluation_window(std::vector<Sample>& samples, int64_t row, int64_t begin,
                              int64_t end) {
     if (begin < 1 || end <= begin) return false;
@@ -129,7 +129,7 @@ class Splitter {
     return true;
   }
 
-  // Test on the events [test, end) of a user, validation on those just before, training before it.
+  // Tests on the events [test, end) of a user, validates on those just before, trains on the rest.
   void add_windows(int64_t row, int64_t test, int64_t end) {
     const int64_t validation = test - targets_;
     bool used = add_evaluation_window(split_.test, row, test, end);

@@ -1,4 +1,4 @@
-// Which events of which user train, and which are predicted in evaluation.
+// Splits the events of users into training and evaluation windows.
 #pragma once
 
 #include <cstdint>
@@ -21,19 +21,19 @@ struct Sample {
   int64_t user = 0;
   int64_t begin = 0, end = 0;
   int64_t num_candidates = 0;
-  // A batch of training takes the window from so many events earlier at most, drawn anew in every
+  // A training batch shifts the window back by up to this many events, drawn anew in every
   // epoch.
   int64_t slack = 0;
 };
 
 struct SplitOptions {
   SplitKind kind = SplitKind::leave_one_out;
-  bool retrieval = true;       // candidates of evaluation: 1; training windows hold one event more
+  bool retrieval = true;       // one evaluation candidate; training windows have one more event
   int64_t max_history = 200;   // events of history in a window
   int64_t max_candidates = 0;  // ranking: candidates in a window (0: every event is predicted)
   Truncate truncate = Truncate::newest;
   double train_fraction = 0.7;       // user: of the users; temporal: of all events, by time
-  bool hold_out_validation = false;  // validation is not trained on (to choose settings on it)
+  bool hold_out_validation = false;  // do not train on validation events (to select settings)
 };
 
 // Windows in order of the users. Every window has at least one event of history. In split `user`,
@@ -44,7 +44,7 @@ struct Split {
   std::string rule;           // one sentence for logs and for the run directory
 };
 
-// Throws UsageError if an option is out of range, or if `temporal` is asked of data without times.
+// Throws UsageError if an option is out of range, or for `temporal` on data without times.
 Split make_split(const Dataset& dataset, const SplitOptions& options);
 
 }  // namespace seqfuse::data

@@ -18,7 +18,7 @@ std::shared_ptr<arrow::Array> int64_array(const std::vector<int64_t>& values) {
                                              arrow::Buffer::Wrap(values));
 }
 
-// A new file that knows its hash, without reading it again.
+// A new file that computes its hash while it is written.
 class HashedFile final : public arrow::io::OutputStream {
  public:
   explicit HashedFile(std::shared_ptr<arrow::io::FileOutputStream> file) : file_(std::move(file)) {}
@@ -38,7 +38,7 @@ class HashedFile final : public arrow::io::OutputStream {
   Hasher hasher_;
 };
 
-// An open IPC file; not there unless close() succeeded.
+// An open IPC file; it appears only when close() succeeds.
 class Writer {
  public:
   Writer(const std::filesystem::path& file, const std::shared_ptr<arrow::Schema>& schema)

@@ -1,4 +1,4 @@
-// The Arrow IPC files of a dataset directory: sequences (one row a user) and vocabularies.
+// The Arrow IPC files of a dataset directory: sequences (one row per user) and vocabularies.
 #pragma once
 
 #include <arrow/api.h>
@@ -38,7 +38,7 @@ struct SequenceColumns {
   std::vector<int64_t> actions;               // [T], or empty if the dataset has none
   std::vector<int64_t> timestamps;            // [T], or empty if the dataset has none
 
-  void clear();  // back to no rows of the same features; keeps the memory
+  void clear();  // removes all rows; keeps features and memory
 };
 
 // One record batch: user, context columns, items, actions, timestamps. Returns the file's hash.
@@ -52,7 +52,7 @@ std::string write_vocabulary(const std::filesystem::path& file, int64_t size,
                              const std::function<std::string(int64_t)>& id,
                              const std::function<std::string(int64_t)>& title = nullptr);
 
-// All record batches, memory-mapped. bytes, if given: the mapping that they point into. Throws
+// Returns all record batches, memory-mapped. bytes (optional): the mapping they point into. Throws
 // DataError naming the file.
 std::vector<std::shared_ptr<arrow::RecordBatch>> map_arrow_file(
     const std::filesystem::path& file, std::shared_ptr<arrow::Buffer>* bytes = nullptr);

@@ -121,14 +121,14 @@ struct Shard {
   std::shared_ptr<arrow::Buffer> bytes;  // the whole of it, mapped
 };
 
-// Blocks of files that are to be checked, each once.
+// Collects the blocks of files to check, each once.
 class BlocksToCheck {
  public:
   template <class T>
   void add(const Shard& shard, const T* values, int64_t count) {
     const int64_t begin = reinterpret_cast<const uint8_t*>(values) - shard.bytes->data();
     const int64_t end = begin + count * static_cast<int64_t>(sizeof(T));
-    // A window that does not fit its user is make_batch()'s to refuse.
+    // make_batch() refuses windows outside their user's events.
     if (count <= 0 || begin < 0 || end > shard.bytes->size()) return;
     for (int64_t b = begin / FileBlocks::kBlock; b * FileBlocks::kBlock < end; ++b) {
       blocks_.emplace_back(shard.blocks.get(), b);
@@ -206,7 +206,7 @@ class ArrowDataset final : public Dataset {
         }
       }
     };
-    // Where a user's events are must be right before they are looked for.
+    // Check the offsets of a user's events before using them.
     for_each_list([&](const Shard& shard, const arrow::ListArray& lists, int64_t row, auto&) {
       blocks.add(shard, lists.raw_value_offsets() + row, 2);
       for (const int64_t* values : shard.context) blocks.add(shard, values + row, 1);

@@ -1,5 +1,5 @@
-// A preprocessed dataset directory, memory-mapped. Made by `seqfuse preprocess`; docs/data.md has
-// the format. One row is one user; items are vocabulary indices 1..num_items (0 = unknown).
+// A preprocessed, memory-mapped dataset directory, written by `seqfuse preprocess` in the format of
+// docs/data.md. One row is one user; items are vocabulary indices 1..num_items (0 = unknown).
 #pragma once
 
 #include <cstdint>
@@ -19,18 +19,18 @@ struct ContextFeature {
   int64_t vocab_size = 0;
 };
 
-// What the actions (labels) are.
+// The kind of actions (labels).
 enum class ActionKind { none, classes, bits };
 
-// Distinct values of an action column, or labels.
+// Upper limit of distinct values of an action column, or of labels.
 inline constexpr int64_t kMostLabels = 10000;
 
 struct Manifest {
   std::string dataset_name;
   int64_t num_users = 0, num_items = 0, num_events = 0;
   bool has_timestamps = false;
-  // Of timestamps that are Unix times: 1 seconds, 1000 milliseconds, ...; 0: the source has plain
-  // numbers, in whatever unit.
+  // Of timestamps: 1: Unix seconds, 1000: milliseconds, ...; 0: the source has plain numbers of
+  // unknown unit.
   int64_t time_units_per_second = 0;
   ActionKind action_kind = ActionKind::none;
   int64_t num_actions = 0;                // actions are in [0, num_actions): classes, or 2^bits
@@ -65,19 +65,19 @@ class Dataset {
   virtual UserSequence user(int64_t row) const = 0;
   virtual int64_t context(int64_t feature, int64_t row) const = 0;
 
-  // Throws DataError naming the file if what these windows read is no longer what it was when the
-  // dataset was opened: damaged or cut off meanwhile, or unreadable. What is held in memory passes.
+  // Throws DataError naming the file if data that these windows read has changed since the dataset
+  // was opened: damaged, truncated or unreadable. Data held in memory passes.
   virtual void check_unchanged(const Sample* /*samples*/, int64_t /*count*/) const {}
 
-  // Raw ids, as they stood in the source.
+  // Raw ids as in the source.
   virtual std::string item_id(int64_t item) const = 0;     // item in [1, num_items]
-  virtual std::string item_title(int64_t item) const = 0;  // "" where the source has none
+  virtual std::string item_title(int64_t item) const = 0;  // "" if the source has none
   virtual std::optional<int64_t> find_item(std::string_view raw_id) const = 0;
   virtual std::string user_id(int64_t row) const = 0;
   virtual std::optional<int64_t> find_user(std::string_view raw_id) const = 0;
 
-  // Raw values of a context feature; value in [1, vocab_size). Where a dataset keeps no vocabulary
-  // of them, they are the indices themselves.
+  // Raw values of a context feature; value in [1, vocab_size). If the dataset has no vocabulary for
+  // it, raw values are the indices themselves.
   virtual std::string context_value(int64_t feature, int64_t value) const;
   virtual std::optional<int64_t> find_context(int64_t feature, std::string_view raw_value) const;
 

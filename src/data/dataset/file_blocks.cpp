@@ -15,9 +15,9 @@
 namespace seqfuse::data {
 namespace {
 
-constexpr int64_t kBlocksAtOnce = 256;  // of the first reading
+constexpr int64_t kBlocksAtOnce = 256;  // per read when the file is hashed
 
-// What is there of so many bytes; less at the end of the file. -1: it cannot be read (errno).
+// Number of bytes read, fewer at the end of the file; -1 if the read failed (errno).
 int64_t read_at(int fd, int64_t offset, char* data, int64_t bytes) {
   int64_t done = 0;
   while (done < bytes) {

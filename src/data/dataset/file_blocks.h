@@ -1,4 +1,4 @@
-// Whether a file that is mapped into memory is still what it was: a hash of each of its blocks.
+// Detects changes of a memory-mapped file by a hash of each of its blocks.
 #pragma once
 
 #include <cstdint>
@@ -8,10 +8,10 @@
 
 namespace seqfuse::data {
 
-// A mapped file that is damaged later would be read as it is, and one that is cut off, or that a
-// disk no longer gives, ends the process (SIGBUS). Reading blocks through the file first turns both
-// into errors. The check and the use read the same pages of memory. One thousandth of the file's
-// size is kept.
+// Damage to a mapped file would go unnoticed, and truncation or a failing disk would end the
+// process (SIGBUS). Reading blocks through the file first turns both into errors. The check and the
+// use read the same pages of memory. The hashes take one thousandth of the file's
+// size.
 class FileBlocks {
  public:
   static constexpr int64_t kBlock = 4096;
@@ -22,17 +22,17 @@ class FileBlocks {
   FileBlocks(const FileBlocks&) = delete;
   FileBlocks& operator=(const FileBlocks&) = delete;
 
-  // Of the whole file, as hash_file().
+  // Hash of the whole file, equal to hash_file().
   const std::string& hash() const { return hash_; }
 
-  // Throws DataError naming the file and the bytes if a block is not what it was. Any thread.
+  // Throws DataError naming the file and the bytes if a block has changed. Thread-safe.
   void check(int64_t block) const;
 
  private:
   std::string name_, hash_;
   int fd_ = -1;
   int64_t bytes_ = 0;
-  std::vector<uint32_t> hashes_;  // a block's, shortened
+  std::vector<uint32_t> hashes_;  // truncated, one per block
 };
 
 }  // namespace seqfuse::data

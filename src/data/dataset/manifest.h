@@ -1,4 +1,4 @@
-// manifest.json: what a dataset directory holds. docs/data.md lists its fields.
+// manifest.json: describes a dataset directory. docs/data.md lists its fields.
 #pragma once
 
 #include <cstdint>
@@ -47,12 +47,12 @@ struct ManifestFile {
 
 std::string manifest_to_json(const ManifestFile& manifest);
 
-// Throws DataError naming file and field. Checks every field's type and range and that counts
-// agree; never reads another file.
+// Checks every field's type and range and that counts agree; throws DataError naming file and
+// field. Reads no other file.
 ManifestFile manifest_from_json(std::string_view json, const std::string& file);
 
-// "xxh3:..." over the hashes of all vocabularies: two datasets with the same mean the same by an
-// index.
+// "xxh3:..." over the hashes of all vocabularies. If it is equal, indices of two datasets mean the
+// same ids.
 std::string vocabulary_hash(const ManifestFile& manifest);
 
 }  // namespace seqfuse::data

@@ -81,7 +81,7 @@ class ParquetDataset final : public Dataset {
     const std::string name = path.string();
     const auto file = arrow_value<DataError>(
         arrow::io::MemoryMappedFile::Open(name, arrow::io::FileMode::READ), name);
-    // Checksums of pages are optional in the format; those that are there are checked.
+    // Page checksums are optional in the format; verify those that exist.
     parquet::ReaderProperties properties;
     properties.set_page_checksum_verification(true);
     parquet::arrow::FileReaderBuilder builder;
@@ -128,7 +128,7 @@ class ParquetDataset final : public Dataset {
     }
   }
 
-  // The first file decides which columns there are; the others must have them too.
+  // The first file decides the columns; all other files must have them too.
   void read_schema(const arrow::Schema& schema, const std::string& file) {
     if (offsets_.size() > 1) return;
     if (schema.GetFieldIndex("items") < 0) {
@@ -152,7 +152,7 @@ class ParquetDataset final : public Dataset {
     return arrow::is_integer(*static_cast<const arrow::DictionaryType&>(type).value_type());
   }
 
-  // By number; those of other columns are left alone, whatever they are.
+  // Indices of the fields to read; other columns are ignored.
   std::vector<int> fields_to_read(const arrow::Schema& schema, const std::string& file) const {
     std::vector<std::string> lists = {"items"}, values;
     if (manifest_.action_kind == ActionKind::bits) lists.emplace_back("action_bits");

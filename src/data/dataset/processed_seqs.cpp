@@ -33,7 +33,7 @@ std::string csv_field(std::string_view text) {
   return result + '"';
 }
 
-// An id within a list: integers as they are, other ids as JSON strings, quotes doubled for CSV.
+// An id within a list: integers unquoted, other ids as JSON strings with quotes doubled for CSV.
 std::string list_element(const std::string& id) {
   if (parse_canonical_int64(id)) return id;
   if (id.find_first_of(",\"[]") != std::string::npos) {

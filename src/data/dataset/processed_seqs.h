@@ -1,4 +1,4 @@
-// processed_seqs.csv: one row a user; items, actions and times as lists "[924, 919]". `--format
+// processed_seqs.csv: one row per user; items, actions and times as lists "[924, 919]". `--format
 // processed-seqs` reads it.
 #pragma once
 

@@ -86,7 +86,7 @@ int32_t highest_label(const HistoryPass& pass) {
   return highest;
 }
 
-// Sequences hold labels already: the format then names them, if it can.
+// Sequences already hold labels; the format names them if it can.
 ActionRule rule_in_force(const DatasetFormat& format, const IngestOptions& options,
                          const Ingested& in) {
   if (options.kind == InputKind::log) return format.action_rule;

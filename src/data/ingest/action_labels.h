@@ -1,4 +1,4 @@
-// What the actions of a data set are called, and the label of each event's action.
+// Names of the actions of a dataset, and the label of each event's action.
 #pragma once
 
 #include <cstdint>
@@ -27,9 +27,9 @@ struct ActionLabels {
   }
 };
 
-// The values of an action column that is mostly numbers which are none, as codes of
-// IdTables::actions: more than half of its distinct values or of its rows are numbers. Where these
-// rows are not to be skipped, throws DataError that names the value and where it stands.
+// Finds values that are not numbers, as codes of IdTables::actions, in an action column of mostly
+// numbers (more than half of its distinct values or of its rows). Unless bad rows are skipped,
+// throws DataError that names the value and its location.
 struct StrayAction {
   uint32_t code;
   int64_t events;
@@ -38,8 +38,8 @@ struct StrayAction {
 std::vector<StrayAction> stray_actions(const DatasetFormat& format, const IngestOptions& options,
                                        const Ingested& in);
 
-// Strays have no label. Throws DataError: too many distinct values, or labels that the format does
-// not have.
+// Strays have no label. Throws DataError for too many distinct values or for labels unknown to the
+// format.
 ActionLabels make_action_labels(const DatasetFormat& format, const IngestOptions& options,
                                 const Ingested& in, const HistoryPass& pass,
                                 const std::vector<StrayAction>& strays);

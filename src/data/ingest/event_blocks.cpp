@@ -12,11 +12,11 @@
 namespace seqfuse::data {
 namespace {
 
-// Slabs are touched little by little, in huge pages: a fault per 4 KiB would cost more than the
-// copy.
+// Slabs are first touched piece by piece; without huge pages a fault per 4 KiB would cost more than
+// the copy.
 constexpr size_t kSlabBytes = size_t{1} << 23, kHugePage = size_t{1} << 21;
-// The blocks of a chain double from the first to the second: little waste for short histories, few
-// jumps in long ones.
+// The blocks of a chain double in size from the first value to the second: little waste for short
+// histories, few jumps in long ones.
 constexpr int32_t kFirstBlock = 3, kLargestBlock = 255;
 constexpr unsigned kMostArenas = 8;
 
@@ -35,7 +35,7 @@ EventBlocks::Block* EventBlocks::Arena::make_block(int32_t capacity, bool has_fr
     if (slabs_used_ == slabs_.size()) {
       auto* slab = static_cast<char*>(std::aligned_alloc(kHugePage, kSlabBytes));
       if (slab == nullptr) throw std::bad_alloc();
-      madvise(slab, kSlabBytes, MADV_HUGEPAGE);  // advice: it may be ignored
+      madvise(slab, kSlabBytes, MADV_HUGEPAGE);  // failure is harmless
       slabs_.emplace_back(slab);
     }
     ++slabs_used_;
@@ -82,7 +82,7 @@ void EventBlocks::add(Chain& chain, const Event& event, Arena& arena) {
 
 void EventBlocks::append(std::span<const std::span<const Event>> pieces, uint32_t bound) {
   if (chains_.size() < bound) chains_.resize(bound);
-  // Users are dealt out by eights, so that threads seldom write to one cache line.
+  // Users are assigned in groups of eight, so that threads rarely write to the same cache line.
   const size_t mask = arenas_.size() - 1;
   parallel_tasks(static_cast<int64_t>(arenas_.size()), [&](int64_t a) {
     Arena& arena = arenas_[static_cast<size_t>(a)];

@@ -12,11 +12,11 @@
 namespace seqfuse::data {
 
 struct Event {
-  int64_t time;   // with fraction, a Time
+  int64_t time;   // together with fraction: a Time
   uint32_t user;  // codes of IdTable
   uint32_t item;
   int32_t action;
-  uint32_t fraction = 0;  // stands where padding was
+  uint32_t fraction = 0;  // takes the place of padding
 
   Time point() const { return {time, fraction}; }
 };
@@ -26,15 +26,15 @@ class EventBlocks {
  public:
   EventBlocks();
 
-  // The next events in file order, in pieces. bound: all codes of users are below. Runs on all
-  // threads.
+  // Appends the next events in file order, in pieces. bound: greater than all user codes. Runs on
+  // all threads.
   void append(std::span<const std::span<const Event>> pieces, uint32_t bound);
   // Appends the user's events, in file order, to out. Thread-safe.
   void copy(uint32_t user, std::vector<Event>& out) const;
   // Forgets all events; keeps the memory for the next ones.
   void clear();
 
-  // Of the blocks in use.
+  // Size of the blocks in use.
   int64_t bytes() const;
 
  private:
@@ -43,12 +43,12 @@ class EventBlocks {
     uint32_t item;
     int32_t action;
   };
-  // Its events follow it, then their fractions if one of them has one: 16 bytes an event where
-  // times are integers, else 20.
+  // The header of a block. Its events follow, then their fractions if any event has one: 16 bytes
+  // per event if all times are integers, else 20.
   struct Block {
     Block* next;
     int32_t capacity;
-    int16_t unused;  // of a block that is not the last
+    int16_t unused;  // free places of a block that is not the last
     bool has_fractions;
 
     Kept* events() { return reinterpret_cast<Kept*>(this + 1); }
@@ -61,7 +61,7 @@ class EventBlocks {
   struct Chain {
     Block* first = nullptr;
     Block* last = nullptr;
-    int32_t free = 0;  // of the last block
+    int32_t free = 0;  // free places of the last block
   };
   // The memory of one thread's blocks.
   class Arena {
@@ -76,7 +76,7 @@ class EventBlocks {
     };
     std::vector<std::unique_ptr<char, Free>> slabs_;
     size_t slabs_used_ = 0;
-    size_t left_ = 0;  // bytes of the last used slab
+    size_t left_ = 0;  // free bytes of the slab in use
     int64_t bytes_ = 0;
   };
 

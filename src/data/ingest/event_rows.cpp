@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t kBadRowsKept = 5;
 
-// The shortest text that reads back as the number, so that "4" and "4.0" are one value.
+// The shortest text that parses to this number, so that "4" and "4.0" are the same value.
 std::string canonical_number(double number) {
   if (number == std::floor(number) && std::abs(number) < 0x1p53) {
     return std::to_string(static_cast<int64_t>(number));
@@ -21,7 +21,7 @@ std::string canonical_number(double number) {
   return fmt::format("{}", number);
 }
 
-// "[924, 919]" to its elements, quotes around them removed.
+// Splits "[924, 919]" into its elements, without quotes around them.
 bool split_list(std::string_view text, std::vector<std::string_view>& elements) {
   elements.clear();
   text = trim(text);

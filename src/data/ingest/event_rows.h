@@ -1,4 +1,4 @@
-// Rows of an interaction log to events: which columns hold what, and how an action becomes a label.
+// Converts rows of an interaction log to events: column roles, and how an action becomes a label.
 #pragma once
 
 #include <array>
@@ -26,7 +26,7 @@ enum class ActionRule {
 
 enum class BlankTime { error, between };
 
-// Every raw value seen, as codes.
+// Codes of all raw values seen.
 struct IdTables {
   IdTable users, items, actions;
   std::vector<std::unique_ptr<IdTable>> context;  // per context column of the log
@@ -40,12 +40,12 @@ struct EventColumns {
   std::vector<int> actions;  // bits: one per bit; others: one
   std::vector<int> context;  // of the user, repeated in each of the user's rows
   BlankTime blank_time = BlankTime::error;
-  // Values of the last of the names, which are in no row: they hold for the whole file.
+  // Values of the last of the names, which are not in the rows but hold for the whole file.
   std::vector<std::string> constants;
-  int64_t units_per_second = 1;  // that ISO 8601 times become
+  int64_t units_per_second = 1;  // unit that ISO 8601 times are converted to
 };
 
-// A user's context as one row of the log has it.
+// A user's context in one row of the log.
 struct ContextRow {
   uint32_t user;
   std::vector<uint32_t> values;  // codes, per context column
@@ -57,43 +57,43 @@ struct BadRow {
   std::string reason;
 };
 
-// Where an action that is no number stands first.
+// First occurrence of an action that is not a number.
 struct WordAction {
   uint32_t code;
   int64_t line;  // of the piece, from 1
 };
 
-// What a piece of a log holds.
+// Contents of a piece of a log.
 struct ParsedRows {
   int64_t lines = 0;
   std::vector<Event> events;
-  std::vector<ContextRow> context;  // where it differs from the row before
+  std::vector<ContextRow> context;  // rows whose context differs from the previous row's
   int64_t bad_count = 0;
   std::vector<BadRow> bad;  // the first few
   bool has_number_times = false, has_iso_times = false;
-  std::vector<WordAction> words;  // of ActionRule::values, those new to the RowMapper
+  std::vector<WordAction> words;  // with ActionRule::values: those new to the RowMapper
 
   void clear();  // keeps the memory of the events
 };
 
-// Turns rows into events. One a thread: it remembers recent ids.
+// Turns rows into events. One per thread, because it caches recent ids.
 class RowMapper {
  public:
   RowMapper(const EventColumns& columns, IdTables& tables);
 
-  // Appends the row's event, or counts it among the bad ones with the reason. The items of the last
-  // events are known after finish() only.
+  // Appends the row's event, or records a bad row with the reason. The items of the last events are
+  // known only after finish().
   void add(std::span<const std::string_view> fields, int64_t line, ParsedRows& out);
-  // The row is malformed already.
+  // Records a row that is already known to be malformed.
   void add_bad(std::string reason, int64_t line, ParsedRows& out);
   // A row that holds a whole user: the item, action and time columns are lists "[1, 2, 3]".
   void add_sequence(std::span<const std::string_view> fields, int64_t line, ParsedRows& out);
-  // After the last row of out.
+  // Call after the last row of out.
   void finish(ParsedRows& out);
 
  private:
-  // An item whose code is looked up some rows later, when its place in the table has come from
-  // memory.
+  // An item whose code is looked up some rows later, when its table slot has arrived in the
+  // cache.
   struct PendingItem {
     size_t event = 0;
     int64_t id = 0;

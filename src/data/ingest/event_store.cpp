@@ -17,7 +17,7 @@ constexpr size_t kWriteEvents = size_t{1} << 15;  // at least, in one write()
 
 }  // namespace
 
-// Events by user in a temporary file that is already unlinked.
+// Events grouped by user in an unlinked temporary file.
 class EventStore::Run {
  public:
   explicit Run(const std::filesystem::path& path)

@@ -16,12 +16,12 @@ namespace seqfuse::data {
 
 class EventStore {
  public:
-  // directory: where runs go. buffer_bytes: memory for events; at the least a MiB.
+  // directory: for the runs. buffer_bytes: memory for events, at least 1 MiB.
   EventStore(std::filesystem::path directory, int64_t buffer_bytes, const IdTable& users);
   ~EventStore();
 
-  // The next events in file order, in pieces. file: number of the source file in [0, 64). Not
-  // beside users.code().
+  // Appends the next events in file order, in pieces. file: number of the source file in [0, 64).
+  // Must not run concurrently with users.code().
   void append(std::span<const std::span<const Event>> pieces, int file);
 
   // No more events: fixes the order of users.
@@ -45,7 +45,7 @@ class EventStore {
   std::filesystem::path directory_;
   int64_t buffer_bytes_;
   const IdTable& users_;
-  EventBlocks blocks_;  // what is in memory
+  EventBlocks blocks_;  // events in memory
   std::vector<std::unique_ptr<Run>> runs_;
   std::vector<int64_t> counts_;      // by code
   std::vector<uint64_t> files_;      // by code

@@ -13,7 +13,7 @@ const CsvDialect kDoubleColon = {"::", false};
 const CsvDialect kTab = {"\t", false};
 const CsvDialect kPipe = {"|", false};
 
-// The older sets: no header line, whole stars.
+// The older MovieLens datasets: no header line, whole stars.
 DatasetFormat movielens_without_header(const char* name, const char* log,
                                        const CsvDialect& dialect) {
   DatasetFormat format;

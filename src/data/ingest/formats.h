@@ -1,4 +1,4 @@
-// Where the known data sets keep what: file names, columns, context features, labels.
+// Layout of the known datasets: file names, columns, context features, labels.
 #pragma once
 
 #include <optional>
@@ -13,13 +13,13 @@
 namespace seqfuse::data {
 
 struct TableFormat {
-  // dialect, for a file of this name.
+  // The dialect for a file of this name.
   CsvDialect dialect_of(std::string_view file) const;
 
   CsvDialect dialect;
   std::vector<std::string> columns;    // empty: the first row names them
-  Encoding encoding = Encoding::utf8;  // what is not UTF-8 is converted
-  bool tabs_by_ending = false;         // a .tsv file is delimited by tabs, whatever the dialect
+  Encoding encoding = Encoding::utf8;  // other encodings are converted to UTF-8
+  bool tabs_by_ending = false;         // .tsv files use tabs instead of the dialect's delimiter
 };
 
 // Base names "PREFIX...INFIX...SUFFIX".
@@ -57,7 +57,7 @@ struct DatasetFormat {
   std::vector<ContextSource> context;  // in order
   std::optional<UserTable> users;
   std::optional<TitleTable> titles;
-  bool joins_logs = false;  // the published rule drops users missing from any file
+  bool joins_logs = false;  // the published rule drops users that are missing from any file
 };
 
 // ml-100k, ml-latest-small, ml-1m, ml-20m, kuairand-pure, kuairand-1k, kuairand-27k.

@@ -1,4 +1,4 @@
-// Passes over the histories of the users that are kept, in parallel and in bounded memory.
+// Passes over the histories of the kept users, in parallel and in bounded memory.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +14,14 @@ namespace seqfuse::data {
 // Users at positions [begin, end) of the event store.
 struct UserRange {
   int64_t begin = 0, end = 0;
-  int64_t first_index = 1;  // of its first kept user among all kept ones, from 1
-  int64_t events = 0;       // that are left
+  int64_t first_index = 1;  // index of the first kept user among all kept ones, from 1
+  int64_t events = 0;       // remaining events
 };
 
 class HistoryPass {
  public:
-  // All users and items are kept at first. items: bound of their codes. memory: bytes for ranges
-  // that are being visited.
+  // Keeps all users and items at first. items: upper bound of their codes. memory: bytes for the
+  // ranges being visited.
   HistoryPass(const EventStore& store, const HistoryOptions& options, int64_t memory,
               uint32_t items);
 
@@ -36,22 +36,22 @@ class HistoryPass {
     drops_events_ = true;
   }
 
-  // Events of a user that are left: by the last survey, or all of them before one. What is dropped
-  // counts from the next survey on.
+  // Remaining events of a user as of the last survey; all of them before the first one. Drops take
+  // effect in the next survey.
   int64_t events(int64_t position) const;
 
-  // Counts what is left of each user; returns events per item, by code.
+  // Counts each user's remaining events; returns the number of events of each item, by code.
   std::vector<int64_t> survey();
 
-  // The users in order, cut into ranges of about a million events: the cut depends on the data
-  // alone.
+  // The users in order, cut into ranges of about a million events. The cut depends only on the
+  // data.
   std::vector<UserRange> cut() const;
 
-  // body(task, worker) for each task, side by side as far as the memory allows one range for each.
-  // No two tasks of one worker, 0 <= worker < num_threads(), run at a time.
+  // Calls body(task, worker) for each task, in parallel as far as memory allows one range for each.
+  // A worker, 0 <= worker < num_threads(), runs one task at a time.
   void run_bounded(int64_t tasks, const std::function<void(int64_t, int64_t)>& body) const;
 
-  // body(position, sequence) for each kept user of a range that has events left, in order.
+  // Calls body(position, sequence) for each kept user with remaining events of a range, in order.
   using Body = std::function<void(int64_t, const std::vector<Event>&)>;
   void visit(const UserRange& range, HistoryCounts& counts, const Body& body) const;
 

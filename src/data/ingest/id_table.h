@@ -1,6 +1,6 @@
-// Raw ids to dense codes, from many threads at once. An id is any text; one that is an int64 as it
-// would be printed is kept as a number. Codes depend on the order of arrival; ranks, which the
-// dataset stores, do not: integers first, ascending, then all other ids, bytewise.
+// Maps raw ids to dense codes, from many threads at once. An id is any text; a canonical int64 is
+// stored as a number. Codes depend on the order of arrival. Ranks, which the dataset stores, do
+// not: integers first, ascending, then all other ids, bytewise.
 #pragma once
 
 #include <array>
@@ -16,7 +16,7 @@ namespace seqfuse::data {
 
 class IdTable {
  public:
-  // A thread's memory of recent large numbers, so that most look-ups take no lock.
+  // A thread's cache of recent large numbers, so that most look-ups take no lock.
   class Cache {
    public:
     Cache() : slots_(kSlots) {}
@@ -31,23 +31,23 @@ class IdTable {
     std::vector<Slot> slots_;
   };
 
-  // The id's code; a new one for a new id. Thread-safe, one cache a thread. Throws Error beyond
-  // 2^32.
+  // The id's code; a new one for a new id. Thread-safe with one cache per thread. Throws Error
+  // beyond 2^32.
   uint32_t code(std::string_view id, Cache& cache);
   uint32_t code(int64_t id, Cache& cache);
-  // Starts to load what code(id) will read.
+  // Prefetches the memory that code(id) will read.
   void prefetch(int64_t id) const;
 
-  // The rest must not run beside code().
-  uint32_t code_bound() const;            // every code is below; not every number below is a code
-  int64_t size() const;                   // distinct ids
-  std::string text(uint32_t code) const;  // the id as it stood in the source
+  // The methods below must not run concurrently with code().
+  uint32_t code_bound() const;                 // greater than every code; codes may have gaps
+  int64_t size() const;                        // distinct ids
+  std::string text(uint32_t code) const;       // the id as in the source
   std::vector<uint32_t> sorted_codes() const;  // all codes, by rank
 
  private:
   static constexpr uint32_t kShards = 256;
-  // Codes + 1 of the ids in [0, kDirectIds), which most data sets number their ids in: one look-up
-  // without a lock. Pages are made as ids are seen; 128 MiB when all are.
+  // Codes + 1 of the ids in [0, kDirectIds), the range of most datasets: one look-up without a
+  // lock. Pages are allocated on demand; 128 MiB in total.
   static constexpr int64_t kDirectIds = int64_t{1} << 25, kPage = int64_t{1} << 12;
   using Page = std::array<std::atomic<uint32_t>, kPage>;
   class Directory {
@@ -64,7 +64,7 @@ class IdTable {
   struct Shard {
     std::mutex mutex;
     std::vector<uint64_t> slots;
-    std::vector<int64_t> values;  // the number, or where in texts the id is
+    std::vector<int64_t> values;  // the number, or the id's position in texts
     std::vector<bool> is_text;
     std::vector<std::string> texts;
 

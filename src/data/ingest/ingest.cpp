@@ -22,10 +22,10 @@ namespace {
 constexpr size_t kBadExamples = 5;
 constexpr size_t kMaxLogs = 64;
 constexpr int64_t kNamesShown = 12;
-constexpr std::string_view kParquetMark = "PAR1";  // that a file begins with
-constexpr int kChunksOfThread = 32;  // in a batch: enough that threads end it at about one time
+constexpr std::string_view kParquetMark = "PAR1";  // the first bytes of a file
+constexpr int kChunksOfThread = 32;  // per batch: enough for threads to finish about together
 
-// What a thread needs to read a piece of a log and parse it.
+// The state of a thread that reads and parses pieces of a log.
 struct Reader {
   Reader(const EventColumns& columns, IdTables& tables) : mapper(columns, tables) {}
 
@@ -33,7 +33,7 @@ struct Reader {
   RowMapper mapper;
 };
 
-// Readers that no thread holds at the moment.
+// Readers that no thread is using.
 class ReaderPool {
  public:
   ReaderPool(const EventColumns& columns, IdTables& tables) : columns_(columns), tables_(tables) {}
@@ -92,7 +92,7 @@ class Ingestor {
 
  private:
   bool is_csv() const { return format_.name == "csv"; }
-  // Of a folder or an archive.
+  // Whether it is one of several files of a folder or archive.
   bool is_part(const InputMember& member) const {
     return member.location != options_.input.string();
   }
@@ -102,7 +102,7 @@ class Ingestor {
     if (options_.kind == InputKind::processed_seqs) {
       return name.ends_with(".csv") || !is_part(member);
     }
-    // The log of `csv` is whatever file is given.
+    // With `csv`, any file is the log.
     return is_csv() || format_.log.matches(name);
   }
   bool is_users(const InputMember& member) const {
@@ -201,7 +201,7 @@ class Ingestor {
     return columns;
   }
 
-  // Threads take turns to read a chunk, which each of them then parses while it is in its cache.
+  // Threads take turns to read a chunk; each parses its own while it is in cache.
   void read_text(const InputMember& member, ByteStream& stream) {
     const CsvDialect dialect = table_.dialect_of(member.name);
     TextChunks chunks(stream, member.location, dialect, table_.encoding);
@@ -209,7 +209,7 @@ class Ingestor {
     if (names.empty()) {
       names = chunks.header();
       if (names.empty()) {
-        if (is_csv() && is_part(member)) return;  // Spark writes parts without rows so
+        if (is_csv() && is_part(member)) return;  // Spark writes empty parts like this
         throw_error<DataError>("{} is empty: its first row must name the columns", member.location);
       }
     }
@@ -291,14 +291,14 @@ class Ingestor {
         }
       }
       mapper.finish(parsed);
-      if (units) parsed.has_number_times = false;  // they only look so
+      if (units) parsed.has_number_times = false;  // these numbers are converted timestamps
       take({&parsed, 1}, rows, member);
     }
     out_.sources.push_back({member.name, parquet.bytes(), parquet.hash()});
   }
 
-  // The first times that have a unit, Parquet timestamps or ISO 8601, decide the unit of all; plain
-  // numbers, whose unit nothing tells, cannot be compared with them.
+  // The first times with a unit (Parquet timestamps or ISO 8601) decide the unit of all. Plain
+  // numbers, whose unit is unknown, cannot be compared with them.
   void note_units(int64_t units_per_second, const InputMember& member) {
     if (!out_.units_per_second) out_.units_per_second = units_per_second;
     if (units_in_.empty()) units_in_ = member.location;
@@ -311,7 +311,7 @@ class Ingestor {
         format_.time_column, units_in_, numbers_in_);
   }
 
-  // lines: of the member that precede the pieces; advanced past them.
+  // lines: number of the member's lines before the pieces; advanced past them.
   void take(std::span<ParsedRows> pieces, int64_t& lines, const InputMember& member) {
     std::vector<std::span<const Event>> events;
     for (ParsedRows& rows : pieces) {

@@ -1,4 +1,4 @@
-// Reads an input into memory-bounded form: events grouped by user, vocabularies, side tables.
+// Reads an input into bounded memory: events grouped by user, vocabularies, side tables.
 #pragma once
 
 #include <cstdint>
@@ -34,17 +34,17 @@ struct Ingested {
   IdTables tables;
   EventStore events;
   std::unordered_map<uint32_t, std::vector<uint32_t>> row_context;  // by user code; from the log
-  int64_t context_conflicts = 0;  // rows whose context is not that of the user's first row
+  int64_t context_conflicts = 0;  // rows whose context differs from that of the user's first row
   SideTable users, titles;
   bool has_users = false, has_titles = false;
   bool has_time = false, has_actions = false;
-  std::optional<int64_t> units_per_second;  // of times that have a unit, once there was one
+  std::optional<int64_t> units_per_second;  // of times with a unit, once one was read
   std::vector<std::string> logs;            // names, in the order read
   std::vector<SourceEntry> sources;
   int64_t rows = 0, bad_rows = 0;
   std::vector<std::string> bad_examples;  // "file:line: reason", the first few
-  std::vector<std::string> not_read;      // names of files that hold no rows
-  // Where each action that is no number stands first, "file:line", by code.
+  std::vector<std::string> not_read;      // names of files without rows
+  // First occurrence, "file:line", of each action that is not a number, by code.
   std::unordered_map<uint32_t, std::string> word_actions;
 
   void add_bad_example(std::string example);  // if there is room

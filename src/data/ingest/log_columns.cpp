@@ -13,7 +13,7 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// The first of the candidates that is a column; else the first of them.
+// The first candidate that is a column; the first candidate if none is.
 std::string first_of(const std::vector<std::string>& names,
                      const std::vector<std::string>& candidates) {
   const auto is_column = [&](const std::string& name) {

@@ -1,4 +1,4 @@
-// Where a log file keeps what: its columns by name, and those of its folders' names.
+// Finds the columns of a log file by name, including those in its folders' names.
 #pragma once
 
 #include <string>
@@ -11,8 +11,8 @@
 
 namespace seqfuse::data {
 
-// names: the file's columns. The file's own columns go before those of folders (dt=2024-01-01).
-// Throws DataError with the names there are if one that is wanted is missing.
+// names: the file's columns. They take precedence over those of folders (dt=2024-01-01).
+// If a required column is missing, throws DataError that lists the existing ones.
 EventColumns find_event_columns(const DatasetFormat& format, const IngestOptions& options,
                                 std::vector<std::string> names, const InputMember& member);
 

@@ -1,5 +1,5 @@
-// From raw interaction logs to a dataset directory: streamed, in bounded memory, on all cores. The
-// output's bytes depend on the input and the options alone, not on threads or memory.
+// Converts raw interaction logs to a dataset directory: streamed, in bounded memory, on all cores.
+// The output depends only on the input and the options, not on threads or memory.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct PreprocessOptions {
   IngestOptions ingest;
   std::filesystem::path output;
   bool force = false;                       // replace an existing dataset
-  int64_t memory_limit = int64_t{1} << 30;  // bytes for events; the vocabularies come on top
+  int64_t memory_limit = int64_t{1} << 30;  // bytes for events; vocabularies need more
   Join join = Join::inner;   // of log files, where the format's published rule joins them
   bool deduplicate = false;  // drop events equal to an earlier one in user, item, action and time
   int64_t min_user_events = 1, min_item_events = 1;
@@ -31,8 +31,8 @@ struct PreprocessResult {
   std::vector<std::string> bad_examples, not_read;  // see Ingested
 };
 
-// Throws UsageError (output exists), DataError (input), IoError (disk). Nothing is left behind
-// then.
+// Throws UsageError (output exists), DataError (input) or IoError (disk) and then leaves nothing
+// behind.
 PreprocessResult preprocess(const DatasetFormat& format, const PreprocessOptions& options);
 
 }  // namespace seqfuse::data

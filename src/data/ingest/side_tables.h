@@ -1,4 +1,4 @@
-// Small tables beside the log, kept in memory: features of users, titles of items.
+// Small tables next to the log, kept in memory: features of users, titles of items.
 #pragma once
 
 #include <string>
@@ -10,8 +10,8 @@
 
 namespace seqfuse::data {
 
-// Where a named column is. Throws DataError with the names there are and the nearest, or if two
-// columns have the name.
+// The index of a named column. Throws DataError if it is missing (with the existing names and the
+// nearest one) or if two columns have the name.
 int column_index(const std::vector<std::string>& names, const std::string& wanted,
                  const std::string& file);
 

@@ -1,4 +1,4 @@
-// One user's events to the sequence that the dataset stores.
+// Turns one user's events into the sequence that the dataset stores.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ struct HistoryOptions {
 
 struct HistoryCounts {
   int64_t blank_times = 0;   // filled in
-  int64_t out_of_order = 0;  // events earlier than the one before them in the file
+  int64_t out_of_order = 0;  // events earlier than the previous one in the file
   int64_t duplicates = 0;    // dropped
 
   HistoryCounts& operator+=(const HistoryCounts& other) {
@@ -29,8 +29,8 @@ struct HistoryCounts {
 };
 
 // events: of one user, in file order; changed in place.
-//   keep_file_order: a blank time takes a value evenly between the nearest known times before and
-//     after it, or that of the only neighbour; then times are made non-decreasing (running
+//   keep_file_order: blank times are spaced evenly between the nearest known times before and after
+//     them, or copied from the only neighbour; then times are made non-decreasing (running
 //     maximum).
 //   otherwise: sorted by time, fractions included, stable.
 //   deduplicate: events equal to an earlier one in item, action and time are dropped.

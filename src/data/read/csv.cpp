@@ -28,7 +28,7 @@ const char* closing_quote(const char* p, const char* limit, bool& doubled) {
   }
 }
 
-// Where the fields of a row that starts at row must be closed.
+// The end of the text in which the quotes of the row that starts at `row` must close.
 const char* quoting_limit(const char* row, const char* end, size_t longest_row) {
   return row + std::min(static_cast<size_t>(end - row), longest_row);
 }
@@ -37,8 +37,8 @@ bool is_line_end(const char* p, const char* end) {
   return p == end || *p == '\n' || (*p == '\r' && (p + 1 == end || p[1] == '\n'));
 }
 
-// Whether a field starts at the quote, which is not within quotes. from: a field's start before it
-// in its row, or the end of a quoted field; moved to the last field's start.
+// Whether a field starts at this quote, which is outside of quotes. from: an earlier field's start
+// in the same row, or the end of a quoted field; moved to the start of the last field.
 bool opens_field(const char*& from, const char* quote, const Delimiter& delimiter) {
   if (delimiter.size() == 1) return quote == from || quote[-1] == delimiter.first;
   for (const char* p = from; p < quote;) {
@@ -96,9 +96,9 @@ bool RowSplitter::next() {
   }
 }
 
-// Eight bytes at a time: most of the work of reading a log is done here.
+// Eight bytes at a time: reading a log spends most of its time here.
 void RowSplitter::split_plain() {
-  // No more fields than this: they are stored without a check for room.
+  // A row cannot have more fields than this, so storing them needs no bounds check.
   if (fields_.size() <= row_.size()) fields_.resize(row_.size() + 1);
   std::string_view* field = fields_.data();
   const char* begin = row_.data();
@@ -128,7 +128,7 @@ void RowSplitter::split_plain() {
   num_fields_ = static_cast<size_t>(field - fields_.data());
 }
 
-// From next_ on, across newlines within quotes; leaves next_ after the row's newline.
+// Splits from next_ on, across newlines within quotes; leaves next_ after the row's newline.
 const char* RowSplitter::split_quoted() {
   num_fields_ = 0;
   unescaped_used_ = 0;
@@ -177,8 +177,8 @@ std::string_view RowSplitter::unescape(std::string_view quoted) {
   return text;
 }
 
-// From quote to quote, by the grammar of RowSplitter: only a forward scan knows which quotes open a
-// field.
+// Goes from quote to quote by the grammar of RowSplitter: only a forward scan can tell which quotes
+// open a field.
 size_t whole_rows(std::string_view text, const CsvDialect& dialect) {
   const size_t last_newline = text.rfind('\n');
   if (last_newline == std::string_view::npos) return 0;
@@ -201,7 +201,7 @@ size_t whole_rows(std::string_view text, const CsvDialect& dialect) {
     bool doubled = false;
     const char* limit = quoting_limit(row, end, dialect.longest_row);
     const char* closing = closing_quote(quote + 1, limit, doubled);
-    // What follows may decide, but is not here yet.
+    // The next characters may decide, but are not here yet.
     if (closing == nullptr ? limit == end : end - closing < 3) break;
     if (closing != nullptr &&
         (is_line_end(closing + 1, end) || delimiter.is_at(closing + 1, end))) {

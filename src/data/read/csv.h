@@ -1,5 +1,5 @@
-// Delimited text: rows to fields. RFC 4180 with what real files hold besides: CRLF, any delimiter
-// of one or two characters, no final newline, quotes within fields that do not start with one.
+// Delimited text: rows to fields. RFC 4180, extended for real files: CRLF, any delimiter of one or
+// two characters, no final newline, quotes within fields that do not start with one.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace seqfuse::data {
 struct CsvDialect {
   std::string delimiter = ",";  // one or two characters
   bool quotes = true;           // a field that starts with " ends with "; "" is a quote within it
-  size_t longest_row = size_t{1} << 28;  // a quote is not closed farther from the row's start
+  size_t longest_row = size_t{1} << 28;  // bytes from a row's start within which quotes must close
 };
 
 struct Delimiter {
@@ -53,7 +53,7 @@ class RowSplitter {
   const char* end_;
   Delimiter delimiter_;
   size_t longest_row_;
-  bool quotes_;                           // of the dialect, and the text holds some
+  bool quotes_;                           // the dialect has quotes and the text contains some
   std::vector<std::string_view> fields_;  // the first num_fields_
   size_t num_fields_ = 0;
   std::deque<std::string> unescaped_;  // never moves what fields view
@@ -63,9 +63,9 @@ class RowSplitter {
   int64_t lines_before_ = 0, lines_after_ = 0;
 };
 
-// The number of characters of the rows that are wholly in the beginning of a text that text is:
-// RowSplitter gives the same rows for them and the rest as for all at once. 0 if the first row is
-// not whole. Needs three characters after the last quote that it relies on.
+// How many characters of text, the beginning of a longer text, are complete rows: RowSplitter gives
+// the same rows for the two parts as for the whole. 0 if the first row is incomplete. Needs three
+// characters after the last quote that it relies on.
 size_t whole_rows(std::string_view text, const CsvDialect& dialect);
 
 }  // namespace seqfuse::data

@@ -1,4 +1,4 @@
-// What a field of text says: a number, a yes or no.
+// Parses fields of text: numbers and flags.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ inline std::string_view trim(std::string_view text) {
 // Equal but for the case of ASCII letters.
 bool equal_ignoring_case(std::string_view a, std::string_view b);
 
-// "-12", "0", "345": an int64 exactly as it would be printed; nothing else ("007", "+1", "1.0").
+// An int64 written exactly as it would be printed ("-12", "0", "345", but not "007", "+1", "1.0").
 std::optional<int64_t> parse_canonical_int64(std::string_view text);
 
 // A decimal number, or nothing: the whole text must be one.

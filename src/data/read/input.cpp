@@ -18,13 +18,13 @@ namespace {
 constexpr const char* kHiddenNames = " (those whose names begin with . or _ are not read)";
 constexpr std::array<std::string_view, 5> kCompressed = {".gz", ".xz", ".zst", ".bz2", ".lzma"};
 
-// An open archive; a file that is merely compressed, or plain, is an archive of one unnamed member.
+// An open archive. A compressed or plain file is treated as an archive of one unnamed member.
 class Archive final : public ByteStream {
  public:
   explicit Archive(const fs::path& file)
       : file_(file.string()), archive_(archive_read_new(), archive_read_free) {
     archive_read_support_filter_all(archive_.get());
-    // Not all formats: some would take a text file for theirs.
+    // Not all formats: some would recognise a text file as theirs.
     archive_read_support_format_tar(archive_.get());
     archive_read_support_format_zip(archive_.get());
     archive_read_support_format_7zip(archive_.get());
@@ -33,7 +33,7 @@ class Archive final : public ByteStream {
     check(archive_read_open_filename(archive_.get(), file_.c_str(), size_t{1} << 18));
   }
 
-  // The next member that is a file and not hidden; false at the end.
+  // Advances to the next member that is a file and not hidden; false at the end.
   bool next(InputMember& member) {
     for (;;) {
       archive_entry* entry = nullptr;
@@ -67,7 +67,7 @@ class Archive final : public ByteStream {
   }
 
   bool is_empty_file() const { return archive_format(archive_.get()) == ARCHIVE_FORMAT_EMPTY; }
-  // Compressed or not, but of no archive format.
+  // A single file, compressed or not, rather than an archive.
   bool is_one_file() const { return archive_format(archive_.get()) == ARCHIVE_FORMAT_RAW; }
 
  private:
@@ -82,7 +82,7 @@ class Archive final : public ByteStream {
         file_, fs::file_size(file_, ignored), reason != nullptr ? reason : "unknown format");
   }
 
-  // Plain bytes under the name of an archive or of a compressed file: a failed download.
+  // Refuses plain bytes under the name of an archive or compressed file: a failed download.
   void check_name() {
     constexpr std::array<std::string_view, 4> kArchives = {".zip", ".tar", ".tgz", ".tar.gz"};
     const auto ends = [&](std::string_view ending) { return file_.ends_with(ending); };
@@ -99,7 +99,7 @@ class Archive final : public ByteStream {
   std::unique_ptr<archive, int (*)(archive*)> archive_;
 };
 
-// The stream of an empty file, which is no archive of one member.
+// The stream of an empty file, which libarchive does not open as an archive of one member.
 class NoBytes final : public ByteStream {
  public:
   size_t read(char* /*out*/, size_t /*size*/) override { return 0; }

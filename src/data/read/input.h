@@ -1,5 +1,5 @@
-// What a user hands over as input: a folder, an archive (.zip, .tar.*), a compressed file (.gz,
-// .xz, .zst, .bz2) or a plain file. Read as a sequence of named members, each a stream of plain
+// The user's input: a folder, an archive (.zip, .tar.*), a compressed file (.gz, .xz, .zst, .bz2)
+// or a plain file, read as a sequence of named members, each a stream of decompressed
 // bytes.
 #pragma once
 
@@ -21,11 +21,11 @@ class ByteStream {
   virtual size_t read(char* out, size_t size) = 0;
 };
 
-// Another stream whose first bytes are known before they are read.
+// Wraps a stream and makes its first bytes available before they are read.
 class PeekedStream final : public ByteStream {
  public:
   PeekedStream(ByteStream& stream, size_t size);
-  std::string_view head() const { return head_; }  // size bytes, or all there are
+  std::string_view head() const { return head_; }  // size bytes, or fewer at the end of the stream
   size_t read(char* out, size_t size) override;
 
  private:
@@ -45,15 +45,15 @@ struct InputMember {
 std::string without_compression(std::string name);
 
 // Calls visit(member, stream) for each member: of a folder (searched recursively) by name, of an
-// archive in its own order. Names below the input that begin with '.' or '_' are passed over, as
-// Spark and Arrow do. wanted(member) decides whether a member is opened at all. Returns the
+// archive in its own order. Skips names inside the input that begin with '.' or '_', as Spark and
+// Arrow do. wanted(member) decides whether a member is opened at all. Returns the
 // names of all members, for messages. Throws DataError or IoError: missing path, not an archive,
 // truncated.
 std::vector<std::string> visit_input(
     const std::filesystem::path& input, const std::function<bool(const InputMember&)>& wanted,
     const std::function<void(const InputMember&, ByteStream&)>& visit);
 
-// The whole rest of a stream, for small files. Throws DataError beyond limit bytes.
+// Reads the rest of a stream, for small files. Throws DataError beyond limit bytes.
 std::string read_all(ByteStream& stream, const std::string& name, size_t limit = size_t{1} << 31);
 
 }  // namespace seqfuse::data

@@ -19,11 +19,11 @@ constexpr std::array<std::string_view, 22> kDocuments = {
     ".md",    ".rst", ".html", ".htm", ".pdf", ".json", ".yaml", ".yml", ".xml", ".toml", ".py",
     ".ipynb", ".r",   ".sql",  ".sh",  ".png", ".jpg",  ".jpeg", ".gif", ".svg", ".doc",  ".docx"};
 
-// Base names that stand for documents whatever their ending.
+// Base names of documents, with any ending.
 constexpr std::array<std::string_view, 4> kDocumentNames = {"readme", "license", "licence",
                                                             "changelog"};
 
-// The component that path begins with, taken off it.
+// Removes the first component of path and returns it.
 std::string_view take_component(std::string_view& path) {
   const size_t slash = std::min(path.find('/'), path.size());
   const std::string_view component = path.substr(0, slash);

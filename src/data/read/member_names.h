@@ -1,5 +1,5 @@
-// What the names of an input's files say: which are hidden, what kind they are, and the columns
-// that the names of their folders hold.
+// Information in the names of an input's files: which are hidden, their kind, and the columns in
+// the names of their folders.
 #pragma once
 
 #include <string>
@@ -14,13 +14,13 @@ namespace seqfuse::data {
 bool is_hidden(std::string_view path);
 
 enum class FileKind {
-  text,  // delimited, also for endings that are not known
+  text,  // delimited; also for unknown endings
   tabs,  // text, delimited by tabs
   parquet,
-  other_data,  // holds rows, but in a format that is not read
-  document,    // holds no rows: README, notes.md, schema.json
+  other_data,  // rows in an unsupported format
+  document,    // no rows: README, notes.md, schema.json
 };
-FileKind kind_of(std::string_view name);  // which has no .gz, ... any more
+FileKind kind_of(std::string_view name);  // name: without .gz, ...
 
 // "dt=2024-01-01/country=DE/part-0.csv" -> {dt, 2024-01-01}, {country, DE}: %XX decoded,
 // __HIVE_DEFAULT_PARTITION__ as "". Throws DataError for names that are not UTF-8.

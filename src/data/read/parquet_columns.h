@@ -16,14 +16,14 @@ namespace seqfuse::data {
 std::vector<int> leaf_columns(const parquet::arrow::FileReader& reader,
                               std::span<const int> fields);
 
-// Throws DataError that names file, column and type if a value is not a single one.
+// Throws DataError that names file, column and type if a row can hold more than one value.
 void check_single_value(const arrow::Field& field, const std::string& file);
 
-// Without dictionary and extension type around it. Throws DataError; what: file and column.
+// Unwraps dictionary and extension types. Throws DataError; what: file and column.
 std::shared_ptr<arrow::Array> plain_values(std::shared_ptr<arrow::Array> array,
                                            const std::string& what);
-// As strings, which may be other bytes than UTF-8 if the source is. A point in time is its integer,
-// in the unit it is stored in. Throws DataError.
+// Converts to strings, which are not UTF-8 if the source is not. A timestamp becomes its integer in
+// the stored unit. Throws DataError.
 std::shared_ptr<arrow::StringArray> as_strings(std::shared_ptr<arrow::Array> array,
                                                const std::string& what);
 

@@ -28,7 +28,7 @@ int64_t units_of(const arrow::TimestampType& type) {
   return 1;
 }
 
-// Timestamps of `from` units a second as decimal numbers of `to` units a second.
+// Converts timestamps of `from` units per second to decimal numbers of `to` units per second.
 std::shared_ptr<arrow::Array> rescaled(const arrow::Array& timestamps, int64_t from, int64_t to,
                                        const std::string& what) {
   const auto integers = arrow_value<DataError>(timestamps.View(arrow::int64()), what);
@@ -42,7 +42,7 @@ std::shared_ptr<arrow::Array> rescaled(const arrow::Array& timestamps, int64_t f
     const __int128 scaled = static_cast<__int128>(values.Value(row)) * to;
     const bool negative = scaled < 0;
     const __int128 size = negative ? -scaled : scaled;
-    // In units of 1e-9: exact, as `from` divides it.
+    // In units of 1e-9: exact, because `from` divides 1e9.
     const std::string text =
         fmt::format("{}{}.{:09}", negative ? "-" : "", size / from,
                     static_cast<int64_t>(size % from) * (1'000'000'000 / from));

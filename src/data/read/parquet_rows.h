@@ -1,4 +1,4 @@
-// Rows of a Parquet file as text fields, so that they follow the same rules as those of delimited
+// Rows of a Parquet file as text fields, so that the same rules apply to them as to delimited
 // text.
 #pragma once
 
@@ -21,17 +21,17 @@ class ParquetRows {
   ~ParquetRows();
 
   const std::vector<std::string>& names() const { return names_; }
-  // Units a second of a column of timestamps.
+  // Units per second of a timestamp column.
   std::optional<int64_t> units_per_second(int column) const;
 
-  // Only these columns are read; the other fields stay "". Timestamps of the column time (-1: none)
-  // become units of another length, with decimals. Throws DataError for nested columns.
+  // Reads only these columns; the other fields stay "". Timestamps of the column `time` (-1: none)
+  // are converted to this unit, with decimals. Throws DataError for nested columns.
   void select(const std::vector<int>& columns, int time = -1, int64_t units_per_second = 1);
 
   bool next_batch();  // false at the end
   bool next();        // the next row of the batch; false at its end
   std::span<const std::string_view> fields() const { return fields_; }  // null is ""
-  // Why the row is refused: a text that is not UTF-8. "" if it is not.
+  // Why the row is malformed (text that is not UTF-8), or "".
   std::string problem() const;
 
   int64_t bytes() const { return static_cast<int64_t>(content_.size()); }
@@ -44,7 +44,7 @@ class ParquetRows {
   std::unique_ptr<Reader> reader_;
   std::vector<int> columns_;
   int time_ = -1;
-  int64_t units_per_second_ = 1;  // that times become
+  int64_t units_per_second_ = 1;  // unit that times are converted to
   std::vector<std::shared_ptr<arrow::StringArray>> arrays_;
   bool readable_ = true;  // the batch is UTF-8
   std::vector<std::string_view> fields_;

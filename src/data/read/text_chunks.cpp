@@ -40,7 +40,7 @@ bool TextChunks::fill(TextChunk& chunk) {
 }
 
 void TextChunks::check_length(const TextChunk& chunk) const {
-  // Twice: by then whole_rows() has seen enough of a row that is malformed.
+  // Twice the longest row is enough for whole_rows() to recognise a malformed row.
   if (chunk.size <= 2 * dialect_.longest_row) return;
   throw_error<DataError>(
       "{}: the row at byte {} is longer than {} MiB: is this a text file of rows?", name_,

@@ -30,7 +30,7 @@ bool is_ascii(std::string_view text) {
   return (all & 0x8080808080808080) == 0;
 }
 
-// Bytes of the character that text begins with; 0 if it is not UTF-8.
+// Length in bytes of the first character of text; 0 if it is not UTF-8.
 size_t character_length(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char lead = byte(0);
@@ -45,7 +45,7 @@ size_t character_length(std::string_view text) {
   for (size_t k = 1; k < length; ++k) {
     if ((byte(k) & 0xC0) != 0x80) return 0;
   }
-  // Longer than need be, a surrogate, or beyond U+10FFFF.
+  // Overlong, a surrogate, or beyond U+10FFFF.
   if ((lead == 0xE0 && byte(1) < 0xA0) || (lead == 0xED && byte(1) > 0x9F) ||
       (lead == 0xF0 && byte(1) < 0x90) || (lead == 0xF4 && byte(1) > 0x8F)) {
     return 0;
@@ -53,7 +53,7 @@ size_t character_length(std::string_view text) {
   return length;
 }
 
-// A CR that ends no line.
+// Whether there is a CR without an LF.
 bool has_lone_cr(std::string_view text) {
   for (size_t at = text.find('\r'); at != std::string_view::npos; at = text.find('\r', at + 1)) {
     if (at + 1 < text.size() && text[at + 1] != '\n') return true;

@@ -1,4 +1,4 @@
-// The encodings of text: everything inside is UTF-8; what is not is refused or converted.
+// Text encodings. Internally all text is UTF-8; other input is converted or refused.
 #pragma once
 
 #include <string>
@@ -17,16 +17,16 @@ bool is_valid_utf8(std::string_view text);
 
 // True if no row of the text can be refused by unreadable(). Fast: for whole chunks.
 bool is_readable(std::string_view text);
-// Why a row cannot be text, "" if it can: bytes that are not UTF-8, NUL, a lone CR without quotes.
+// Why a row is not text (bytes that are not UTF-8, NUL, a CR without LF outside quotes), or "".
 std::string unreadable(std::string_view row);
 
-// Text of an encoding as UTF-8.
+// Converts text from an encoding to UTF-8.
 std::string to_utf8(std::string_view text, Encoding encoding);
 
-// Without a UTF-8 byte order mark. Throws DataError for UTF-16, naming the file.
+// Removes a UTF-8 byte order mark. Throws DataError for UTF-16, naming the file.
 std::string_view without_bom(std::string_view text, const std::string& file);
 
-// The beginning of a text for a message: other bytes than printable UTF-8 as "\xE9".
+// The beginning of a text for a message; bytes that are not printable UTF-8 appear as "\xE9".
 std::string excerpt(std::string_view text);
 
 }  // namespace seqfuse::data

@@ -39,7 +39,7 @@ std::optional<Time> to_time(__int128 value, int64_t fraction) {
   return Time{static_cast<int64_t>(value), static_cast<uint32_t>(fraction)};
 }
 
-// "-12.5", ".5", "1.7e9": digit by digit, since a double has too few for both parts.
+// "-12.5", ".5", "1.7e9": digit by digit, because a double is not precise enough for both parts.
 std::optional<Time> parse_decimal(std::string_view text) {
   const bool negative = text.starts_with('-');
   if (negative) text.remove_prefix(1);
@@ -84,7 +84,7 @@ std::optional<Time> parse_decimal(std::string_view text) {
   return below == 0 ? to_time(-whole, 0) : to_time(-whole - 1, Time::kFractions - below);
 }
 
-// Takes count digits off the text; -1 if it does not begin with them.
+// Removes count digits from the start of text; -1 if it does not begin with them.
 int take_number(std::string_view& text, size_t count) {
   if (text.size() < count ||
       !std::all_of(text.begin(), text.begin() + static_cast<int64_t>(count), is_digit)) {

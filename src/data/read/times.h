@@ -1,5 +1,5 @@
-// Points in time, exactly: an integer in some unit and a fraction of it, so that events within a
-// second are in order though the dataset stores whole units.
+// Exact points in time: an integer in some unit and a fraction, so that events within one second
+// keep their order although the dataset stores whole units.
 #pragma once
 
 #include <compare>
@@ -9,7 +9,7 @@
 
 namespace seqfuse::data {
 
-// The point value + fraction / kFractions. Ordered by time; a blank one orders as no time would.
+// The point value + fraction / kFractions. Ordered by time; a blank one is not a valid time.
 struct Time {
   static constexpr uint32_t kFractions = 1'000'000'000;
   static constexpr uint32_t kBlank = UINT32_MAX;
@@ -20,13 +20,13 @@ struct Time {
   auto operator<=>(const Time&) const = default;
 };
 
-// An integer or a decimal number of which nine decimals count, rounded down. Nothing if the text is
-// no number or not within int64.
+// An integer or a decimal number, rounded down to nine decimals. Nothing if the text is not a
+// number or is outside int64.
 std::optional<Time> parse_time_number(std::string_view text);
 
 // ISO 8601 as units since 1970: a date "2024-05-06", which may be followed by 'T' or a space,
 // "07:08[:09[.123]]" and the offset from UTC: Z, UTC, +05:30, -0800 or +01; without one it is UTC.
-// Nothing if the text is no such time.
+// Nothing if the text is not such a time.
 std::optional<Time> parse_iso8601(std::string_view text, int64_t units_per_second = 1);
 
 }  // namespace seqfuse::data

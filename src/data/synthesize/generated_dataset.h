@@ -1,5 +1,5 @@
-// Random users in memory, as BenchmarkDatasetArgs describe them: for timing, nothing can be learnt
-// from them.
+// Random users in memory, described by BenchmarkDatasetArgs. For timing only: there is nothing to
+// learn from them.
 #pragma once
 
 #include <cstdint>
@@ -10,17 +10,17 @@
 
 namespace seqfuse::data {
 
-// batch_size * args.num_generated_batches users; the same for the same seed. Items are 1 to the
-// size of their table less 1, actions 0 to the size of theirs less 1, without timestamps. An action
-// is a mask of at least num_tasks bits: those that its table has no ids for are never set. Throws
-// UsageError where item and action do not have the same lengths, or a context feature has more than
+// batch_size * args.num_generated_batches users, the same for the same seed, without timestamps.
+// Items are in [1, rows of their table), actions in [0, rows of their table). An action is a mask
+// of at least num_tasks bits; bits that no id of its table contains are never set. Throws
+// UsageError if item and action have different lengths, or if a context feature has more than
 // one value.
 std::shared_ptr<const Dataset> generate_dataset(const config::BenchmarkDatasetArgs& args,
                                                 int64_t batch_size, uint64_t seed,
                                                 int64_t num_tasks = 1);
 
-// What of DatasetArgs such a dataset is read with: nine users of ten train, the others are for
-// evaluations.
+// The DatasetArgs for such a dataset: nine of ten users are for training, the others for
+// evaluation.
 config::DatasetArgs dataset_args_of(const config::BenchmarkDatasetArgs& args);
 
 }  // namespace seqfuse::data

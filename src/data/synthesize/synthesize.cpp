@@ -32,7 +32,7 @@ constexpr KnownDataset kDatasets[] = {
 constexpr int64_t kFewestItems = 64;
 constexpr int64_t kEventsPerItem = 25;
 constexpr int64_t kRowsPerTask = 32'768;  // about 3 MB of text
-constexpr int64_t kTasksPerWave = 16;     // made in parallel, then written
+constexpr int64_t kTasksPerWave = 16;     // generated in parallel, then written
 
 const KnownDataset& find_dataset(const std::string& name) {
   std::vector<std::string> names;
@@ -68,7 +68,7 @@ int64_t items_for(const KnownDataset& dataset, const SynthesisOptions& options, 
   return chosen;
 }
 
-// Text files that grow together.
+// The text files, written in step.
 class OutputFiles {
  public:
   OutputFiles(const std::filesystem::path& directory, const std::vector<FileSpec>& specs) {
@@ -105,7 +105,7 @@ class OutputFiles {
   std::vector<File> files_;
 };
 
-// A run of users, or of items, whose rows one task makes.
+// A range of users or items whose rows one task generates.
 struct Chunk {
   int64_t begin, end;
 };
@@ -131,8 +131,8 @@ std::vector<Chunk> chunks_of_items(int64_t items) {
   return chunks;
 }
 
-// make(chunk, task, buffers) for each chunk, many at once; task < kTasksPerWave tells those of one
-// wave apart. The buffers are written in order of the chunks, then done() is called for the wave.
+// Calls make(chunk, task, buffers) for each chunk, in parallel; task < kTasksPerWave numbers those
+// of one wave. Writes the buffers in order of the chunks, then calls done() for the wave.
 template <class Make, class Done>
 void write_chunks(const std::vector<Chunk>& chunks, size_t num_files, OutputFiles& files,
                   const Make& make, const Done& done) {

@@ -1,4 +1,4 @@
-// How synthesized events become the files of a data set.
+// Formats synthesized events as the files of a dataset.
 #pragma once
 
 #include <array>
@@ -15,8 +15,8 @@
 
 namespace seqfuse::data::synthetic {
 
-// Counts of one label's outcomes by true probability, from which its AUC follows. Whole numbers, so
-// that the sum of parts does not depend on their order.
+// Counts of one label's outcomes by true probability, from which its AUC follows. Counts are
+// integers, so sums do not depend on their order.
 class LabelTally {
  public:
   void add(float probability, bool positive) {
@@ -81,12 +81,12 @@ class Format {
   virtual void append_items(int64_t begin, int64_t end, std::string& buffer) const = 0;
 };
 
-// A data set that can be imitated.
+// A dataset that can be imitated.
 struct KnownDataset {
   const char* name;
   int64_t users, items;
   std::span<const Quantile> (*lengths)();
-  bool repeats;  // a user may have an item twice, if there are fewer items than events
+  bool repeats;  // a user may have an item twice if there are fewer items than events
   std::unique_ptr<Format> (*format)(const World& world);
 };
 

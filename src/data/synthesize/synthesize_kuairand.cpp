@@ -29,7 +29,7 @@ constexpr std::string_view kVideoHeader =
 
 enum Label { kClick, kLike, kFollow, kComment, kForward, kHate, kLongView, kProfileEnter, kAll };
 
-// The last label is noise: heads with this probability, whatever else happens.
+// The last label is noise: 1 with this probability, independent of everything else.
 constexpr double kProfileEnterRate = 0.3;
 
 // intercept, taste, second taste, appeal, polish, generous, sociable,
@@ -152,12 +152,12 @@ class KuaiRandFormat : public Format {
     for (int label = kLike; label < kLongView; ++label) {
       reaction.label[label] = Philox::unit(random()) < probability[label];
     }
-    // One number for both: who views long has clicked.
+    // One random number for both, so that a long view implies a click.
     const float u = Philox::unit(random());
     reaction.label[kClick] = u < probability[kClick];
     reaction.label[kLongView] = u < probability[kLongView];
     reaction.label[kProfileEnter] = Philox::unit(random()) < kProfileEnterRate;
-    probability[kProfileEnter] = probability[kClick];  // shows that it tells nothing
+    probability[kProfileEnter] = probability[kClick];  // for an AUC near .5
     for (int label = 0; label < kAll; ++label) {
       tally.labels[label].add(probability[label], reaction.label[label]);
     }

@@ -19,7 +19,7 @@ constexpr Level kActiveDegrees[] = {
     {"2_14_day_new", .023, -1.F}, {"low_active", .011, -2.7F}, {"single_low_active", .003, -3.F},
     {"UNKNOWN", .001, 0.F}};
 
-// Values from `least` on, up to the next range.
+// Values from `least` up to the next range.
 struct Range {
   int64_t least;
   const char* name;
@@ -105,7 +105,7 @@ void KuaiRandUser::append_row(int64_t user, uint64_t seed, std::string& out) con
   append(out, kRegisterDays[range_of(kRegisterDays, register_days)].name, "");
   for (size_t feature = 0; feature < std::size(kOneHotSizes); ++feature) {
     out += ',';
-    // The data set writes these as decimals.
+    // The dataset writes these as decimals.
     const bool decimal = feature == 4 || feature >= 12;
     append(out, static_cast<int64_t>(random.below(kOneHotSizes[feature])), decimal ? ".0" : "");
   }

@@ -1,4 +1,4 @@
-// Users of synthesized KuaiRand data: the feature file's row, and what it means for their
+// Users of synthesized KuaiRand data: the row of the feature file, and how it affects their
 // behaviour.
 #pragma once
 
@@ -13,10 +13,10 @@ struct KuaiRandUser {
   int active_degree;  // index of a level
   int64_t follows, fans, friends, register_days;
 
-  // Determined by seed and user alone.
+  // Depends only on seed and user.
   static KuaiRandUser draw(uint64_t seed, int64_t user);
 
-  // How active; follows, fans, friends, days since registration, each by its range.
+  // Activity, follows, fans, friends and days since registration, each by its range.
   Context context() const;
   void append_row(int64_t user, uint64_t seed, std::string& out) const;
 };

@@ -15,20 +15,20 @@ constexpr Quantile kPure[] = {{0, 1},      {.01, 6},   {.05, 10.6}, {.1, 14.1},
                               {.25, 22.9}, {.5, 39},   {.75, 66.5}, {.9, 107.7},
                               {.95, 144},  {.99, 247}, {.999, 449}, {1, 910}};
 
-// The shape of 27K's, stretched to the published minimum, median, mean and maximum.
+// The shape of 27K, stretched to the published minimum, median, mean and maximum.
 constexpr Quantile k1k[] = {{0, 10},      {.01, 158},   {.05, 427},   {.1, 715},
                             {.2, 1324},   {.3, 1948},   {.4, 2618},   {.5, 3379},
                             {.6, 4328},   {.7, 5612},   {.8, 7480},   {.9, 11040},
                             {.95, 15200}, {.98, 22000}, {.99, 28400}, {1, 49332}};
 
-// Of the 27,285 users' logs.
+// Measured on the logs of 27,285 users.
 constexpr Quantile k27k[] = {
     {0, 100},      {.001, 222},    {.005, 417}, {.01, 571},   {.02, 809},   {.05, 1393},
     {.1, 2188},    {.2, 3744},     {.3, 5252},  {.4, 6815},   {.5, 8594},   {.6, 10713},
     {.7, 13471},   {.8, 17399},    {.9, 24591}, {.95, 32594}, {.98, 44827}, {.99, 56232},
     {.995, 67437}, {.999, 115144}, {1, 228000}};
 
-// Of the 6,040 users' ratings.
+// Measured on the ratings of 6,040 users.
 constexpr Quantile kMl1m[] = {{0, 20},   {.05, 23},  {.1, 27},   {.15, 32},  {.2, 38},  {.25, 44},
                               {.3, 51},  {.35, 60},  {.4, 70},   {.45, 81},  {.5, 96},  {.55, 109},
                               {.6, 126}, {.65, 148}, {.7, 173},  {.75, 208}, {.8, 253}, {.85, 309},
@@ -62,7 +62,7 @@ std::vector<int64_t> draw_lengths(std::span<const Quantile> quantiles, int64_t u
   std::vector<double> lengths(users);
   for (int64_t i = 0; i < users; ++i) {
     const double share = (static_cast<double>(i) + 0.5) / static_cast<double>(users);
-    // A hair above 1, so that a total can be shared out whatever the scale.
+    // Slightly above 1, so that a total can be distributed at any scale.
     lengths[i] = std::max(1.0001, scale * interpolate(quantiles, share));
   }
   Random random(seed, hash64("lengths of users"));

@@ -8,7 +8,7 @@
 namespace seqfuse::data::synthetic {
 namespace {
 
-constexpr double kExposure = 1.1;    // how strongly taste decides what is shown
+constexpr double kExposure = 1.1;    // how strongly taste affects which topics are shown
 constexpr double kTransition = 0.3;  // share of events drawn as a successor
 constexpr double kTopicSkew = 0.4;   // popularity of topic k: (k + 1) ^ -skew
 
@@ -16,7 +16,7 @@ double unit(uint32_t word) {
   return word * 0x1p-32;
 }
 
-// Triangular, mean 0, variance 1: all that a quality needs.
+// Triangular distribution with mean 0 and variance 1: sufficient for a quality.
 float spread(uint32_t word) {
   const double sum = (word & 0xFFFF) + (word >> 16);
   return static_cast<float>((sum * 0x1p-16 - 1) * std::sqrt(6.0));
@@ -76,7 +76,7 @@ UserProcess::UserProcess(const Catalogue& catalogue, const Mixtures& mixtures, c
       drift_time_(rhythm.begin) {
   sessions_ =
       std::max<int64_t>(1, std::llround(static_cast<double>(events) / rhythm.session_events));
-  // Busy users have less time between events.
+  // Users with many events have less time between them.
   const double span =
       static_cast<double>(rhythm.end - rhythm.begin) / static_cast<double>(rhythm.unit);
   seconds_between_ = std::min(rhythm.seconds_between, 0.6 * span / static_cast<double>(events));
@@ -108,8 +108,8 @@ void UserProcess::drift(double days) {
 }
 
 void UserProcess::begin_session() {
-  // Sessions begin at random in equal parts of the time; each holds an equal share of the events
-  // that are left, give or take half.
+  // Sessions begin at random in equal parts of the time; each holds an equal share of the remaining
+  // events, plus or minus half.
   const double part =
       static_cast<double>(rhythm_.end - rhythm_.begin) / static_cast<double>(sessions_);
   const auto start = rhythm_.begin + static_cast<int64_t>((session_ + random_.unit() * 0.9) * part);
@@ -157,8 +157,8 @@ int64_t UserProcess::draw_item(bool& follows) {
       return item;
     }
   }
-  // Who has seen a topic's favourites looks at all of it; who has seen nearly everything takes what
-  // is left.
+  // If the topic's popular items are seen, draw from the whole topic; if nearly everything is seen,
+  // take the next unseen item.
   int64_t item = 0;
   for (int attempt = 0; attempt < 16; ++attempt) {
     const int topic = draw_topic();

@@ -1,11 +1,11 @@
-// The hidden world of synthesized logs: who sees what, when, and how likely each reaction is.
+// The generative model of synthesized logs: which items users see, when, and how they react.
 //
 // Items have a main and a second topic and two qualities. Users have tastes for topics, which drift
-// with time, two habits, and a context that the data set shows. A user sees items of topics in
-// proportion to the topic's popularity times exp(kExposure * taste), by Zipf's law within the
-// topic; now and then an item is one of the fixed successors of the item before. The log-odds of a
-// reaction are a linear mixture of all of them, different for each label. Topics, tastes, qualities
-// and habits are never written out: a model can only infer them from sequences.
+// over time, two habits, and a context that the dataset contains. The topic of the next item is
+// drawn in proportion to its popularity times exp(kExposure * taste), the item within the topic by
+// Zipf's law; some items are instead one of the fixed successors of the previous item. The log-odds
+// of a reaction are a linear mixture of all of these, different for each label. Topics, tastes,
+// qualities and habits are never written out: a model can only infer them from sequences.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@ namespace seqfuse::data::synthetic {
 
 inline constexpr int kTopics = 12;
 inline constexpr int kContexts = 5;  // features of a user; unused ones are 0
-inline constexpr int kLabels = 7;    // that can be learnt
+inline constexpr int kLabels = 7;    // learnable ones
 
 using Context = std::array<float, kContexts>;  // each about mean 0, variance 1
 using LogOdds = std::array<float, kLabels>;
@@ -39,8 +39,8 @@ inline uint64_t stream_of(Purpose purpose, int64_t index) {
   return (static_cast<uint64_t>(purpose) + 1) << 48 | static_cast<uint64_t>(index);
 }
 
-// Items [0, size), nothing of which is stored. Item j has main topic j % kTopics and popularity
-// rank j / kTopics within it.
+// Items [0, size), computed on demand. Item j has main topic j % kTopics and popularity rank
+// j / kTopics within it.
 class Catalogue {
  public:
   Catalogue(int64_t size, uint64_t seed);  // size >= kTopics
@@ -57,8 +57,8 @@ class Catalogue {
   int64_t draw_evenly(int topic, double u) const;  // regardless of popularity
   // Items that tend to follow: branch in [0, 3), of the same topic.
   int64_t successor(int64_t index, uint32_t branch) const;
-  // Position of the item in the data set's numbering: a permutation of [0, size), so that numbers
-  // tell nothing of topic and popularity.
+  // The item's number in the dataset: a permutation of [0, size), so that numbers reveal neither
+  // topic nor popularity.
   int64_t number(int64_t index) const;
 
  private:
@@ -69,10 +69,10 @@ class Catalogue {
   std::array<double, kTopics> log_count_;  // log(items of the topic + 1)
 };
 
-// How a data set's users spend their time.
+// Timing of a dataset's events.
 struct Rhythm {
   int64_t begin, end;      // of all events
-  int64_t unit;            // time units in a second
+  int64_t unit;            // time units per second
   double session_events;   // mean events of a session
   double seconds_between;  // mean, of events in a session
   double drift_days;       // after which a taste keeps 1/e of what it was
@@ -82,7 +82,7 @@ struct Event {
   int64_t item;  // index in the catalogue
   int64_t time;
   LogOdds log_odds;
-  bool follows;  // drawn as a successor of the event before
+  bool follows;  // drawn as a successor of the previous event
 };
 
 // The events of one user in order of time.
@@ -92,7 +92,7 @@ class UserProcess {
               int64_t user, int64_t events, const Context& context, uint64_t seed);
 
   Event next();
-  // The user's stream, for drawing what happens at the event.
+  // The user's random stream, for drawing reactions to the event.
   Random& random() { return random_; }
 
  private:
@@ -107,7 +107,7 @@ class UserProcess {
   const Rhythm& rhythm_;
   const int64_t events_;
   Random random_;
-  LogOdds constant_;  // what does not depend on the item
+  LogOdds constant_;  // the part that does not depend on the item
   std::array<float, kTopics> taste_;
   std::array<float, kTopics> cumulative_;  // of topics' exposure
   int64_t done_ = 0, session_left_ = 0, session_ = 0, sessions_;
