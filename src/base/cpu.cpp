@@ -35,7 +35,7 @@ std::vector<std::string> built_for_features() {
 
 std::vector<std::string> missing_features(const Cpu& cpu) {
   std::vector<std::string> missing;
-  if (cpu.features.empty()) return missing;  // the system does not say
+  if (cpu.features.empty()) return missing;  // unknown
   for (std::string& feature : built_for_features()) {
     if (std::find(cpu.features.begin(), cpu.features.end(), feature) == cpu.features.end()) {
       missing.push_back(std::move(feature));

@@ -1,4 +1,4 @@
-// The processor: its name, what it can do, and what this build needs of it.
+// The processor: its name, its instruction sets, and those that this build requires.
 #pragma once
 
 #include <string>
@@ -7,16 +7,16 @@
 namespace seqfuse {
 
 struct Cpu {
-  std::string model;                  // "AMD EPYC 7B13"; "" where the system does not say
+  std::string model;                  // "AMD EPYC 7B13"; "" if unknown
   std::vector<std::string> features;  // as in /proc/cpuinfo: "avx2", "avx512f", ...
 };
 
 Cpu this_cpu();
 
-// Instruction sets that the CPU operators of this build use, of those that matter to them.
+// The vector instruction sets that the CPU operators of this build use.
 std::vector<std::string> built_for_features();
 
-// Those of them that the processor lacks: operators would end in an illegal instruction.
+// Those of them that the processor lacks: operators would fail with an illegal instruction.
 std::vector<std::string> missing_features(const Cpu& cpu);
 
 }  // namespace seqfuse

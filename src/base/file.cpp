@@ -58,7 +58,7 @@ void rename_or_throw(const fs::path& from, const fs::path& to) {
   }
 }
 
-// make writes and flushes the file at the path that it is given.
+// make(path) writes and flushes the file.
 void make_atomically(const fs::path& file, const std::function<void(const fs::path&)>& make) {
   const fs::path temporary = fmt::format("{}.tmp-{}", file.string(), getpid());
   try {
@@ -109,7 +109,7 @@ void append_to_file(const fs::path& file, std::string_view content) {
   try {
     write_all(out, content, file);
   } catch (const IoError&) {
-    // What did fit would be half a line before the next one.
+    // Otherwise the partial line would precede the next one.
     if (ftruncate(out.get(), before.st_size) != 0) {
       throw_errno(fmt::format("{} now ends in half a line, and cannot be cut", file.string()));
     }
@@ -141,11 +141,11 @@ void PendingDirectory::commit() {
     committed_ = true;
   } else if (renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, target_.c_str(), RENAME_EXCHANGE) ==
              0) {
-    // There was a whole target at every moment. What the temporary name holds now is the old one.
+    // A complete target existed at every moment. The temporary name now holds the old one.
     committed_ = true;
     fs::remove_all(temporary_, error);
   } else {
-    // A file system that cannot exchange.
+    // The file system cannot exchange two names.
     const fs::path aside = fmt::format("{}.old-{}", target_.string(), getpid());
     fs::remove_all(aside, error);
     rename_or_throw(target_, aside);

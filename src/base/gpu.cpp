@@ -6,7 +6,7 @@
 namespace seqfuse {
 namespace {
 
-// Attribute numbers of the driver interface, which is stable.
+// Attribute numbers of the driver API, which are stable.
 constexpr int kComputeCapabilityMajor = 75, kComputeCapabilityMinor = 76;
 
 class Driver {
@@ -20,7 +20,7 @@ class Driver {
 
   bool is_loaded() const { return library_ != nullptr; }
 
-  // Calls a function of the driver; its status, or -1 where the driver lacks the function.
+  // Calls a driver function. Returns its status, or -1 if the driver lacks the function.
   template <class... Args>
   int call(const char* name, Args... args) const {
     auto* function = reinterpret_cast<int (*)(Args...)>(dlsym(library_, name));

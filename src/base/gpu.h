@@ -1,4 +1,4 @@
-// NVIDIA GPUs of this machine, asked of the driver; nothing of CUDA is linked.
+// NVIDIA GPUs of this machine, as reported by the driver. Does not link CUDA.
 #pragma once
 
 #include <cstdint>
@@ -31,8 +31,8 @@ struct GpuCheck {
   std::string line;  // "[GPU Check] Detected A100 GPU (SM 8.0) - OK"
 };
 
-// Whether the kernels of this version run on the GPU: SM 8.x and 9.0; with required_sm ("8.0") that
-// one alone. The line says what is supported where it is not ok.
+// Whether our kernels run on the GPU: SM 8.x and 9.0, or only required_sm ("8.0") if given. If not
+// ok, the line says what is supported.
 GpuCheck check_gpu(const Gpu& gpu, const std::optional<std::string>& required_sm = std::nullopt);
 
 }  // namespace seqfuse

@@ -39,7 +39,7 @@ c10::intrusive_ptr<c10d::Backend> make_gloo(const c10::intrusive_ptr<c10d::Store
   if (interface != nullptr && *interface != '\0') {
     options->devices.push_back(ProcessGroupGloo::createDeviceForInterface(interface));
   } else if (launch.local_size == launch.size) {
-    // One machine: its name need not resolve.
+    // On one machine the host name need not resolve.
     options->devices.push_back(ProcessGroupGloo::createDeviceForHostname("127.0.0.1"));
   } else {
     options->devices.push_back(ProcessGroupGloo::createDefaultDevice());

@@ -1,4 +1,4 @@
-// The parts of c10d that a process group is made of, each in a file that includes its headers.
+// The parts of c10d behind a process group, each in the one file that includes its headers.
 #pragma once
 
 #include <torch/types.h>
@@ -10,11 +10,11 @@
 
 namespace seqfuse::distributed {
 
-// A connection to the store of this attempt. serve: open the store here, unless torchrun's agent
-// serves it. Waits for a store that is not there yet.
+// Connects to the store of this attempt and waits until it is available. serve: serve the store
+// from this process unless torchrun's agent does.
 c10::intrusive_ptr<c10d::Store> open_store(const Launch& launch, bool serve);
 
-// Throw Error where this build lacks them.
+// Throw Error if this build lacks them.
 c10::intrusive_ptr<c10d::Backend> make_gloo(const c10::intrusive_ptr<c10d::Store>& store,
                                             const Launch& launch);
 c10::intrusive_ptr<c10d::Backend> make_nccl(const c10::intrusive_ptr<c10d::Store>& store,

@@ -14,7 +14,7 @@ namespace {
 
 constexpr const char* kWhat = "all-reduce of gradients";
 
-// Called when the gradient of a parameter has been added up.
+// Called when the gradient of a parameter is complete.
 class Hook : public torch::autograd::PostAccumulateGradHook {
  public:
   explicit Hook(std::function<void()> call) : call_(std::move(call)) {}
@@ -97,7 +97,7 @@ void GradientBuckets::finish(std::span<double> numbers) {
   sent_early_ = static_cast<int64_t>(next_);
   for (; next_ < buckets_.size(); ++next_) send(buckets_[next_]);
   for (Bucket& bucket : buckets_) std::exchange(bucket.finish, {})();
-  // How many processes have each gradient, and the numbers after them.
+  // The number of processes that have each gradient, followed by the numbers.
   std::vector<double> sums(parameters_.size());
   for (size_t i = 0; i < parameters_.size(); ++i) sums[i] = parameters_[i].grad().defined() ? 1 : 0;
   sums.insert(sums.end(), numbers.begin(), numbers.end());
@@ -120,7 +120,7 @@ void sum_table_gradient(ProcessGroup& group, at::Tensor table) {
   if (!group.several()) return;
   const torch::NoGradGuard no_grad;
   at::Tensor gradient = table.grad();
-  std::array<double, 2> holders = {};  // of a sparse one, of a dense one
+  std::array<double, 2> holders = {};  // processes with a sparse and with a dense gradient
   if (gradient.defined()) holders[gradient.is_sparse() ? 0 : 1] = 1;
   group.sum(holders, "exchange of which gradients there are");
   if (holders[0] + holders[1] == 0) return;

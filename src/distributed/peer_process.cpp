@@ -13,7 +13,7 @@
 namespace seqfuse::distributed {
 namespace {
 
-// The same text in two processes: they see the same process numbers.
+// Two processes with the same text share a PID namespace.
 std::string machine() {
   std::string boot = "unknown";
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
@@ -30,7 +30,7 @@ std::optional<Status> status_of(pid_t pid) {
   std::ifstream file(fmt::format("/proc/{}/stat", pid));
   std::string text;
   if (!std::getline(file, text)) return std::nullopt;
-  // The second field, the name in brackets, may hold anything; the state follows it.
+  // The second field, the name in brackets, may contain anything; the state follows it.
   const size_t name_end = text.rfind(')');
   if (name_end == std::string::npos) return std::nullopt;
   std::istringstream fields(text.substr(name_end + 1));

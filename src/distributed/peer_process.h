@@ -1,4 +1,4 @@
-// Another process of the job, if it runs on this machine: whether it has ended, and ending it.
+// Another process of the job, if it runs on this machine: detects its end and can kill it.
 #pragma once
 
 #include <sys/types.h>
@@ -9,23 +9,23 @@ namespace seqfuse::distributed {
 
 class PeerProcess {
  public:
-  // What this process tells the others of itself: "MACHINE PID START".
+  // The identity that this process sends to the others: "MACHINE PID START".
   static std::string self();
 
-  // From what it told. Of another machine or PID namespace nothing can be said.
+  // told: its self(). Nothing is known about processes of other machines or PID namespaces.
   explicit PeerProcess(const std::string& told);
 
   pid_t pid() const { return pid_; }
   bool on_this_machine() const { return here_; }
-  // Of this machine, and it has exited or been killed, whether or not its parent has noticed.
+  // Whether it ran on this machine and has ended, even if its parent has not waited for it.
   bool has_ended() const;
-  // Of this machine: SIGKILL, which also ends a stopped process.
+  // Sends SIGKILL if it is on this machine; this also ends a stopped process.
   void kill() const;
 
  private:
   bool here_ = false;
   pid_t pid_ = 0;
-  std::string start_;  // tells it from a later process of the same number
+  std::string start_;  // distinguishes it from a later process with the same PID
 };
 
 }  // namespace seqfuse::distributed

@@ -19,11 +19,11 @@ struct ProcessGroup::State {
 
   Watchdog watchdog;
   c10::intrusive_ptr<c10d::Backend> host;    // for tensors on the CPU
-  c10::intrusive_ptr<c10d::Backend> device;  // for those on a GPU; null where there is none
+  c10::intrusive_ptr<c10d::Backend> device;  // for those on a GPU; null without a GPU
 
   c10d::Backend& of(const at::Tensor& tensor) const { return tensor.is_cuda() ? *device : *host; }
 
-  // Starts an exchange and gives what waits for it.
+  // Starts an exchange and returns a function that waits for it.
   template <class Start>
   Finish exchange(const std::string& what, Start&& start) {
     auto work = guarded(what, start);
@@ -44,8 +44,8 @@ struct ProcessGroup::State {
 
 namespace {
 
-// What is sent to a process that has just died would end this one without a word; as an error of
-// the call it comes to those who name the dead. A handler that somebody has set stays.
+// By default, sending to a dead process ends this one silently (SIGPIPE). Ignored, the call fails
+// instead and the watchdog can name the dead process. Keeps a handler that is already set.
 void outlive_broken_connections() {
   struct sigaction now {};
   if (sigaction(SIGPIPE, nullptr, &now) == 0 && now.sa_handler == SIG_DFL)
@@ -65,8 +65,8 @@ ProcessGroup::ProcessGroup(const Launch& launch, at::Device device, double rank_
     : rank_(launch.rank), size_(launch.size) {
   if (!several()) return;
   if (const std::string why = why_no_processes(); !why.empty()) throw UsageError(why);
-  // c10d would print a stack for each connection that a dead process leaves; the watchdog says who
-  // died.
+  // c10d would print a stack trace for each connection to a dead process; the watchdog reports it
+  // already.
   if (std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr) FLAGS_caffe2_log_level = c10::GLOG_ERROR;
   outlive_broken_connections();
   const c10::intrusive_ptr<c10d::Store> store = open_store(launch, launch.rank == 0);

@@ -1,5 +1,5 @@
-// The processes of one training job and how they exchange tensors: c10d, with NCCL for tensors on
-// GPUs and Gloo for those on the CPU.
+// The processes of one training job, which exchange tensors through c10d, with NCCL for GPU tensors
+// and Gloo for CPU tensors.
 #pragma once
 
 #include <torch/types.h>
@@ -15,18 +15,18 @@
 
 namespace seqfuse::distributed {
 
-// Every process must make the same calls in the same order. `what` is what messages call the
-// exchange ("all-reduce of gradients"). A process that dies or hangs ends all others (watchdog.h);
-// an exchange that fails otherwise throws Error.
+// Every process must make the same calls in the same order. `what` names the exchange in messages
+// ("all-reduce of gradients"). A process that dies or hangs ends all others (watchdog.h); an
+// exchange that fails otherwise throws Error.
 class ProcessGroup {
  public:
-  // Of one process: nothing is exchanged, nothing is started.
+  // A group of one process: exchanges and starts nothing.
   ProcessGroup();
-  static ProcessGroup& single();  // one that everyone may use
+  static ProcessGroup& single();  // a shared group of one process
 
-  // Meets the others at the launch's store. device: where the tensors are that all_reduce,
-  // broadcast and all_to_all take besides those on the CPU. Throws UsageError if this build has no
-  // support for several processes, Error if the others do not come.
+  // Connects to the others through the launch's store. device: all_reduce, broadcast and all_to_all
+  // take tensors on it and on the CPU. Throws UsageError if this build does not support several
+  // processes, Error if the others do not appear.
   ProcessGroup(const Launch& launch, at::Device device, double rank_timeout_seconds);
   ~ProcessGroup();
   ProcessGroup(const ProcessGroup&) = delete;
@@ -38,42 +38,42 @@ class ProcessGroup {
   bool is_first() const { return rank_ == 0; }  // it prints and writes files
   const char* backend() const;                  // "gloo", "nccl"
 
-  // What this process does from now on, for messages and for others to know how long it may take.
+  // Announces what this process does next, for messages, and how long that may take.
   void begin(const std::string& what, double allowed_seconds);
 
-  // Sums over the processes in place. Returns at once; the result must be called before the tensor
-  // is read: on the CPU it waits, on a GPU it makes the current stream wait. The tensor is
-  // contiguous.
+  // Sums a contiguous tensor over the processes in place. Returns at once; call the result before
+  // reading the tensor: on the CPU it waits, on a GPU it makes the current stream
+  // wait.
   using Finish = std::function<void()>;
   Finish all_reduce(const at::Tensor& tensor, const std::string& what);
 
-  // Overwrites with those of the first process. Contiguous.
+  // Overwrites contiguous tensors with those of the first process.
   void broadcast(const std::vector<at::Tensor>& tensors, const std::string& what);
   std::string broadcast(const std::string& text, const std::string& what);
 
-  // send_counts[r] consecutive rows of rows go to process r; receive_counts[r] come from it, in the
-  // order of the processes.
+  // Sends send_counts[r] consecutive rows to process r and receives receive_counts[r] from it, in
+  // the order of the processes.
   at::Tensor all_to_all(const at::Tensor& rows, const std::vector<int64_t>& send_counts,
                         const std::vector<int64_t>& receive_counts, const std::string& what);
 
-  // Of the host. Sums in place.
+  // Sums values in host memory in place.
   void sum(std::span<double> values, const std::string& what);
-  // Tensors on the CPU that differ in their first dimension alone, one after the other in the order
-  // of the processes.
+  // Concatenates CPU tensors, which may differ in their first dimension only, in the order of the
+  // processes.
   at::Tensor gather(const at::Tensor& rows, const std::string& what);
   void barrier(const std::string& what);
 
-  // Before this process ends: all are done, or this one has failed with an error.
+  // Call before this process ends, after success of all or an error of this one.
   void leave();
   void fail(const std::string& error);
 
  private:
   struct State;
   int rank_ = 0, size_ = 1;
-  std::unique_ptr<State> state_;  // null of one process
+  std::unique_ptr<State> state_;  // null for a single process
 };
 
-// Whether this build can start several processes; else why not and what to do.
+// Empty if this build supports several processes; else why not, and what to do.
 std::string why_no_processes();
 
 }  // namespace seqfuse::distributed

@@ -16,7 +16,7 @@ using nlohmann::json;
 using Seconds = std::chrono::duration<double>;
 
 constexpr Seconds kBeatInterval(1), kCheckInterval(0.1);
-// For the start: torch is loaded and data opened on every machine.
+// Covers the start, while every machine loads torch and opens the data.
 constexpr double kStartSeconds = 600;
 
 std::vector<uint8_t> bytes_of(const std::string& text) {
@@ -89,7 +89,7 @@ Watchdog::Waiting::~Waiting() {
 }
 
 void Watchdog::find_culprit() {
-  // The other thread finds it and ends the process.
+  // The watching thread finds the culprit and ends the process.
   std::this_thread::sleep_for(timeout_ + 3 * kBeatInterval);
 }
 
@@ -101,7 +101,7 @@ void Watchdog::leave() {
 void Watchdog::fail(const std::string& error) {
   stop();
   store_->set(beat_keys_[launch_.rank], bytes_of(json{{"failed", first_line(error)}}.dump()));
-  // A store that this process holds must last until the others have read it.
+  // If this process serves the store, it must live until the others have read it.
   if (launch_.store_is_served || launch_.rank != 0) return;
   const auto others_live = [this] {
     return std::any_of(peers_.begin() + 1, peers_.end(),
@@ -124,7 +124,7 @@ void Watchdog::run() {
         write_beat();
         read_beats();
       } catch (const std::exception& error) {
-        check_peers();  // where rank 0 holds the store, its process tells more
+        check_peers();  // if rank 0 serves the store, its process may be the cause
         end_without_store(fmt::format("does not answer ({})", first_line(error.what())));
       }
     }
@@ -134,7 +134,7 @@ void Watchdog::run() {
   }
 }
 
-// A call of the store may block where its holder is stopped.
+// A call to the store may block if the process that serves it is stopped.
 void Watchdog::watch_store() {
   std::unique_lock lock(mutex_);
   while (!wake_.wait_for(lock, kCheckInterval, [this] { return stopping_; })) {
@@ -204,14 +204,14 @@ void Watchdog::check_peers() {
     Peer& peer = peers_[rank];
     if (static_cast<int>(rank) == launch_.rank || peer.left) continue;
     if (peer.process.has_ended()) {
-      // Its last words may not have been read yet.
+      // Its last message may not have been read yet.
       try {
         if (!peer.last_beat.empty()) {
           const std::vector<uint8_t> last = store_->get(beat_keys_[rank]);
           judge(rank, std::string(last.begin(), last.end()));
         }
       } catch (const std::exception&) {
-        // The store went with it.
+        // The store ended with it.
       }
       if (peer.left) continue;
       end(fmt::format("rank {} (process {}) has died", rank, peer.process.pid()));

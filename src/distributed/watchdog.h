@@ -1,5 +1,5 @@
-// Notices that another process of the job has died, hangs or failed, and then ends this one too,
-// saying which and what was waited for. Otherwise a collective waits for it for ever.
+// Detects that another process of the job has died, hangs or failed, reports it and ends this one
+// too. Otherwise a collective would wait forever.
 #pragma once
 
 #include <torch/types.h>
@@ -20,27 +20,27 @@
 namespace seqfuse::distributed {
 
 // Each process writes a heartbeat into the store every second and reads those of the others.
-// A process is given up
-//   - when it says that it failed, with its error;
-//   - when its process has ended (seen at once on the same machine);
-//   - when nothing has been heard of it for the timeout: stopped, or its machine is gone;
-//   - when this one waits for it and it has neither waited nor begun anything new for as long as it
-//     said it would need: a hang of its own.
+// A process counts as lost
+//   - when it reports an error;
+//   - when it has ended (noticed at once on the same machine);
+//   - when it sends no heartbeat for the timeout: it is stopped, or its machine is gone;
+//   - when this process waits for it, and it has neither waited nor begun anything new within the
+//     time that it announced: it hangs.
 // Then this process prints a line, kills the other if it is on this machine (a stopped process
 // would keep torchrun waiting for half a minute), and exits with code 1 without unwinding: a thread
 // may be inside a collective that never returns.
 class Watchdog {
  public:
-  // store: a connection that nothing else uses, since a call may block in it. Waits for the others.
+  // store: a separate connection, because a call may block in it. Waits for the others.
   Watchdog(c10::intrusive_ptr<c10d::Store> store, const Launch& launch, double timeout_seconds);
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
-  // What this process does from now on, and the seconds after which others may give it up.
+  // Announces what this process does next, and after how many seconds it counts as hanging.
   void begin(const std::string& what, double allowed_seconds);
 
-  // While it lives, this process waits for others.
+  // During its lifetime, this process is waiting for others.
   class Waiting {
    public:
     Waiting(Watchdog* watchdog, const std::string& what);
@@ -52,11 +52,11 @@ class Watchdog {
     Watchdog* watchdog_;
   };
 
-  // A collective failed, most likely because another process has died: waits until it is known
-  // which, then ends this process; returns if nothing is found.
+  // Call when a collective failed, most likely because another process died: waits until the
+  // process is known, then ends this one. Returns if none is found.
   void find_culprit();
 
-  // This process ends as it should / with an error. The others are told; watching stops.
+  // This process ends normally / with an error: tells the others and stops watching.
   void leave();
   void fail(const std::string& error);
 
@@ -65,9 +65,9 @@ class Watchdog {
   struct Peer {
     PeerProcess process;
     std::string last_beat;
-    Clock::time_point heard;       // last_beat changed
-    int64_t progress = -1;         // what it had begun so far
-    Clock::time_point progressed;  // progress changed
+    Clock::time_point heard;       // when last_beat changed
+    int64_t progress = -1;         // number of things it has begun
+    Clock::time_point progressed;  // when progress changed
     bool waits = false, left = false;
     double allowed_seconds = 0;
     std::string what;
@@ -86,11 +86,11 @@ class Watchdog {
   const Launch launch_;
   const std::chrono::duration<double> timeout_;
   c10::intrusive_ptr<c10d::Store> store_;
-  std::vector<Peer> peers_;  // by rank; of the thread that reads beats
+  std::vector<Peer> peers_;  // by rank; used only by the thread that reads heartbeats
   std::vector<std::string> beat_keys_;
   int64_t beats_ = 0;
 
-  mutable std::mutex mutex_;  // of what follows
+  mutable std::mutex mutex_;  // guards the members below
   std::condition_variable wake_;
   std::string what_ = "start", waits_for_;
   int64_t progress_ = 0;

@@ -1,4 +1,4 @@
-// safetensors files without a tensor library: read by mapping them into memory, written from views.
+// Reads memory-mapped safetensors files and writes them from views, without a tensor library.
 #pragma once
 
 #include <cstddef>
@@ -15,15 +15,15 @@
 
 namespace seqfuse::io {
 
-// A tensor's description and its bytes, row-major and little-endian, which belong to somebody else.
+// A tensor's description and a non-owning view of its bytes, row-major and little-endian.
 struct TensorView {
   std::string dtype;           // one that safetensors_item_size knows
   std::vector<int64_t> shape;  // empty: a scalar
   std::span<const std::byte> bytes;
 };
 
-// One file, mapped read-only: pages are read when they are touched. Views into it live as long as
-// it does. A file that is cut off while it is mapped ends the process (SIGBUS).
+// One file, mapped read-only: pages are read on first use. Views into it are valid as long as it
+// lives. Truncating the file while it is mapped ends the process (SIGBUS).
 class SafetensorsFile {
  public:
   // Checks every offset of the header against the file's size. Throws IoError, or DataError naming
@@ -31,7 +31,7 @@ class SafetensorsFile {
   explicit SafetensorsFile(const std::filesystem::path& path);
 
   const SafetensorsHeader& header() const { return header_; }
-  // In the order of their bytes, so that reading one after the other is sequential.
+  // In the order of their bytes in the file, so that reading them in turn is sequential.
   const std::vector<std::pair<std::string, TensorView>>& tensors() const { return tensors_; }
 
  private:
@@ -40,12 +40,12 @@ class SafetensorsFile {
   std::vector<std::pair<std::string, TensorView>> tensors_;
 };
 
-// All tensors of a model that is one file or several.
+// All tensors of a model in one or several files.
 class SafetensorsModel {
  public:
-  // path: a .safetensors file, an .index.json ({"weight_map": {"NAME": "FILE"}}, files beside it),
+  // path: a .safetensors file, an .index.json ({"weight_map": {"NAME": "FILE"}}, files next to it),
   // or a directory with model.safetensors or model.safetensors.index.json. Throws IoError, or
-  // DataError naming the file: a tensor that its file lacks, a file outside of the directory.
+  // DataError naming the file if it lacks a tensor or is outside of the directory.
   explicit SafetensorsModel(const std::filesystem::path& path);
 
   const std::map<std::string, TensorView>& tensors() const { return tensors_; }
@@ -58,9 +58,9 @@ class SafetensorsModel {
   std::map<std::string, TensorView> tensors_;
 };
 
-// Writes the tensors, those of wide elements first, so that each is aligned to its element's size.
-// Not atomic: write to a temporary name and rename. Throws IoError; Error if bytes and shape of a
-// tensor do not agree.
+// Writes the tensors in order of descending element size, so that each is aligned to its elements.
+// Not atomic: write to a temporary name and rename. Throws IoError, or Error if a tensor's bytes
+// and shape do not agree.
 void write_safetensors(const std::filesystem::path& path,
                        const std::map<std::string, TensorView>& tensors,
                        const std::map<std::string, std::string>& metadata = {});

@@ -50,7 +50,7 @@ SafetensorsEntry parse_entry(const json& value, const std::string& name, uint64_
   uint64_t bytes = item_size;
   for (const json& extent : shape) {
     const uint64_t size = unsigned_of(extent, file, "a size in the shape of " + name);
-    // No tensor can be larger than the file; 0 makes the product 0 whatever follows.
+    // No tensor can be larger than the file, so an overflow is an error.
     if (size > INT64_MAX || __builtin_mul_overflow(bytes, size, &bytes)) {
       fail(file, fmt::format("shape of {} overflows", name));
     }

@@ -28,8 +28,8 @@ struct SafetensorsHeader {
 // Bytes of an element: F64 I64 F32 I32 F16 BF16 I16 I8 U8 BOOL; 0 for anything else.
 int64_t safetensors_item_size(std::string_view dtype);
 
-// Length of the JSON from the file's first bytes, checked against the file's size.
-// file names the file in messages. Throws DataError.
+// Length of the JSON, read from the file's first bytes and checked against the file's size.
+// file: name for messages. Throws DataError.
 uint64_t safetensors_json_length(std::string_view first_bytes, uint64_t file_size,
                                  const std::string& file);
 

@@ -37,7 +37,7 @@ double Axis::position(double value) const {
 }
 
 Axis linear_axis(double low, double high, int ticks, bool integers) {
-  if (low == high) {  // one value: in the middle
+  if (low == high) {  // a single value is centred
     const double around = low == 0 ? 1 : std::abs(low) / 10;
     low -= around;
     high += around;
@@ -76,7 +76,7 @@ Axis logarithmic_axis(double low, double high) {
 std::string short_number(double value) {
   const Unit unit = unit_of(std::abs(value));
   const double scaled = value / unit.scale;
-  // %g would turn to exponents where the unit is 1: 1234 stays as it is.
+  // %g would switch to exponents; 1234 stays 1234.
   if (std::abs(scaled) >= 1000) return fmt::format("{:.0f}{}", scaled, unit.suffix);
   return fmt::format("{:.3g}{}", scaled, unit.suffix);
 }

@@ -1,4 +1,4 @@
-// Where an axis has ticks, and what stands at them.
+// Axis ticks and their labels.
 #pragma once
 
 #include <string>
@@ -19,11 +19,11 @@ struct Axis {
   double position(double value) const;  // 0 at low, 1 at high
 };
 
-// An axis that shows [low, high], with round steps of 1, 2 or 5 times a power of ten and about so
-// many ticks. integers: no tick between two integers.
+// An axis over [low, high] with about `ticks` ticks, at steps of 1, 2 or 5 times a power of ten.
+// integers: no tick between two integers.
 Axis linear_axis(double low, double high, int ticks, bool integers = false);
 
-// Ticks at powers of ten; also at 2 and 5 times those where there are few. low > 0.
+// Ticks at powers of ten, and if those are few also at 2 and 5 times them. low > 0.
 Axis logarithmic_axis(double low, double high);
 
 // Three significant digits: 0.0403, 12.5, 357 k, 1.2 M.

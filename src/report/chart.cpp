@@ -15,7 +15,7 @@ namespace {
 // In units of the view box. A phone shows a unit as 0.65 pixels, a laptop as about 1.
 constexpr double kWidth = 560, kHeight = 300;
 constexpr double kLeft = 72, kRight = 16, kTop = 14, kBottom = 50;
-constexpr size_t kMaxPoints = 600;  // more than pixels in a chart say nothing
+constexpr size_t kMaxPoints = 600;  // about one per pixel
 constexpr size_t kMarkedPoints = 40;
 constexpr int kColors = 6;
 
@@ -73,7 +73,7 @@ std::string x_axis(const std::string& label) {
       escape(label));
 }
 
-// Beyond the colours, dashes tell series apart.
+// When colours run out, dashes distinguish the series.
 std::string line_class(int color) {
   return fmt::format("line c{}{}", color % kColors, color >= kColors ? " dashed" : "");
 }

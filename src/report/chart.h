@@ -1,5 +1,5 @@
-// Charts as SVG inside an HTML figure. Colours are the page's classes c0 .. c5; a pointer over a
-// chart shows values where the page's script runs.
+// Charts as SVG inside an HTML figure. Colours are the page's classes c0 .. c5. With JavaScript,
+// hovering over a chart shows values.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +10,12 @@ namespace seqfuse::report {
 
 struct Point {
   double x = 0, y = 0;
-  int64_t epoch = 0;  // shown beside the value; 0: none
+  int64_t epoch = 0;  // shown next to the value; 0: none
 };
 
 struct Series {
   std::string name;
-  std::vector<Point> points;  // ascending x; a y that is not finite interrupts the line
+  std::vector<Point> points;  // ascending x; a non-finite y interrupts the line
   int color = 0;              // the same number for the same run in every chart
 };
 
@@ -33,7 +33,7 @@ struct LineChart {
 };
 
 struct Bar {
-  std::string label, explanation;  // the explanation is shown where the pointer rests
+  std::string label, explanation;  // the explanation is a tooltip
   double value = 0;
 };
 
@@ -42,12 +42,12 @@ struct BarChart {
   std::vector<Bar> bars;
 };
 
-// Texts are escaped here. A chart without any finite point says so.
+// Escapes all texts. A chart without finite points says so.
 std::string to_html(const LineChart& chart);
 std::string to_html(const BarChart& chart);
 
-// At most about max_points points with the same outline: of each stretch its lowest and its highest
-// point. The first and the last point stay.
+// Reduces to about max_points points with the same outline: keeps the lowest and the highest point
+// of each segment, and the first and the last point.
 std::vector<Point> thin_out(const std::vector<Point>& points, size_t max_points);
 
 }  // namespace seqfuse::report

@@ -16,7 +16,7 @@ std::vector<LengthBucket> length_buckets(const std::vector<int64_t>& sorted) {
   std::vector<LengthBucket> buckets;
   for (const int64_t length : sorted) {
     const int64_t low = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(length)));
-    // Empty buckets between two lengths are kept: the axis is then the same everywhere.
+    // Keep empty buckets between two lengths, so that the axis has no gaps.
     while (buckets.empty() || buckets.back().low < low) {
       const int64_t next = buckets.empty() ? low : std::max<int64_t>(buckets.back().low * 2, 1);
       buckets.push_back({next, std::max<int64_t>(2 * next - 1, 0), 0});

@@ -1,4 +1,4 @@
-// What a dataset looks like: sizes, lengths of histories, popularity of items.
+// Statistics of a dataset: sizes, history lengths, item popularity.
 #pragma once
 
 #include <cstdint>
@@ -24,12 +24,12 @@ struct DatasetStatistics {
   int64_t min_length = 0, median_length = 0, max_length = 0;
   double mean_length = 0;
   std::vector<LengthBucket> lengths;   // 0, 1, 2-3, 4-7, ...: from the first to the last with users
-  std::vector<RankedItem> popularity;  // at ranks evenly spread over the logarithm
+  std::vector<RankedItem> popularity;  // at logarithmically spaced ranks
   int64_t items_without_events = 0;
   double top_percent_share = 0;  // share of all events in the most popular 1% of items
 };
 
-// One pass over all events; holds one count an item and one length a user.
+// One pass over all events; holds one count per item and one length per user.
 DatasetStatistics dataset_statistics(const data::Dataset& dataset);
 
 }  // namespace seqfuse::report

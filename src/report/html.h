@@ -1,4 +1,4 @@
-// Text in HTML.
+// HTML escaping.
 #pragma once
 
 #include <string>
@@ -6,7 +6,7 @@
 
 namespace seqfuse::report {
 
-// For element content and for attribute values in double or single quotes.
+// Escapes text for element content and for attribute values in double or single quotes.
 std::string escape(std::string_view text);
 
 }  // namespace seqfuse::report

@@ -8,10 +8,10 @@
 
 namespace seqfuse::report {
 
-// In the order they are reported: {"HR@10", .30}, or {"AUC is_click", .71}. Undefined: NaN.
+// In the order of reporting: {"HR@10", .30}, or {"AUC is_click", .71}. Undefined: NaN.
 using Metrics = std::vector<std::pair<std::string, double>>;
 
-// Of several models: {"popularity", {...}}.
+// Metrics of several models: {"popularity", {...}}.
 using NamedMetrics = std::vector<std::pair<std::string, Metrics>>;
 
 // NaN if there is no such metric.

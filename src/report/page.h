@@ -1,4 +1,4 @@
-// The report as one HTML page that needs nothing else: no network, no other file.
+// The report as one self-contained HTML page.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace seqfuse::report {
 
-// version: of this seqfuse. runs: at least one.
+// version: of seqfuse. runs: at least one.
 std::string html_page(const std::vector<RunLog>& runs, const std::vector<RunDataset>& datasets,
                       const std::string& version);
 

@@ -3,11 +3,11 @@
 
 namespace seqfuse::report {
 
-// Light and dark by the reader's setting; the six colours are Okabe and Ito's, which people with
-// any colour vision can tell apart.
+// Follows the reader's light or dark setting. The six colours are those of Okabe and Ito, which are
+// safe for colour-blind readers.
 extern const char* const kStyle;
 
-// Shows the values under the pointer. The page is complete without it.
+// Shows the values under the pointer. The page is usable without it.
 extern const char* const kScript;
 
 }  // namespace seqfuse::report

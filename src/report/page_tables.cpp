@@ -14,7 +14,7 @@
 namespace seqfuse::report {
 namespace {
 
-constexpr size_t kMostColumns = 8;  // a wider table of metrics is turned: one row a metric
+constexpr size_t kMostColumns = 8;  // a wider table of metrics is transposed: one row per metric
 
 struct Cell {
   std::string html, css_class;
@@ -65,7 +65,7 @@ std::string grouped(int64_t value) {
   return text;
 }
 
-// The dataset of the configuration, without the quotes of its literal.
+// The dataset name in the configuration, without quotes.
 std::string dataset_name(const RunLog& run) {
   for (const auto& [name, value] : run.parameters) {
     if (name == "DatasetArgs.dataset_name" && value.size() > 2) {
@@ -96,7 +96,7 @@ std::vector<Model> models_of(const std::vector<RunLog>& runs) {
       models.push_back({fmt::format("{}, best: step {}", run.name, best->step), best->metrics});
     }
   }
-  // Runs on the same windows have the same baselines: those are shown once.
+  // Runs on the same windows have the same baselines; show them once.
   NamedMetrics shown;
   std::string without;
   for (const RunLog& run : runs) {
@@ -150,7 +150,7 @@ std::string seen_targets(const std::vector<RunLog>& runs) {
   return notes;
 }
 
-// Of all runs: what changed when they were resumed.
+// What changed when runs were resumed.
 std::string changes(const std::vector<RunLog>& runs) {
   std::vector<Row> rows = {{{"run"}, {"after step"}, {"parameter"}, {"before"}, {"now"}}};
   const auto shown = [](const std::string& value) { return value.empty() ? "–" : escape(value); };

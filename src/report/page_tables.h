@@ -9,13 +9,13 @@
 
 namespace seqfuse::report {
 
-// A row a run: what it is, how far it is, how long it took.
+// One row per run: task, progress, duration.
 std::string runs_table(const std::vector<RunLog>& runs);
 
 // Last and best evaluation of each run, and the baselines; the best value of each metric is bold.
 std::string metrics_table(const std::vector<RunLog>& runs);
 
-// Parameters that differ between the runs; of one run, its whole configuration, folded.
+// Parameters that differ between the runs; for one run, its whole configuration, folded.
 std::string configuration(const std::vector<RunLog>& runs);
 
 std::string statistics_table(const DatasetStatistics& statistics);

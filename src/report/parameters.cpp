@@ -15,7 +15,7 @@ Parameters split_parameters(std::string_view text) {
     const std::string_view line = text.substr(begin, end - begin);
     if (line.empty() || line[0] == '#') continue;
     const size_t equals = line.find(" = ");
-    // Lists and dictionaries go on in lines that are indented or close a bracket.
+    // Lists and dictionaries continue on lines that are indented or close a bracket.
     const bool goes_on = line[0] == ' ' || line[0] == ']' || line[0] == '}';
     if (!goes_on && equals != std::string_view::npos) {
       parameters.emplace_back(line.substr(0, equals), line.substr(equals + 3));

@@ -1,4 +1,4 @@
-// The operative configuration of a run as parameters and literals, and how those of runs differ.
+// The operative configuration of a run as parameters and literals, and differences between runs.
 #pragma once
 
 #include <string>
@@ -8,13 +8,13 @@
 
 namespace seqfuse::report {
 
-// {"TrainerArgs.seed", "1"}: the literal as it stands in the file, which may span lines.
+// {"TrainerArgs.seed", "1"}: the literal as in the file; it may span lines.
 using Parameters = std::vector<std::pair<std::string, std::string>>;
 
 // text: as config::operative_config prints it.
 Parameters split_parameters(std::string_view text);
 
-// A parameter whose value is not the same in all runs; one value a run, "" where a run has none.
+// A parameter whose value differs between runs; one value per run, "" if a run has none.
 struct Difference {
   std::string name;
   std::vector<std::string> values;
@@ -23,7 +23,7 @@ struct Difference {
 // In the order in which parameters first appear.
 std::vector<Difference> differences(const std::vector<Parameters>& runs);
 
-// What a run reports: the names of its metrics in order (AUC, HR@10, ...), the watched one first.
+// The names of a run's metrics (AUC, HR@10, ...) in order, with the early-stopping metric first.
 // text: the operative configuration. Throws UsageError if it is not a gin file.
 std::vector<std::string> reported_metrics(const std::string& file, std::string_view text,
                                           bool ranking);

@@ -38,7 +38,7 @@ void read(RunDataset& part, const std::string& expected_hash) {
           "is: seqfuse report … --data DIR",
           part.path);
     }
-  } catch (const Error& error) {  // the other parts of a report do not need it
+  } catch (const Error& error) {  // the rest of the report does not need the dataset
     part.problem = error.what();
   }
 }

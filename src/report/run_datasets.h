@@ -14,12 +14,12 @@ struct RunDataset {
   std::string path;
   std::vector<std::string> runs;                // names of the runs trained on it
   std::optional<DatasetStatistics> statistics;  // none: see problem
-  std::string problem;                          // why not, and what to do
+  std::string problem;                          // why there are none, and what to do
 };
 
-// One for each dataset path of the runs, in order. data: a directory that replaces the paths of the
-// runs that were trained on its content (the dataset was moved); "" for none. Throws UsageError if
-// data is no dataset or not that of any run.
+// One for each dataset path of the runs, in order. data: the new directory of a moved dataset, used
+// for all runs that were trained on its content, or "". Throws UsageError if data is not a dataset
+// or not that of any run.
 std::vector<RunDataset> run_datasets(const std::vector<RunLog>& runs, const std::string& data);
 
 }  // namespace seqfuse::report

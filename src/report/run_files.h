@@ -9,23 +9,23 @@
 
 namespace seqfuse::report {
 
-// What a run was started on; run.json.
+// run.json: the task, the dataset and the seed of a run.
 struct RunInfo {
   std::string task;          // "ranking" or "retrieval"
   std::string dataset_path;  // absolute
   std::string dataset_hash;  // Manifest::hash
-  // Of the dataset; 0 in runs of versions that did not record them.
+  // Of the dataset; 0 in runs of older versions.
   int64_t dataset_users = 0, dataset_events = 0;
   uint64_t seed = 0;
   std::string version;  // of seqfuse
 };
 
-// Both throw IoError; reading throws DataError naming the file if it is malformed.
+// Both throw IoError. Reading throws DataError naming the file if it is malformed.
 void write_run_info(const std::filesystem::path& run, const RunInfo& info);
 RunInfo read_run_info(const std::filesystem::path& run);
 
-// What counting alone achieves on the data of the run's evaluations: RUN/baselines.json. Reading
-// gives none if there is no such file.
+// RUN/baselines.json: metrics of the baselines on the windows of the run's evaluations. Reading
+// returns none if the file does not exist.
 void write_baselines(const std::filesystem::path& run, const NamedMetrics& baselines);
 NamedMetrics read_baselines(const std::filesystem::path& run);
 

@@ -36,7 +36,7 @@ void add_line(RunLog& run, const json& line) {
   run.last_step = step;
   run.last_epoch = epoch;
   if (line.contains("evaluation")) {
-    // A finished run that is resumed evaluates its last step again: the same numbers.
+    // Resuming a finished run evaluates its last step again, with the same result.
     if (!run.evaluations.empty() && run.evaluations.back().step == step) run.evaluations.pop_back();
     run.evaluations.push_back({step, epoch, metrics_of(line.at("evaluation")),
                                line.value("targets", int64_t{0}),
@@ -67,16 +67,16 @@ void read_lines(RunLog& run, const fs::path& file) {
       add_line(run, json::parse(content.begin() + static_cast<std::ptrdiff_t>(begin),
                                 content.begin() + static_cast<std::ptrdiff_t>(end)));
     } catch (const json::exception& error) {
-      if (cut_off) return;  // is just being written, or the run was killed while it wrote
+      if (cut_off) return;  // the line is being written, or the run was killed while writing
       throw_error<DataError>("{}:{}: expected a JSON object with step and epoch: {}", file.string(),
                              number, error.what());
     }
   }
 }
 
-// metrics.jsonl does not keep the order in which metrics are reported. It is that of the
-// configuration, where "AUC" stands for "AUC is_click" too; of these, that of the baselines, if
-// any, else by name, with numbers in order: HR@5 before HR@10.
+// metrics.jsonl does not keep the order of metrics. Order them as in the configuration, where "AUC"
+// also stands for "AUC is_click"; within one such name as in the baselines, if any, else by name
+// with numbers in order: HR@5 before HR@10.
 void order_metrics(RunLog& run, const std::vector<std::string>& configured) {
   const Metrics reported = run.baselines.empty() ? Metrics() : run.baselines[0].second;
   const auto key = [&](const std::string& name) {

@@ -1,4 +1,4 @@
-// A run as a reader sees it, also while it is still being trained.
+// The log of a run, also while it is still training.
 #pragma once
 
 #include <cstdint>
@@ -22,11 +22,11 @@ struct LogPoint {
 struct Evaluation {
   int64_t step = 0, epoch = 0;
   Metrics metrics;  // in the order of RunLog::metric_names
-  // Retrieval: items to be found, and those among them that the user had had before. 0: not logged.
+  // Retrieval: the number of targets, and of those seen before by their user. 0: not logged.
   int64_t targets = 0, seen_targets = 0;
 };
 
-// The configuration that changed when the run was resumed after this step.
+// A parameter that changed when the run was resumed after this step.
 struct ConfigurationChange {
   int64_t step = 0;
   std::string parameter, before, now;  // literals; "": unset
@@ -42,7 +42,7 @@ struct RunLog {
   std::map<std::string, std::vector<LogPoint>> scalars;
   std::vector<Evaluation> evaluations;
   std::vector<ConfigurationChange> changes;  // in order
-  std::vector<std::string> metric_names;     // the first is the one that decides which is best
+  std::vector<std::string> metric_names;     // the first one decides the best evaluation
   NamedMetrics baselines;
   int64_t last_step = 0, last_epoch = 0;  // 0 before the first line
   double seconds = 0;                     // of training, as of the last line
@@ -53,11 +53,11 @@ struct RunLog {
   const Evaluation* best_evaluation() const;
 };
 
-// A last line of metrics.jsonl that was cut off is left out. Throws UsageError if the path is not a
-// run directory, DataError naming file and line where something is malformed, IoError.
+// Ignores a truncated last line of metrics.jsonl. Throws UsageError if the path is not a run
+// directory, DataError naming file and line of malformed content, IoError.
 RunLog read_run(const std::filesystem::path& path);
 
-// Reads runs and gives each a name that no other has.
+// Reads runs and gives each a unique name.
 std::vector<RunLog> read_runs(const std::vector<std::string>& paths);
 
 }  // namespace seqfuse::report

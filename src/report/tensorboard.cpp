@@ -23,7 +23,7 @@ constexpr std::array<uint32_t, 256> make_crc_table() {
   return table;
 }
 
-// Little-endian, whatever the machine.
+// Little-endian on every machine.
 template <class Unsigned>
 std::string fixed(Unsigned value) {
   std::string bytes;
@@ -73,7 +73,7 @@ std::string host_name() {
   return name.data();
 }
 
-// Two files of one second would share a name: the later takes the next second.
+// Two files of the same second would have the same name: the later takes the next second.
 fs::path new_file(const fs::path& directory) {
   std::error_code ignored;
   for (auto seconds = static_cast<int64_t>(now());; ++seconds) {

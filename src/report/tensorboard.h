@@ -11,7 +11,7 @@
 
 namespace seqfuse::report {
 
-// CRC-32C (Castagnoli), and the same as TFRecord files store it.
+// CRC-32C (Castagnoli), and its masked form in TFRecord files.
 uint32_t crc32c(std::string_view bytes);
 uint32_t masked_crc32c(std::string_view bytes);
 
@@ -23,14 +23,14 @@ using Scalars = std::vector<std::pair<std::string, double>>;  // tag, value
 // Serialised Event messages. wall_time: seconds since 1970.
 std::string version_event(double wall_time);
 std::string scalars_event(double wall_time, int64_t step, const Scalars& scalars);
-// Tells readers to drop what earlier files of the folder hold of this step and later ones.
+// Tells readers to drop points of this and later steps in earlier files of the folder.
 std::string restart_event(double wall_time, int64_t step);
 
-// DIRECTORY/events.out.tfevents.<unix seconds>.<host>. What is added is flushed at once, so that
-// TensorBoard follows a run that is still going.
+// DIRECTORY/events.out.tfevents.<unix seconds>.<host>. Flushes after each add(), so that
+// TensorBoard can follow a running training.
 class EventFile {
  public:
-  // Makes the directory and a new file. Throws IoError.
+  // Creates the directory and a new file. Throws IoError.
   explicit EventFile(const std::filesystem::path& directory);
 
   // Both throw IoError.

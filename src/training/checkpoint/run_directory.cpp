@@ -15,8 +15,8 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 namespace {
 
-// The numbers of a line of metrics.jsonl by the name they have in TensorBoard. Undefined metrics
-// have no point.
+// The numbers of a line of metrics.jsonl by their names in TensorBoard, without undefined
+// metrics.
 report::Scalars scalars_of(const json& line) {
   report::Scalars scalars;
   for (const auto& [name, value] : line.items()) {
@@ -33,7 +33,7 @@ report::Scalars scalars_of(const json& line) {
   return scalars;
 }
 
-// Whether there is nothing but what create() leaves when it is killed: run.json comes last.
+// Whether the directory holds only what a killed create() leaves: it writes run.json last.
 bool is_begun(const fs::path& path) {
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(path, error)) {
@@ -47,7 +47,7 @@ bool is_begun(const fs::path& path) {
   return !error;
 }
 
-// What a killed process was still writing.
+// Removes files that a killed process left half written.
 void remove_leftovers(const fs::path& path) {
   std::error_code ignored;
   std::vector<fs::path> leftovers;
@@ -139,7 +139,7 @@ void RunDirectory::append_metrics(const json& line) {
   try {
     events_->add(line.at("step"), scalars_of(line));
   } catch (const IoError& error) {
-    // They only repeat metrics.jsonl: no reason to stop.
+    // They only repeat metrics.jsonl, so training continues.
     log::warning("train", "{}; no more TensorBoard events", error.what());
     events_.reset();
   }

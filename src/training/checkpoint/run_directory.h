@@ -20,38 +20,38 @@ using report::RunInfo;
 
 class RunDirectory {
  public:
-  // Creates the directory with run.json, operative_config.gin and an empty metrics.jsonl. A path
-  // that exists and is not an empty directory (or one that a killed create() left) is a UsageError;
-  // force removes an earlier run first (only something that has a run.json: other directories are
-  // refused even then). Throws IoError.
+  // Creates the directory with run.json, operative_config.gin and an empty metrics.jsonl. Throws
+  // UsageError if the path exists and is neither an empty directory nor left by a killed create().
+  // force first removes an earlier run; a directory without run.json is refused even then. Throws
+  // IoError.
   static RunDirectory create(const std::filesystem::path& path, const RunInfo& info,
                              const std::string& operative_gin, bool force);
 
   // Opens an existing run. Throws DataError naming the file that is missing or malformed.
   static RunDirectory open(const std::filesystem::path& path);
 
-  // That of a run that another process writes: nothing here touches a file.
+  // The directory of a run that another process writes: this object does not touch any file.
   static RunDirectory of_other_process(const std::filesystem::path& path, const RunInfo& info);
 
-  // The run goes on from the checkpoint of this step with another configuration: operative_gin
-  // takes the place of operative_config.gin, and a line of metrics.jsonl says what has changed
-  // since which step. Lines of later steps are dropped. No changes: nothing. Throws IoError.
+  // Records that the run continues from this step's checkpoint with another configuration: replaces
+  // operative_config.gin by operative_gin, adds a line with the changes to metrics.jsonl, and drops
+  // lines of later steps. Does nothing without changes. Throws IoError.
   void record_changes(int64_t step, int64_t epoch, const std::vector<report::Difference>& changes,
                       const std::string& operative_gin);
 
-  // The dataset is elsewhere now: run.json says so. Throws IoError.
+  // Records a moved dataset's path in run.json. Throws IoError.
   void record_dataset_path(const std::string& path);
 
-  // Appends one line, whole or not at all, and hands it to the operating system. line["step"] is
-  // the step it belongs to. Throws IoError.
+  // Appends one line atomically and passes it to the operating system. line["step"]: its
+  // step. Throws IoError.
   void append_metrics(const nlohmann::json& line);
 
-  // From now on, writes what append_metrics() writes to a new file in RUN/tensorboard too.
+  // From now on, append_metrics() also writes to a new file in RUN/tensorboard.
   void start_tensorboard();
 
-  // Drops the lines of steps after this one, and a last line that was cut off: before resuming from
-  // the checkpoint of this step, so that the file equals that of a run that never stopped.
-  // TensorBoard is told to drop them too. Returns the step of the last evaluation that stays, or
+  // Call before resuming from this step's checkpoint: drops the lines of later steps and a
+  // truncated last line, also in TensorBoard, so that the file will equal that of an uninterrupted
+  // run. Returns the step of the last remaining evaluation, or
   // -1.
   int64_t truncate_metrics_after(int64_t step);
 

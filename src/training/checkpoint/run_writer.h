@@ -1,4 +1,4 @@
-// What a run writes while it trains, and what happens where that fails.
+// Writes the files of a training run and handles write errors.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -11,9 +11,9 @@
 
 namespace seqfuse::training {
 
-// With TrainerArgs.on_checkpoint_error = 'stop', what cannot be written is an IoError. With
-// 'continue' it is a warning: lines of metrics.jsonl wait until they can be written, and the older
-// checkpoints stand.
+// With TrainerArgs.on_checkpoint_error = 'stop', a failed write throws IoError. With 'continue' it
+// is a warning: lines of metrics.jsonl wait until they can be written, and older checkpoints
+// stay.
 class RunWriter {
  public:
   // run and args must outlive it.
@@ -21,8 +21,8 @@ class RunWriter {
 
   void append_metrics(const nlohmann::json& line);
 
-  // Whether it is there now. last: there is nothing left to go on with, so that a failure is an
-  // IoError in any case.
+  // Returns whether the checkpoint was written. last: training ends with it, so a failure always
+  // throws IoError.
   bool save(const Checkpoint& checkpoint, bool last);
 
   // Throws IoError if lines still cannot be written.

@@ -35,7 +35,7 @@ torch::ScalarType dtype_of(const std::string& name) {
 
 void save_tensors(const fs::path& file, const TensorMap& tensors,
                   const std::map<std::string, std::string>& metadata) {
-  TensorMap on_host;  // what the views point into
+  TensorMap on_host;  // owns the memory of the views
   std::map<std::string, io::TensorView> views;
   for (const auto& [name, given] : tensors) {
     const torch::Tensor& tensor = on_host[name] = given.detach().to(torch::kCPU).contiguous();

@@ -11,11 +11,11 @@ namespace seqfuse::training {
 
 using TensorMap = std::map<std::string, torch::Tensor>;
 
-// Throws IoError; Error for a dtype that such files do not have.
+// Throws IoError, or Error for a dtype that safetensors files do not support.
 void save_tensors(const std::filesystem::path& file, const TensorMap& tensors,
                   const std::map<std::string, std::string>& metadata = {});
 
-// Copies, on the CPU. Throws DataError naming the file.
+// Returns copies on the CPU. Throws DataError naming the file.
 TensorMap load_tensors(const std::filesystem::path& file);
 
 }  // namespace seqfuse::training

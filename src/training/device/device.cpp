@@ -49,16 +49,16 @@ at::Device choose_device(const std::string& device, const std::string& required_
 void set_arithmetic(at::Device device, const config::TrainerArgs& args) {
   if (!device.is_cuda()) return;
 #ifdef SEQFUSE_HAS_CUDA
-  c10::cuda::set_device(device.index());  // kernels run on the current one
+  c10::cuda::set_device(device.index());  // kernels run on the current device
 #endif
   auto& context = at::globalContext();
   context.setAllowTF32CuBLAS(args.allow_tf32);
   if (!args.deterministic) return;
-  // cuBLAS is deterministic with a workspace of a fixed size only, and reads this when it starts.
+  // cuBLAS is deterministic only with a workspace of fixed size, and reads this variable at start.
   setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*replace=*/0);
   context.setDeterministicAlgorithms(true, /*warn_only=*/false);
   context.setDeterministicFillUninitializedMemory(
-      false);  // every element is written: tests show it
+      false);  // operators write every element, as tests show
 }
 
 }  // namespace seqfuse::training

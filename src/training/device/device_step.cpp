@@ -60,7 +60,7 @@ DeviceStep::Reading DeviceStep::read() {
 }
 
 void DeviceStep::save(TrainingState& state) const {
-  if (!scale_loss_) return;  // a run may be resumed in float16, with the scale it begins with
+  if (!scale_loss_) return;  // a run resumed in float16 starts with the initial scale
   state.loss_scale = scalars_.loss_scale.item<float>();
   state.loss_scale_steps = growth_tracker_.item<int32_t>();
 }

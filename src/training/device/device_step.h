@@ -1,5 +1,5 @@
-// Training steps on a GPU: losses, gradient clipping, loss scaling and updates, none of which the
-// host waits for.
+// Training steps on a GPU: losses, gradient clipping, loss scaling and updates, without the host
+// waiting.
 #pragma once
 
 #include <torch/types.h>
@@ -17,7 +17,7 @@ namespace seqfuse::training {
 
 class DeviceStep {
  public:
-  // scale_loss: for float16, whose gradients would vanish. optimizer and group must outlive
+  // scale_loss: for float16, whose gradients would underflow. optimizer and group must outlive
   // it.
   DeviceStep(Optimizer& optimizer, const config::OptimizerArgs& args,
              distributed::ProcessGroup& group, at::Device device, bool scale_loss);
@@ -25,27 +25,27 @@ class DeviceStep {
   // Backward pass of the sum of a batch's losses.
   void backward(const at::Tensor& loss_sum);
 
-  // What the step that ends with update() is: its number, its learning rate, and what its
-  // gradients are multiplied by.
+  // Sets the number, the learning rate and the gradient scale of the step that ends with
+  // update().
   void start(int64_t step, double learning_rate, double scale);
-  // First the norm of the gradients, which may run out of memory (sparse ones are summed up for it)
-  // with the weights still whole. Gradients are those of all processes already; losses are summed
-  // over them here.
+  // Call first: computes the norm of the gradients. Summing sparse gradients may run out of memory,
+  // while weights are still unchanged. Gradients are already those of all processes; losses are
+  // summed over the processes here.
   void measure();
-  // Then: updates with the gradients times the scale, clipped. A gradient that is not finite
-  // updates nothing; with loss scaling it makes the scale smaller, without it it is an error that
-  // read() tells.
+  // Call second: updates with the scaled, clipped gradients. If a gradient is not finite, updates
+  // nothing; with loss scaling the scale shrinks, without it read() reports an
+  // error.
   void update();
 
   struct Reading {
-    double loss_sum = 0;       // of the losses since the last reading
+    double loss_sum = 0;       // since the last reading
     double gradient_norm = 0;  // of the last step
     int64_t bad_step = -1;     // the first step whose loss or gradient was not finite
-    bool bad_loss = false;     // it was the loss
+    bool bad_loss = false;     // whether it was the loss
   };
   Reading read();  // waits for the GPU
 
-  // The loss scale goes into checkpoints. Waits for the GPU.
+  // Saves the loss scale. Waits for the GPU.
   void save(TrainingState& state) const;
   void load(const TrainingState& state);
 

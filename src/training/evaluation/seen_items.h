@@ -1,4 +1,4 @@
-// The item to be found in a retrieval sample, and the user's items before it.
+// The target of a retrieval sample, and the user's items before it.
 #pragma once
 
 #include <algorithm>
@@ -14,8 +14,8 @@ inline int64_t target_item(const data::Dataset& dataset, const data::Sample& sam
   return dataset.user(sample.user).items[sample.end - 1];
 }
 
-// Items of all the user's events before the target's, also of those before the window: ascending,
-// each once.
+// Distinct items of all the user's events before the target's, including those before the window,
+// ascending.
 inline std::vector<int64_t> seen_items(const data::Dataset& dataset, const data::Sample& sample) {
   const data::Sample whole = {.user = sample.user, .begin = 0, .end = sample.end};
   dataset.check_unchanged(&whole, 1);

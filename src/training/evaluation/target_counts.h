@@ -1,4 +1,4 @@
-// How many items to be found are items that the user has had before.
+// Counts retrieval targets that the user has interacted with before.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace seqfuse::training {
 
 struct TargetCounts {
   int64_t targets = 0;
-  int64_t seen = 0;  // of them: among the user's earlier events
+  int64_t seen = 0;  // of these: targets among the user's earlier events
 
   // A sentence for the log. filter_seen: RetrievalArgs::filter_seen.
   std::string text(bool filter_seen) const;

@@ -13,10 +13,10 @@ struct Rule {
   KernelClass kernel_class;
 };
 
-// The first rule that fits holds. Kernels that share a name differ in the type of their argument.
+// The first matching rule wins. Kernels with the same name differ in the type of their argument.
 constexpr Rule kOurs[] = {
     {"gemm", products},
-    {"ColumnSums", products},  // of the gradient of a product: that of its bias
+    {"ColumnSums", products},  // bias gradient of a product
     {"Encoding", embeddings},
     {"Jagged", embeddings},
     {"RowSum", embeddings},
@@ -49,12 +49,12 @@ constexpr Rule kOurs[] = {
     {"StepScalars", optimizer},
 };
 
-// Of PyTorch, its libraries and the driver.
+// Kernels of PyTorch, its libraries and the driver.
 constexpr Rule kOthers[] = {
     {"Memcpy", copies},
     {"Memset", copies},
     {"nccl", communication},
-    {"CopyFunctor", other},  // of small weights to 16 bits
+    {"CopyFunctor", other},  // converts small weights to 16 bits
     {"multi_tensor_apply_kernel", optimizer},
     {"amp_update_scale", optimizer},
     {"SoftMax", loss},
@@ -65,7 +65,7 @@ constexpr Rule kOthers[] = {
     {"indexFunc", embeddings},
     {"index_elementwise_kernel", embeddings},
     {"vectorized_gather_kernel", embeddings},
-    {"RadixSort", embeddings},  // of ids, for gradients of tables
+    {"RadixSort", embeddings},  // sorts ids for gradients of tables
     {"coalesce", embeddings},
     {"gemm", products},
     {"gemv", products},

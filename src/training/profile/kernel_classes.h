@@ -1,4 +1,4 @@
-// What a GPU kernel does for training, told by its name.
+// Classifies GPU kernels by name.
 #pragma once
 
 #include <string_view>
@@ -7,7 +7,7 @@ namespace seqfuse::training {
 
 enum class KernelClass {
   attention_forward,
-  attention_backward,  // with gradients of biases, and lists of tiles, which both passes make
+  attention_backward,  // with gradients of biases, and the lists of tiles of both passes
   products,
   norms,
   embeddings,  // with jagged sequences and encodings
@@ -18,7 +18,7 @@ enum class KernelClass {
   other,
 };
 
-// name: as a profiler gives it, demangled or not. What no rule knows is other.
+// name: as reported by a profiler, demangled or not. Unknown kernels are other.
 KernelClass kernel_class(std::string_view name);
 
 const char* name_of(KernelClass kernel_class);

@@ -21,7 +21,7 @@ namespace {
 using Row = StepProfile::Row;
 
 constexpr size_t kNamesInTable = 15, kNamesInFile = 40;
-constexpr size_t kLongestName = 300;  // names of kernels hold all their template arguments
+constexpr size_t kLongestName = 300;  // kernel names contain all template arguments
 
 double seconds(int64_t time) {
   return 1e-9 * static_cast<double>(time);
@@ -31,7 +31,7 @@ double ratio(int64_t part, int64_t whole) {
   return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0;
 }
 
-// Of rows: the GPU was busy for so long, or the steps took so long.
+// The time that rows are shares of: that in which the GPU was busy, or that of the steps.
 int64_t whole_of(const StepProfile& profile) {
   return profile.on_gpu ? profile.busy : profile.time;
 }
@@ -87,7 +87,7 @@ int64_t covered(std::vector<Span> spans) {
 std::vector<int64_t> self_times(const std::vector<Work>& work) {
   std::vector<size_t> order(work.size());
   std::iota(order.begin(), order.end(), 0);
-  // What holds another comes before it.
+  // An enclosing span comes before the spans inside it.
   std::ranges::stable_sort(order, {}, [&](size_t i) {
     return std::tuple(work[i].thread, work[i].span.begin, -work[i].span.end);
   });
@@ -107,7 +107,7 @@ std::vector<int64_t> self_times(const std::vector<Work>& work) {
 }
 
 std::optional<double> peak_tflops(const std::string& gpu_name) {
-  // Whole words: there are cards named A1000 and GH200.
+  // Compare whole words, because there are cards named A1000 and GH200.
   const auto has = [&](std::string_view word) {
     const auto inside = [&](size_t at) {
       return at < gpu_name.size() && std::isalnum(static_cast<unsigned char>(gpu_name[at])) != 0;
@@ -115,7 +115,7 @@ std::optional<double> peak_tflops(const std::string& gpu_name) {
     const size_t at = gpu_name.find(word);
     return at != std::string::npos && (at == 0 || !inside(at - 1)) && !inside(at + word.size());
   };
-  if (has("MIG")) return std::nullopt;  // a part of a card
+  if (has("MIG")) return std::nullopt;  // a slice of a card
   if (has("A100")) return 312;
   if ((has("H100") || has("H200")) && !has("PCIe") && !has("NVL")) return 989;
   return std::nullopt;
