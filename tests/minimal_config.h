@@ -1,4 +1,4 @@
-// Every parameter that has no default, as gin lines 1 to 10; tests add lines after it.
+// All required parameters, as gin lines 1 to 10; tests add lines after them.
 #pragma once
 
 #include <string>
@@ -20,7 +20,7 @@ inline const std::string kMinimalConfig =
     "OptimizerArgs.optimizer_str = 'adam'\n"
     "OptimizerArgs.learning_rate = 1e-3\n";
 
-// The message with which t.gin of these lines after the minimal ones is refused, or "no error".
+// The error message for t.gin with these lines after the minimal ones, or "no error".
 inline std::string error_of(const std::string& lines,
                             const std::vector<std::string>& overrides = {}) {
   try {

@@ -6,7 +6,7 @@
 
 namespace seqfuse::test {
 
-// Null where there is one: if (const char* why = missing_gpu()) GTEST_SKIP() << why;
+// Null if there is one: if (const char* why = missing_gpu()) GTEST_SKIP() << why;
 inline const char* missing_gpu() {
 #ifdef SEQFUSE_HAS_CUDA
   return torch::cuda::is_available() ? nullptr : "no GPU on this machine";

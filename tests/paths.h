@@ -1,4 +1,4 @@
-// Where the tests find the executable and the source tree.
+// Paths of the executable and the source tree, for tests.
 #pragma once
 
 #include <string>

@@ -1,10 +1,10 @@
-// How long tests wait.
+// Time limits of tests.
 #pragma once
 
 namespace seqfuse {
 
-// Seconds in which whatever takes at most a few ends on a busy machine of one core, too. What ended
-// it is asserted by what it says, not by the clock.
+// Seconds within which anything that normally takes a few seconds ends even on a busy machine with
+// one core. Tests check the reason for an end by its message, not by the clock.
 inline constexpr double kPatience = 60;
 
 }  // namespace seqfuse

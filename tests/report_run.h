@@ -1,4 +1,4 @@
-// A run directory written by hand, as `seqfuse train` would have left it.
+// A handwritten run directory, as `seqfuse train` would leave it.
 #pragma once
 
 #include <filesystem>

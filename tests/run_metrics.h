@@ -1,4 +1,4 @@
-// The lines of a run's metrics.jsonl that do not depend on when it was stopped and resumed.
+// The part of a run's metrics.jsonl that does not depend on when it was stopped and resumed.
 #pragma once
 
 #include <filesystem>
@@ -9,8 +9,8 @@
 
 namespace seqfuse {
 
-// Without the figures that depend on the clock, and without the record of what of the configuration
-// changed when the run was resumed.
+// The lines without values that depend on the clock and without records of configuration changes
+// on resume.
 inline std::vector<nlohmann::json> metrics_of(const std::filesystem::path& run) {
   std::ifstream file(run / "metrics.jsonl");
   std::vector<nlohmann::json> lines;

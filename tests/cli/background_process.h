@@ -1,4 +1,4 @@
-// seqfuse in the background, alone or in several processes, to disturb it from outside.
+// Runs seqfuse in the background, in one or several processes, for tests that disturb it.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -33,7 +33,7 @@ inline std::vector<std::string> words_of(const std::string& text) {
   return words;
 }
 
-// A command in the background, its output in a file. Killed when the test leaves it.
+// A background command with its output in a file. The destructor kills it.
 class Background {
  public:
   explicit Background(const std::vector<std::string>& command,
@@ -60,7 +60,7 @@ class Background {
   Background& operator=(const Background&) = delete;
 
   pid_t pid() const { return pid_; }
-  // What it has printed so far.
+  // Its output so far.
   std::string output() const {
     return std::filesystem::exists(output_file()) ? read_file(output_file()) : "";
   }
@@ -71,7 +71,7 @@ class Background {
     return end.si_pid != 0;
   }
 
-  // Waits until it has printed this; fails if it ends, or a minute passes, without.
+  // Waits until it prints this; fails if it ends or a minute passes before.
   void wait_for(const std::string& text) const {
     for (int wait = 0; wait < 6000 && output().find(text) == std::string::npos && !ended();
          ++wait) {
@@ -81,7 +81,7 @@ class Background {
                                                       << output();
   }
 
-  // code: that of the exit, or 128 and the signal.
+  // code: the exit code, or 128 + the signal.
   Outcome wait() {
     int status = 0;
     waitpid(pid_, &status, 0);
@@ -99,8 +99,8 @@ class Background {
   bool waited_ = false;
 };
 
-// seqfuse with these arguments in so many processes, without torchrun: rank 0 serves the store.
-// environment: what each gets besides.
+// Starts this number of seqfuse processes without torchrun: rank 0 serves the store.
+// environment: additional variables of each process.
 inline Outcome in_processes(int size, const std::string& arguments,
                             const std::map<std::string, std::string>& environment = {}) {
   std::vector<std::string> command = words_of(arguments);

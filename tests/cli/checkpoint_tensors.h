@@ -1,4 +1,4 @@
-// The tensors of a checkpoint, read without torch, which the tests of the program do without.
+// Reads the tensors of a checkpoint without torch, on which these tests do not depend.
 #pragma once
 
 #include <fmt/format.h>
@@ -21,7 +21,7 @@ namespace seqfuse {
 
 using CheckpointTensors = std::map<std::string, std::vector<float>>;
 
-// Of all its safetensors files, by the tensors' names there. All are float32.
+// The tensors of all its safetensors files by name. All are float32.
 inline CheckpointTensors checkpoint_tensors(const std::string& run, int64_t step) {
   CheckpointTensors tensors;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(
@@ -45,7 +45,7 @@ inline CheckpointTensors checkpoint_tensors(const std::string& run, int64_t step
   return tensors;
 }
 
-// Infinite if they are not of one size.
+// Infinite if the sizes differ.
 inline double largest_difference(const std::vector<float>& a, const std::vector<float>& b) {
   if (a.size() != b.size()) return std::numeric_limits<double>::infinity();
   double largest = 0;

@@ -1,4 +1,4 @@
-// A small dataset and runs on it that have the same losses in any number of processes.
+// A small dataset, and runs on it whose losses are the same for any number of processes.
 #pragma once
 
 #include <fmt/format.h>
@@ -18,8 +18,8 @@
 
 namespace seqfuse {
 
-// 12 users a step however many processes share them. Epochs end with a batch of 2 users, so that
-// one of three processes has none of it. Nothing is drawn that depends on who has which user.
+// 12 users per step for any number of processes. Epochs end with a batch of 2 users, so that one of
+// three processes has none. No random numbers depend on the assignment of users to processes.
 inline constexpr const char* kConfig = R"(
 DatasetArgs.dataset_name = 'csv'
 DatasetArgs.max_history_seqlen = 20
@@ -55,7 +55,7 @@ action/EmbeddingArgs.feature_names = ['action']
 action/EmbeddingArgs.table_name = 'action'
 )";
 
-// Losses to 1e-5, metrics likewise.
+// Compares losses and metrics to 1e-5.
 inline void expect_same_metrics(const std::string& run, const std::string& expected_run) {
   const std::vector<nlohmann::json> found = metrics_of(run), expected = metrics_of(expected_run);
   ASSERT_EQ(found.size(), expected.size());
@@ -66,7 +66,7 @@ inline void expect_same_metrics(const std::string& run, const std::string& expec
       loss_difference = std::max(loss_difference, std::abs(found[i]["loss"].get<double>() -
                                                            expected[i]["loss"].get<double>()));
       const double norm = expected[i]["gradient_norm"];
-      // Later in a run rounding has grown: Adam divides small gradients by their own size.
+      // Rounding grows during a run, because Adam divides small gradients by their own size.
       EXPECT_NEAR(found[i]["gradient_norm"].get<double>(), norm, 3e-5 * norm);
       continue;
     }

@@ -48,7 +48,7 @@ TEST_F(Distributed, TwoAndThreeProcessesHaveTheLossesAndMetricsOfOne) {
     ASSERT_EQ(run_seqfuse(command(task, one, 1)).code, 0);
     for (const int size : {2, 3}) {
       const std::string several = run(task + std::to_string(size));
-      // Who has which user makes no difference.
+      // The assignment of users makes no difference.
       const std::string more = size == 3 ? " --gin TrainerArgs.enable_balanced_shuffler=True" : "";
       const Outcome outcome = in_processes(size, command(task, several, size) + more);
       ASSERT_EQ(outcome.code, 0) << outcome.out;
@@ -118,7 +118,7 @@ void wait_for_first_steps(const std::string& run) {
   FAIL() << "no step was logged";
 }
 
-// A whole one: others have "tmp" in their names. Checkpoints come and go, so any will do.
+// A complete checkpoint: others have "tmp" in their names. Checkpoints come and go, so take any.
 void wait_for_a_checkpoint(const std::string& run) {
   for (int wait = 0; wait < 1200; ++wait) {
     std::error_code error;
@@ -133,7 +133,7 @@ void wait_for_a_checkpoint(const std::string& run) {
 TEST_F(Distributed, AProcessThatDiesOrStopsEndsTheJobAndItIsResumed) {
   for (const int signal : {SIGKILL, SIGSTOP}) {
     const std::string path = run(signal == SIGKILL ? "killed" : "stopped");
-    // Checkpoints are rare, so that rank 0 is not at one, but waits, when rank 1 is gone.
+    // Checkpoints are rare, so that rank 0 is waiting, not saving, when rank 1 dies.
     Background job(torchrun(2, command("retrieval", path, 2) +
                                    " --gin TrainerArgs.max_train_iters=1000000 --gin "
                                    "TrainerArgs.ckpt_save_interval=200"));
@@ -191,7 +191,7 @@ TEST_F(Distributed, MistakesNameTheRank) {
   EXPECT_EQ(outcome.code, 2);
   EXPECT_THAT(outcome.out, HasSubstr("seqfuse: rank 1: "));
   ASSERT_EQ(run_seqfuse(command("retrieval", run("there"), 1)).code, 0);
-  // Rank 0 alone looks at the run directory; rank 1 is told.
+  // Only rank 0 reads the run directory; it tells rank 1.
   const Outcome refused = in_processes(2, command("retrieval", run("there"), 2));
   EXPECT_EQ(refused.code, 2) << refused.out;
   EXPECT_THAT(refused.out, HasSubstr("seqfuse: rank 0: "));

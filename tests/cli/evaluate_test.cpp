@@ -1,4 +1,4 @@
-// seqfuse evaluate: the table, JSON, and what it refuses.
+// seqfuse evaluate: the table, JSON, errors.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -96,7 +96,7 @@ TEST(Evaluate, RefusesBlankPaths) {
   }
 }
 
-// The same ids, and so the same hash of the vocabularies, but not what the model reads.
+// The same ids, and so the same vocabulary hash, but without the columns that the model reads.
 TEST(Evaluate, RefusesADatasetWithoutActions) {
   const TemporaryDirectory directory;
   const std::string data = (directory.path() / "data").string();

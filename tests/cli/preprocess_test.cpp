@@ -1,4 +1,4 @@
-// seqfuse preprocess as people run it: bundled data, flags, exit codes, a full disk.
+// seqfuse preprocess from the command line: bundled data, flags, exit codes, a full disk.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mount.h>

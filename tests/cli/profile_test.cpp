@@ -1,4 +1,4 @@
-// TrainerArgs.profile, as people use it.
+// TrainerArgs.profile from the command line.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

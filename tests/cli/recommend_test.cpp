@@ -39,7 +39,7 @@ Outcome outcome_of(const std::string& arguments, const std::string& request) {
   return outcome_of(arguments + " --history - < " + file);
 }
 
-// The largest difference of a score; infinity where the items are others.
+// The largest difference of a score; infinity if the items differ.
 double difference(const json& a, const json& b, const std::string& score = "score") {
   if (a["items"].empty() || a["items"].size() != b["items"].size()) return INFINITY;
   double largest = 0;
@@ -51,7 +51,7 @@ double difference(const json& a, const json& b, const std::string& score = "scor
   return largest;
 }
 
-// All that the log has of user u0, as flags of a history and as JSON.
+// The events of user u0 in the log, as flags of a history and as JSON.
 const std::string kItems = " --history item0,item1,item2,item3,item4,item5,item6,item7";
 const std::string kTimes = " --timestamps 1000,1060,1120,1180,1240,1300,1360,1420";
 const std::string kActions = " --actions 0,1,2,3,4,0,1,2";
@@ -178,7 +178,7 @@ TEST(Recommend, TimesActionsContextAndTheTimeOfTheRequestAreRead) {
 }
 
 TEST(Recommend, TheRequestComesOneTypicalGapAfterTheLastEvent) {
-  // All events of the log are 60 apart: made-up times are those of the log.
+  // All events of the log are 60 apart, so filled-in times equal those of the log.
   const std::string show = TrainedRuns::get().research() + " --top-k 20 --include-seen";
   const json user = recommend(show + " --user u0");
   EXPECT_LT(difference(recommend(show + kItems), user), 1e-6);

@@ -1,5 +1,5 @@
-// seqfuse report as people run it: real runs and data, live runs, moved data, refusals; and what
-// `seqfuse train` leaves for it and for TensorBoard.
+// seqfuse report from the command line: real runs and data, live runs, moved data, errors; and the
+// files that `seqfuse train` writes for it and for TensorBoard.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Runs the built seqfuse, as people do.
+// Runs the built executable.
 #pragma once
 
 #include <sys/wait.h>

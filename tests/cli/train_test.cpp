@@ -1,4 +1,4 @@
-// seqfuse train as people run it: a dataset made by preprocess, runs, resuming, signals, mistakes.
+// seqfuse train from the command line: a dataset from preprocess, runs, resuming, signals, errors.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -102,7 +102,7 @@ TEST_F(Train, EndsWithMetricsBesideBaselinesAndSaysWhereTheRunIs) {
   EXPECT_THAT(result.text(), HasSubstr("run: " + run()));
   EXPECT_TRUE(fs::exists(run() + "/checkpoints/step_12/state.json"));
   EXPECT_THAT(read_file(run() + "/metrics.jsonl"), HasSubstr("\"loss\""));
-  // The configuration in force is whole: a second run from it alone gives the same losses.
+  // The operative configuration is complete: a run with only it gives the same losses.
   const Outcome again = run_seqfuse(fmt::format(
       "train retrieval --gin-config-file {}/operative_config.gin --data {}/data --output {}", run(),
       shared(), run("again")));
@@ -126,8 +126,8 @@ TEST_F(Train, GeneratedUsersNeedNoDataset) {
   EXPECT_TRUE(fs::exists(run() + "/checkpoints/step_3/state.json"));
 }
 
-// Settings of published benchmarks: an action table of fewer ids than the tasks have bits, a kind
-// of layer that is the only one here, and tasks without a positive label, which are named.
+// Settings of published benchmarks: an action table with fewer ids than the tasks' bits require, a
+// layer_type, and tasks without a positive label, which a warning names.
 TEST_F(Train, GeneratedActionsHaveABitForEachTask) {
   const Outcome result = run_seqfuse(
       fmt::format("train ranking --gin-config-file {}/configs/benchmark_ranking.gin "
@@ -144,7 +144,7 @@ TEST_F(Train, GeneratedActionsHaveABitForEachTask) {
   EXPECT_THAT(result.text(), HasSubstr("none have bit_7: such tasks cannot be learned"));
   EXPECT_THAT(result.text(), testing::Not(HasSubstr("have bit_6")));
   EXPECT_THAT(result.text(), HasSubstr("NetworkArgs.layer_type has no effect"));
-  // The state holds a metric that is undefined, and the users depend on the size of a batch.
+  // The state contains an undefined metric, and the users depend on the batch size.
   const std::string resume = "train ranking --resume " + run() + " --gin TrainerArgs.";
   const Outcome resumed = run_seqfuse(resume + "max_train_iters=3");
   EXPECT_EQ(resumed.code, 0) << resumed.text();
@@ -201,7 +201,7 @@ TEST_F(Train, WhatChangesOnResumeIsRecordedAndTheRestIsRefused) {
               HasSubstr(R"("OptimizerArgs.learning_rate":{"before":"0.01","now":"0.02"})"));
   EXPECT_THAT(read_file(run() + "/metrics.jsonl"), HasSubstr(R"("learning_rate":0.02)"));
 
-  // The next plain one goes on with it, and `evaluate` measures on what was never trained on.
+  // The next plain resume keeps it, and `evaluate` uses events that were never trained on.
   const Outcome again = run_seqfuse(resume + " --gin TrainerArgs.max_train_iters=16");
   ASSERT_EQ(again.code, 0) << again.text();
   EXPECT_THAT(again.text(), testing::Not(HasSubstr("learning_rate is")));
@@ -223,7 +223,7 @@ TEST_F(Train, ARunIsResumedOnItsDatasetWhereverThatIs) {
   EXPECT_THAT(read_file(run() + "/run.json"), HasSubstr("\"dataset_path\": \"" + moved + "\""));
   ASSERT_EQ(run_seqfuse(resume + longer + "14").code, 0);
 
-  // The same vocabulary, and one event more.
+  // The same vocabulary and one more event.
   std::ifstream in(shared() + "/log.csv");
   std::ofstream(run("log.csv")) << in.rdbuf() << "0,0,9999,1\n";
   const std::string other = run("other");
@@ -245,8 +245,8 @@ TEST_F(Train, LabelsThatLeaveNothingToLearnAreRefused) {
                  "RankingArgs.label_threshold is 5, but labels of csv are 0 to 4 (0, 1, 2, 3, 4): "
                  "expected 1 to 4");
   expect_refused(ranking + "0", 2, "expected 1 to 4");
-  // Ratings go round from 0 to 4 and from 0 to 2; leave_one_out trains on the first six, and the
-  // candidates among these are the last ones, with a rating of 0.
+  // Ratings cycle from 0 to 4 and from 0 to 2; leave_one_out trains on the first six, and the
+  // candidates are the last of these, with a rating of 0.
   expect_refused(ranking + "4 --gin DatasetArgs.max_num_candidates=1", 1,
                  "RankingArgs.label_threshold is 4, and none of the 40 training labels reach it");
 }
@@ -278,7 +278,7 @@ TEST_F(Train, ASignalFinishesTheStepSavesAndCanBeResumed) {
       execv(pointers[0], pointers.data());
       _exit(127);
     }
-    // Training is under way once a step has been logged.
+    // Training has started when a step has been logged.
     for (int wait = 0; wait < 1200; ++wait) {
       std::error_code error;
       if (fs::file_size(path + "/metrics.jsonl", error) > 0 && !error) break;

@@ -1,4 +1,4 @@
-// A small dataset and runs on it, made once for all tests that use them.
+// A small dataset and runs on it, created once for all tests that use them.
 #pragma once
 
 #include <fmt/format.h>
@@ -20,7 +20,7 @@ class TrainedRuns {
   }
 
   std::string data() const { return path("data"); }
-  std::string other_data() const { return path("other_data"); }  // of another vocabulary
+  std::string other_data() const { return path("other_data"); }  // with another vocabulary
   std::string log() const { return path("log.csv"); }            // of data()
   std::string retrieval() const { return path("retrieval"); }    // hstu: reads actions, context
   std::string research() const { return path("research"); }      // retrieval; reads times

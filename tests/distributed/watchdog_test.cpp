@@ -1,4 +1,4 @@
-// What the others do when a process of theirs dies, stops, hangs or fails.
+// How the other processes react when one dies, stops, hangs or fails.
 #include "distributed/watchdog.h"
 
 #include <gmock/gmock.h>
@@ -26,7 +26,7 @@ struct Result {
   double seconds = 0;  // from the disturbance on
 };
 
-// Rank 1 of three calls disturb in step 3, while the others wait for it.
+// Rank 1 of three calls disturb() in step 3, while the others wait for it.
 Result disturbed(const std::function<void(ProcessGroup&)>& disturb) {
   const int port = free_port();
   const auto start = steady_clock::now();

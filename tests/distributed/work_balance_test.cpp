@@ -11,7 +11,7 @@
 namespace seqfuse::distributed {
 namespace {
 
-// Lengths as of users of a service: lognormal, a few a hundred times the median.
+// Typical history lengths: lognormal, a few of them a hundred times the median.
 std::vector<int64_t> long_tailed_lengths(int64_t count, uint64_t seed) {
   Random random(seed);
   const auto uniform = [&] { return (static_cast<double>(random()) + 0.5) / 4294967296.0; };
@@ -24,7 +24,7 @@ std::vector<int64_t> long_tailed_lengths(int64_t count, uint64_t seed) {
   return lengths;
 }
 
-// The largest part's cost over the mean: how long all wait for the slowest.
+// The largest part's cost divided by the mean: how much slower a step is.
 double imbalance(const std::vector<std::vector<int64_t>>& parts, const std::vector<double>& costs) {
   double most = 0;
   for (const std::vector<int64_t>& part : parts) {

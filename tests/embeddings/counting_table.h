@@ -1,4 +1,4 @@
-// A sharded table whose rows tell their ids.
+// A sharded table whose rows encode their ids.
 #pragma once
 
 #include <torch/types.h>

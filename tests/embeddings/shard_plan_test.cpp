@@ -16,7 +16,7 @@ at::Tensor ids_from(const std::vector<int64_t>& ids) {
 }
 
 TEST(ShardPlan, EveryRowHasOneOwner) {
-  const int64_t rows = (1 << 20) + 17;  // more than a block
+  const int64_t rows = (1 << 20) + 17;  // more than one block
   for (const int64_t processes : {1, 2, 3, 8}) {
     std::vector<at::Tensor> all;
     for (int64_t rank = 0; rank < processes; ++rank) {

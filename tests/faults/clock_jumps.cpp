@@ -1,5 +1,5 @@
-// Loaded before all others (LD_PRELOAD): a wall clock that jumps by up to a year, forward and back,
-// each time it is read. Intervals must be taken from the monotonic clock, which is left alone.
+// An LD_PRELOAD library: a wall clock that jumps by up to a year, forward and back, each time it is
+// read. Intervals must come from the monotonic clock, which is unchanged.
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <time.h>

@@ -63,13 +63,13 @@ TEST_F(Clock, JumpsChangeNothing) {
       Background(train_command(run(), "--tensorboard --gin TrainerArgs.max_train_iters=20"), jumps_)
           .wait();
   ASSERT_EQ(first.code, 0) << first.out;
-  // Which checkpoint is the newest does not depend on the times of files.
+  // The choice of the newest checkpoint does not depend on file times.
   std::filesystem::last_write_time(run() + "/checkpoints/step_20", {});
   EXPECT_THAT(training::newest_checkpoint(run())->string(), HasSubstr("step_20"));
   const Outcome second = Background(train_command(run(), "--tensorboard"), jumps_).wait();
   ASSERT_EQ(second.code, 0) << second.out;
   EXPECT_THAT(second.out, HasSubstr("step_20"));
-  // The first part ended with an evaluation that the whole run does not have.
+  // The first part ended with an evaluation that the uninterrupted run does not have.
   EXPECT_TRUE(tensors_of(run(), 40) == tensors_of(undisturbed(), 40));
   expect_sane_figures();
 }

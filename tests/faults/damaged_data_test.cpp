@@ -1,4 +1,4 @@
-// A data-set file that is damaged while a run reads it: the file is named, the state saved.
+// A dataset file is damaged while a run reads it: the error names it, and the state is saved.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -44,7 +44,7 @@ class DamagedData : public testing::Test {
     const int64_t step = std::stoll(checkpoints[0].substr(std::string("step_").size()));
     EXPECT_GT(step, 0);
 
-    // The damage is found at the start too, until it is repaired.
+    // The damage is also detected at the start, until it is repaired.
     const std::string more = fmt::format("--gin TrainerArgs.max_train_iters={}", step + 3);
     const Outcome refused = Background(train_command(run_, more, data_)).wait();
     EXPECT_EQ(refused.code, 1);

@@ -1,5 +1,5 @@
-// Loaded before all others (LD_PRELOAD): takes over the locale of the environment, as programs do
-// that use this library, and refuses to go on if its decimal point is not a comma.
+// An LD_PRELOAD library: sets the locale of the environment, as programs that use our library may
+// do, and ends the process if the decimal point is not a comma.
 #include <unistd.h>
 
 #include <clocale>

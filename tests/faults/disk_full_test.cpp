@@ -1,4 +1,4 @@
-// A disk that is full while a checkpoint is written.
+// The disk fills up while a checkpoint is written.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -34,14 +34,14 @@ class DiskFull : public testing::Test {
     std::ofstream(ballast()) << std::string(static_cast<size_t>(free - 6 * bytes), 'x');
   }
 
-  // More than there is room for, but not than the whole disk holds.
+  // More than the free space, but less than the whole disk.
   static constexpr const char* kManyCheckpoints = "--gin TrainerArgs.ckpt_keep=20";
 
   std::string undisturbed() const { return (directory_.path() / "undisturbed").string(); }
   std::string run() const { return disk_.path() + "/run"; }
   std::string ballast() const { return disk_.path() + "/ballast"; }
 
-  // Whole ones, each of which loads, and nothing else.
+  // Only complete checkpoints, each of which loads.
   void expect_whole_checkpoints() const {
     const auto names = names_in(run() + "/checkpoints");
     EXPECT_GE(names.size(), 2U);

@@ -60,7 +60,7 @@ TEST(Kill, AtAnyMomentLeavesAWholeCheckpointAndTheSameEnd) {
     for (ended = false; !ended;) {
       Background training(train_command(run));
       if (kills < wanted) {
-        // A quarter more than what is left, so that some get to the end.
+        // A quarter more than the remaining time, so that some runs finish.
         const double left = start + (life - start) * static_cast<double>(40 - newest_step) / 40;
         const double moment = 1.25 * left * static_cast<double>(random.below(1'000'000)) / 1e6;
         std::this_thread::sleep_for(Seconds(moment));
@@ -83,8 +83,8 @@ TEST(Kill, AtAnyMomentLeavesAWholeCheckpointAndTheSameEnd) {
       newest_step = checkpoint.step;
     }
     expect_same_run(run, undisturbed);
-    // Nothing is left of what was half written; one more than ckpt_keep is there where the last
-    // kill came before its removal.
+    // No half-written files are left. There is one more checkpoint than ckpt_keep if the last kill
+    // came before its removal.
     const auto checkpoints = names_in(run + "/checkpoints");
     EXPECT_THAT(checkpoints, AnyOf(ElementsAre("step_39", "step_40"),
                                    ElementsAre("step_38", "step_39", "step_40")));

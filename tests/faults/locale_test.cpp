@@ -1,4 +1,4 @@
-// A locale whose decimal point is a comma: every file and every line is as in the C locale.
+// With a decimal comma in the locale, every file and every line is as in the C locale.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -32,7 +32,7 @@ class Locale : public testing::Test {
     comma_["LC_ALL"] = "de_DE.UTF-8";
   }
 
-  // Every file of a folder by name, but those that hold times.
+  // Every file of a folder by name, except those that contain times.
   static std::map<std::string, std::string> files_of(const fs::path& folder) {
     std::map<std::string, std::string> files;
     for (const auto& entry : fs::recursive_directory_iterator(folder)) {
@@ -43,7 +43,7 @@ class Locale : public testing::Test {
     return files;
   }
 
-  // What a user does, in a folder of its own with the same names. Returns what evaluate printed.
+  // A user's commands in a separate folder with the same names. Returns the output of evaluate.
   std::string work_in(const std::string& name, const Environment& environment) const {
     const fs::path folder = directory_.path() / name;
     fs::create_directories(folder);
@@ -87,7 +87,7 @@ TEST_F(Locale, ADecimalCommaChangesNothing) {
   EXPECT_TRUE(files_of(a / "data") == files_of(b / "data"));
   EXPECT_EQ(metrics_of((a / "run").string()), metrics_of((b / "run").string()));
   auto run_a = files_of(a / "run"), run_b = files_of(b / "run");
-  run_a.erase("run.json");  // holds the dataset's path
+  run_a.erase("run.json");  // contains the dataset's path
   run_b.erase("run.json");
   EXPECT_THAT(run_a["operative_config.gin"], HasSubstr("0.0625"));
   for (const auto& [file, content] : run_a) {

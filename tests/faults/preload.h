@@ -1,4 +1,4 @@
-// seqfuse with a library loaded before all others, which disturbs what the process finds.
+// Runs seqfuse with an LD_PRELOAD library that changes its environment.
 #pragma once
 
 #include <map>
@@ -8,7 +8,7 @@
 
 namespace seqfuse {
 
-// Sanitizers must be loaded before all others themselves: see kSanitized.
+// Sanitizers must be loaded first themselves: see kSanitized.
 inline std::map<std::string, std::string> preloaded(const std::string& library) {
   return {{"LD_PRELOAD", library}};
 }

@@ -42,7 +42,7 @@ TEST(Signal, InAnEvaluationSavesAtOnceAndTheEvaluationIsMadeUpFor) {
   const TemporaryDirectory directory;
   const std::string whole = (directory.path() / "whole").string(),
                     parted = (directory.path() / "parted").string();
-  // A batch of one user, again and again, would take a while; the undisturbed run does a part.
+  // Evaluating one user per batch would take long; the undisturbed run evaluates a part.
   const std::string slow =
       "--gin TrainerArgs.max_train_iters=4 --gin TrainerArgs.eval_interval=2 --gin "
       "TrainerArgs.ckpt_save_interval=-1 --gin TrainerArgs.eval_batch_size=1";

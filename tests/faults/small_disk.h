@@ -1,4 +1,4 @@
-// A disk of a given size: a tmpfs that this process and its children alone see.
+// A disk of a given size: a tmpfs visible only to this process and its children.
 #pragma once
 
 #include <sched.h>
@@ -16,7 +16,7 @@ namespace seqfuse {
 
 class SmallDisk {
  public:
-  // Where it cannot be made, why() tells.
+  // If it cannot be created, why() says so.
   explicit SmallDisk(int64_t bytes) {
     const std::string size = "size=" + std::to_string(bytes);
     if (!own_mounts() || mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
@@ -34,7 +34,7 @@ class SmallDisk {
   std::string path() const { return directory_.path().string(); }
 
  private:
-  // As root, or as the root of a user namespace where those are allowed.
+  // As root, or as root of a user namespace if these are allowed.
   static bool own_mounts() {
     if (unshare(CLONE_NEWNS) == 0) return true;
     const uid_t user = getuid(), group = getgid();

@@ -1,4 +1,4 @@
-// A run that takes about a second and saves a checkpoint after every step, to be disturbed.
+// A run of about a second that saves a checkpoint after every step, for tests that disturb it.
 #pragma once
 
 #include <fmt/format.h>
@@ -83,7 +83,7 @@ class SmallData {
   TemporaryDirectory directory_;
 };
 
-// "train retrieval ..." into this run directory; resumes what is there.
+// "train retrieval ..." into this run directory; resumes an existing run.
 inline std::string train_arguments(const std::string& run,
                                    const std::string& data = SmallData::get().data()) {
   return fmt::format(
@@ -109,7 +109,7 @@ inline std::map<std::string, std::string> tensors_of(const std::string& run, int
   return files;
 }
 
-// The last weights, bit for bit, and what was logged on the way.
+// The last weights, bit for bit, and the log.
 inline void expect_same_run(const std::string& run, const std::string& expected,
                             int64_t step = 40) {
   const auto wanted = tensors_of(expected, step);

@@ -1,5 +1,5 @@
-// Any text is split into rows and mapped to events without a crash; cut into chunks of whole rows,
-// of any size, it gives the same rows.
+// Any text is split into rows and mapped to events without a crash, and gives the same rows when it
+// is cut into chunks of any size.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -59,7 +59,7 @@ void map_rows(std::string_view text) {
   columns.time = 2;
   columns.actions = {3};
   columns.action_rule = ActionRule::half_stars;
-  static IdTables tables;  // kept: making them takes longer than a run
+  static IdTables tables;  // reused, because creating them takes longer than a run
   static RowMapper mapper(columns, tables);
   ParsedRows parsed;
   RowSplitter rows(text, {});
@@ -74,7 +74,7 @@ void map_rows(std::string_view text) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
-  // Byte order marks are taken off files, not off rows.
+  // Byte order marks are removed from files, not from rows.
   const bool has_mark = size > 0 && (data[0] == 0xEF || data[0] >= 0xFE);
   for (const CsvDialect& dialect :
        {CsvDialect{}, CsvDialect{"::", false}, CsvDialect{"::", true}, CsvDialect{"\t", true}}) {

@@ -1,4 +1,4 @@
-// Any text either is refused with a UsageError or makes a configuration whose operative form loads
+// Any text is either refused with a UsageError or gives a configuration whose operative form loads
 // back to the same configuration.
 #include <cstddef>
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace {
 void check(const std::string& text) {
   using namespace seqfuse::config;
   for (const Statement& statement : parse_gin("fuzz.gin", text)) {
-    if (std::holds_alternative<Include>(statement)) return;  // would read files of this machine
+    if (std::holds_alternative<Include>(statement)) return;  // would read files on this machine
   }
   const LoadedConfig loaded = load_config_text("fuzz.gin", text);
   const LoadedConfig again = load_config_text("operative_config.gin", loaded.operative);

@@ -1,4 +1,4 @@
-// Any bytes either are refused with a DataError or make a header that formats and parses back to
+// Any bytes are either refused with a DataError or give a header that formats and parses back to
 // itself.
 #include <cstddef>
 #include <cstdint>

@@ -1,5 +1,5 @@
-// What tests on a GPU share: the fixtures that skip them, with a reason, where the build or the
-// machine has none; results with gradients; modes of PyTorch.
+// Shared by GPU tests: fixtures that skip them, with a reason, if the build or the machine has no
+// GPU; results with gradients; modes of PyTorch.
 #pragma once
 
 #include "base/dtype.h"
@@ -47,7 +47,7 @@ inline std::vector<Tensor> to64(const std::vector<Tensor>& tensors) {
 
 using OpOfLeaves = std::function<Tensor(const std::vector<Tensor>&)>;
 
-// f(leaves) and its gradients towards the leaves, for the gradient dy of the result.
+// f(leaves) and its gradients with respect to the leaves, for the gradient dy of the result.
 inline std::vector<Tensor> with_gradients(const OpOfLeaves& f, std::vector<Tensor> leaves,
                                           const Tensor& dy) {
   for (Tensor& leaf : leaves) leaf = leaf.detach().requires_grad_();
@@ -57,7 +57,7 @@ inline std::vector<Tensor> with_gradients(const OpOfLeaves& f, std::vector<Tenso
   return all;
 }
 
-// Results and gradients of ours against the reference, beside those of plain at the same dtype.
+// Compares our results and gradients with the reference, and with those of plain in the same dtype.
 inline void expect_oracle_rules(const std::vector<Tensor>& ours, const std::vector<Tensor>& plain,
                                 const std::vector<Tensor>& reference,
                                 const std::vector<std::string>& names) {
@@ -65,7 +65,7 @@ inline void expect_oracle_rules(const std::vector<Tensor>& ours, const std::vect
     expect_oracle_rule(ours[i], plain[i], reference[i], i == 0 ? 2 : 5, names[i]);
 }
 
-// Equal but for sums in another order: lanes own other elements where a kernel's width differs.
+// Equal except for the order of sums: kernels of another width assign elements to other lanes.
 inline void expect_close(const std::vector<Tensor>& actual, const std::vector<Tensor>& expected,
                          const std::string& what) {
   for (size_t i = 0; i < expected.size(); ++i) {
@@ -83,7 +83,7 @@ inline void expect_equal(const std::vector<Tensor>& actual, const std::vector<Te
     EXPECT_TRUE(at::equal(actual[i], expected[i])) << what << ", result " << i;
 }
 
-// at::globalContext().deterministicAlgorithms() while it lives.
+// Sets at::globalContext().deterministicAlgorithms() during its lifetime.
 struct Deterministic {
   explicit Deterministic(bool yes = true) {
     at::globalContext().setDeterministicAlgorithms(yes, false);
@@ -91,7 +91,7 @@ struct Deterministic {
   ~Deterministic() { at::globalContext().setDeterministicAlgorithms(false, false); }
 };
 
-// Bytes of GPU memory that are free once PyTorch has given back what it keeps for later.
+// Bytes of free GPU memory after PyTorch has released its cache.
 inline int64_t free_gpu_memory() {
   size_t free = 0, total = 0;
 #ifdef SEQFUSE_HAS_CUDA
@@ -101,7 +101,7 @@ inline int64_t free_gpu_memory() {
   return static_cast<int64_t>(free);
 }
 
-// While it lives, whatever in PyTorch waits for the GPU is an error.
+// During its lifetime, any PyTorch call that waits for the GPU is an error.
 struct NoSynchronisation {
   NoSynchronisation() { forbid(true); }
   ~NoSynchronisation() { forbid(false); }

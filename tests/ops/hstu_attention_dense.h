@@ -1,5 +1,5 @@
-// What depends on the places of queries and keys, as dense tensors of one sequence on any device:
-// rows are the last `queries` of its positions, columns all of them.
+// Mask, relative positions and time buckets of one sequence as dense tensors on any device: rows
+// are the last `queries` of its positions, columns are all positions.
 #pragma once
 
 #include <torch/types.h>
@@ -20,7 +20,7 @@ inline at::Tensor dense_distances(int64_t keys, int64_t queries, at::Device devi
          dense_positions(keys - queries, keys, device).unsqueeze(1);
 }
 
-// bool: oracle::HstuAttentionMask of each pair.
+// bool: oracle::HstuAttentionMask for each pair.
 inline at::Tensor dense_mask(const oracle::HstuAttentionMask& m, int64_t queries,
                              at::Device device) {
   const at::Tensor j = dense_positions(0, m.keys, device);
@@ -46,7 +46,7 @@ inline at::Tensor dense_mask(const oracle::HstuAttentionMask& m, int64_t queries
   return sees.logical_or(i.lt(m.contexts).logical_and(j.lt(history_end)));
 }
 
-// int64: oracle::hstu_time_bucket of each pair. times [keys]; after [1]: that after the last.
+// int64: oracle::hstu_time_bucket for each pair. times [keys]; after [1]: the time after the last.
 inline at::Tensor dense_time_buckets(const at::Tensor& times, const at::Tensor& after,
                                      int64_t queries, int64_t buckets) {
   const int64_t keys = times.numel();

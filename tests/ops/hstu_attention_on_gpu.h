@@ -1,4 +1,4 @@
-// Problems for HSTU attention on a GPU, where plain PyTorch in float64 takes the oracle's place.
+// Problems for HSTU attention on a GPU, with plain PyTorch in float64 as the oracle.
 #pragma once
 
 #include <string>
@@ -26,7 +26,7 @@ inline Problem copied(const Problem& problem) {
   return there;
 }
 
-// With values that a dtype holds, so that its results do not err by the rounding of arguments.
+// Rounds values to a dtype, so that rounding of the arguments causes no errors.
 inline Problem rounded(const Problem& problem, at::ScalarType type) {
   Problem result = problem;
   const auto round = [&](Tensor& t) { t = t.to(type).to(at::kDouble); };
@@ -37,9 +37,9 @@ inline Problem rounded(const Problem& problem, at::ScalarType type) {
   return result;
 }
 
-// The oracle rule for whole results, and for the rows of each sequence alone: an error in one of
-// small values does not hide behind the largest of all. Not where there are few queries, as then
-// the largest error of PyTorch is a matter of luck.
+// The oracle rule for whole results, and separately for each sequence: an error in a sequence of
+// small values must not hide behind the largest of all. Skips sequences with few queries, because
+// PyTorch's largest error is then too random.
 inline void expect_oracle_rule_by_sequence(const Problem& problem, const std::vector<Tensor>& ours,
                                            const std::vector<Tensor>& plain,
                                            const std::vector<Tensor>& reference,

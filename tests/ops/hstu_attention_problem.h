@@ -1,4 +1,4 @@
-// Random problems for HSTU attention: their results by the operator, by plain PyTorch and by the
+// Random problems for HSTU attention, with results of the operator, of plain PyTorch and of the
 // oracle.
 #pragma once
 
@@ -34,13 +34,13 @@ inline std::vector<int64_t> values_of(const Tensor& tensor) {
   return {tensor.const_data_ptr<int64_t>(), tensor.const_data_ptr<int64_t>() + tensor.numel()};
 }
 
-// What a test varies.
+// The parameters that a test varies.
 struct Setting {
   int64_t heads = 2, head_dim = 5;
   int64_t contexts = 0, targets = 0;  // at most, in each sequence
   int64_t group_size = 1, window = 0, full_rows = 0;
   bool causal = true, bias = false, fewer_queries = false;
-  bool drawn = true;  // contexts and targets: any number up to these, else as many as fit
+  bool drawn = true;  // contexts and targets: random up to these numbers, else as many as fit
 };
 
 inline std::string describe(const Setting& s) {
@@ -50,8 +50,8 @@ inline std::string describe(const Setting& s) {
       s.bias, s.fewer_queries, s.drawn);
 }
 
-// Arguments in float64 (values exact in float32), with everything random that the setting leaves
-// open.
+// Arguments in float64 (values exact in float32); everything that the setting does not fix is
+// random.
 struct Problem {
   Tensor q, k, v, dout, q_offsets, k_offsets;
   HstuAttentionOptions options;
@@ -74,7 +74,7 @@ struct Problem {
       int64_t now = 1'000'000'000 + up_to(1000);
       for (int64_t i = 0; i < n; ++i) {
         times.push_back(now);
-        now += up_to(9) == 0 ? up_to(100'000'000) - 1000 : up_to(40);  // at times backwards
+        now += up_to(9) == 0 ? up_to(100'000'000) - 1000 : up_to(40);  // sometimes backwards
       }
       requests.push_back(now);
     }
@@ -88,7 +88,7 @@ struct Problem {
     k = rows(k_offsets);
     v = rows(k_offsets);
     dout = rows(q_offsets);
-    // Models with biases do not scale, and have small heads: scores stay as small in large ones.
+    // Models with biases have small heads and no scale; keep scores as small in large heads.
     const double root = std::sqrt(static_cast<double>(s.head_dim));
     options = {.alpha = s.bias ? std::min(1.0, 8 / root) : 1 / root,
                .scaling_seqlen = 37,
@@ -154,7 +154,7 @@ std::vector<Tensor> results(const Problem& problem, at::ScalarType type, Attenti
   return all;
 }
 
-// With the gradient of one leaf asked for at a time, each has the bits that it has beside others.
+// Requesting one gradient at a time gives the same bits as requesting all.
 inline void expect_same_alone(const Tensor& out, const std::vector<Tensor>& leaves,
                               const Tensor& dout, const std::string& what) {
   const auto all = torch::autograd::grad({out}, leaves, {dout}, /*retain_graph=*/true);
@@ -172,7 +172,7 @@ inline std::vector<Tensor> ours(const Problem& problem, at::ScalarType type) {
       });
 }
 
-// What there is of batches without tokens: no rows, and gradients of biases that are 0.
+// Batches without tokens give results without rows and zero gradients of biases.
 inline void expect_nothing(const std::vector<Tensor>& results) {
   for (size_t r = 0; r < results.size(); ++r) {
     EXPECT_EQ(results[r].numel() > 0, r > 3) << kResultNames[r];
@@ -180,15 +180,15 @@ inline void expect_nothing(const std::vector<Tensor>& results) {
   }
 }
 
-// A bias at places. Not by index(): millions of places share a bucket, and a GPU sums the gradient
-// of that one by one.
+// Looks up a bias. Does not use index(): millions of positions share a bucket, and a GPU would sum
+// their gradient one by one.
 inline Tensor bias_at(const Tensor& bias, const Tensor& places) {
   const Tensor wide = bias.scalar_type() == at::kDouble ? bias : bias.to(at::kFloat);
   return wide.gather(0, places.flatten()).view(places.sizes()).to(bias.scalar_type());
 }
 
 // The same computation in plain PyTorch, sequence by sequence with whole score matrices, on the
-// device of the problem. In float64 it is the oracle where loops would take too long.
+// device of the problem. In float64 it is the oracle if loops would take too long.
 inline Tensor plain_attention(const Problem& problem, const Tensor& q, const Tensor& k,
                               const Tensor& v, const HstuAttentionOptions& options) {
   // Keeps every argument in the graph.
@@ -232,7 +232,7 @@ inline std::vector<Tensor> plain(const Problem& problem, at::ScalarType type) {
       });
 }
 
-// As results() gives them.
+// In the order of results().
 inline std::vector<Tensor> tensors_of(const Problem& problem,
                                       const oracle::HstuAttentionResult& r) {
   std::vector<Tensor> all;

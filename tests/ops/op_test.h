@@ -1,4 +1,4 @@
-// What the tests of operators share: the oracle rule, central differences, guarded outputs,
+// Shared by the tests of operators: the oracle rule, central differences, guarded outputs,
 // threads.
 #pragma once
 
@@ -49,11 +49,11 @@ inline double max_abs(const Tensor& x) {
   return x.numel() == 0 ? 0 : x.abs().max().item<double>();
 }
 
-// The oracle rule: the error of ours against the float64 reference is at most factor times that of
-// plain, the same computation in plain PyTorch at the same dtype. Where PyTorch happens to be
-// exact, ours may be off by one rounding of the largest element. largest_terms: of float32 sums
-// that may cancel, the largest sum of absolute terms: one rounding of it as well, as the order of
-// the terms is open.
+// The oracle rule: our error against the float64 reference is at most factor times that of plain,
+// the same computation in plain PyTorch in the same dtype. If PyTorch happens to be exact, ours may
+// be off by one rounding of the largest element. largest_terms: for float32 sums that may cancel,
+// the largest sum of absolute terms; one rounding of it is also allowed, because the order of the
+// terms is not fixed.
 inline void expect_oracle_rule(const Tensor& ours, const Tensor& plain, const Tensor& reference,
                                double factor, const std::string& what, double largest_terms = 0) {
   ASSERT_EQ(ours.sizes(), reference.sizes()) << what;
@@ -65,7 +65,7 @@ inline void expect_oracle_rule(const Tensor& ours, const Tensor& plain, const Te
                           : ours.scalar_type() == at::kFloat ? 0x1p-23
                           : ours.scalar_type() == at::kHalf  ? 0x1p-10
                                                              : 0x1p-7;
-  if (kSanitized) factor *= 4;  // sums stay in one lane, so that errors of long ones grow
+  if (kSanitized) factor *= 4;  // sums are not vectorised, so errors of long ones grow
   EXPECT_LE(error, factor * allowed + rounding * max_abs(expected) + 0x1p-23 * largest_terms)
       << what;
 }
@@ -102,7 +102,7 @@ inline void expect_gradients(const std::function<Tensor(const std::vector<Tensor
   }
 }
 
-// f gives bit-equal tensors for any number of threads.
+// Checks that f gives the same bits for any number of threads.
 inline void expect_same_for_any_threads(const std::function<std::vector<Tensor>()>& f) {
   const int before = num_threads();
   set_num_threads(1);
@@ -118,9 +118,9 @@ inline void expect_same_for_any_threads(const std::function<std::vector<Tensor>(
   set_num_threads(before);
 }
 
-// The output of a kernel, a [rows, dim] matrix with gaps between its rows, inside memory that the
-// kernel must not touch. Filled with NaN; check() tells whether exactly the matrix was written.
-// before, after: elements of the gaps, which decide how the rows are aligned.
+// The output of a kernel: a [rows, dim] matrix with gaps between its rows, inside memory that the
+// kernel must not touch. Filled with NaN; check() verifies that exactly the matrix was written.
+// before, after: elements of the gaps, which determine the alignment of the rows.
 class GuardedMatrix {
  public:
   GuardedMatrix(int64_t rows, int64_t dim, at::TensorOptions options, int64_t before = 2,
@@ -150,7 +150,7 @@ class GuardedMatrix {
   Tensor matrix_;
 };
 
-// f throws a c10::Error whose message contains text.
+// Checks that f throws a c10::Error whose message contains text.
 inline void expect_error(const std::function<void()>& f, const std::string& text) {
   try {
     f();

@@ -1,4 +1,4 @@
-// What the tests of both softmax losses share: inputs, loss and gradients, comparisons.
+// Shared by the tests of both softmax losses: inputs, loss and gradients, comparisons.
 #pragma once
 
 #include <algorithm>
@@ -141,8 +141,8 @@ inline Inputs make_inputs(const Case& c, at::ScalarType type) {
           catalogue.index_select(0, places), catalogue, random({c.positions}, type)};
 }
 
-// Sequences of 0 to 7 positions that have seen any rows of the table: also targets, ids twice, and
-// ids that the catalogue does not list.
+// Sequences of 0 to 7 positions with seen rows of the table, including targets, repeated ids and
+// ids missing from the catalogue.
 inline Inputs with_seen(Inputs in) {
   std::vector<int64_t> offsets{0};
   while (offsets.back() < in.targets.numel()) {

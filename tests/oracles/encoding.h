@@ -1,4 +1,4 @@
-// Which row of its table each token of a jagged tensor gets.
+// The table row of each token of a jagged tensor.
 #pragma once
 
 #include <torch/types.h>

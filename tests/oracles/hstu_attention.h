@@ -52,7 +52,7 @@ struct HstuAttentionInput {
 
 struct HstuAttentionResult {
   std::vector<double> out, dq, dk, dv, d_position_bias, d_time_bias;
-  // Of the last two, the sums of absolute terms, which may cancel in them.
+  // Sums of the absolute terms of the last two, where terms may cancel.
   std::vector<double> position_terms, time_terms;
 };
 

@@ -1,4 +1,4 @@
-// Layer norm as its formula says, in float64.
+// Layer norm by its formula, in float64.
 #pragma once
 
 #include <torch/types.h>
@@ -32,7 +32,7 @@ struct LayerNormGradients {
   at::Tensor dx, dweight, dbias;
 };
 
-// For the gradient dy [T, D]; dweight and dbias also where weight and bias are undefined.
+// For the gradient dy [T, D]; includes dweight and dbias even if weight and bias are undefined.
 inline LayerNormGradients layer_norm_backward(const at::Tensor& x, const at::Tensor& weight,
                                               const at::Tensor& dy, double eps) {
   LayerNormGradients d{at::empty(x.sizes(), x.options()), at::zeros({x.size(1)}, x.options()),

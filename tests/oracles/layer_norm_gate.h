@@ -1,4 +1,4 @@
-// The gate of an HSTU layer as its formula says, in float64.
+// The gate of an HSTU layer by its formula, in float64.
 #pragma once
 
 #include "tests/oracles/dropout.h"

@@ -60,7 +60,7 @@ inline SoftmaxLoss sampled_softmax(const at::Tensor& hidden, const at::Tensor& t
   });
 }
 
-// seen, offsets: position t leaves out what its sequence lists up to t, but its target.
+// seen, offsets: position t excludes what its sequence lists up to t, except its target.
 inline SoftmaxLoss full_softmax(const at::Tensor& hidden, const at::Tensor& table,
                                 const at::Tensor& targets, const at::Tensor& catalogue,
                                 double temperature, const at::Tensor& dlosses,

@@ -64,7 +64,7 @@ TEST(MakeBatch, CopiesWindows) {
   EXPECT_THAT(batch.context, ElementsAre(ElementsAre(1, 2, 3)));
 }
 
-// Where the windows of all users begin in an epoch.
+// The beginning of each user's window in an epoch.
 std::vector<int64_t> begins(const MemoryDataset& dataset, const std::vector<Sample>& samples,
                             const LoaderOptions& options, int64_t epoch) {
   std::vector<int64_t> result(samples.size());
@@ -208,7 +208,7 @@ TEST(BatchLoader, MayBeDestroyedAtAnyTime) {
 }
 
 TEST(BatchLoader, PreparesNoFurtherThanPrefetch) {
-  // Counts how many samples were read while nobody takes a batch.
+  // Counts the samples read while no batch is taken.
   struct Counting : MemoryDataset {
     explicit Counting(MemoryDataset base) : MemoryDataset(std::move(base)) {}
     mutable std::atomic<int64_t> reads{0};

@@ -16,7 +16,7 @@ namespace seqfuse::config {
 namespace {
 namespace fs = std::filesystem;
 
-// All but what others include.
+// All files but those that others include.
 std::vector<std::string> shipped_configs() {
   std::vector<std::string> files;
   for (const auto& entry : fs::directory_iterator(test::source_directory() + "/configs")) {

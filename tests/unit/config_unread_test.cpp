@@ -1,4 +1,4 @@
-// Every parameter is read somewhere, or said to be without effect.
+// Every parameter is read somewhere or reported as having no effect.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@ namespace seqfuse::config {
 namespace {
 namespace fs = std::filesystem;
 
-// All sources outside of src/config and of the list of what may change on resume.
+// All sources except src/config and the list of parameters that may change on resume.
 std::string sources() {
   std::string text;
   for (const auto& entry :

@@ -1,4 +1,4 @@
-// Columns of actions to labels: values in order, values that do not fit the others, bits.
+// Labels from action columns: order of values, values that do not fit the others, bits.
 #include "tests/unit/preprocess_run.h"
 
 namespace seqfuse::data {
@@ -16,7 +16,7 @@ class ActionsTest : public PreprocessTest {
     csv_.action_rule = ActionRule::values;
   }
 
-  // A log whose rows have these values.
+  // A log whose rows have these actions.
   static std::string log(const std::vector<std::string>& values) {
     std::string text = "user,item,time,rating\n";
     for (size_t i = 0; i < values.size(); ++i) {

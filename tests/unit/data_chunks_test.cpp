@@ -1,4 +1,4 @@
-// Text cut into chunks gives the rows of a parse of all at once, wherever the cuts fall.
+// Text cut into chunks gives the same rows as the whole text, wherever the cuts fall.
 #include "data/read/text_chunks.h"
 
 #include <gmock/gmock.h>
@@ -30,7 +30,7 @@ class Bytes final : public ByteStream {
   std::string_view text_;
 };
 
-// Appends the rows' fields after the numbers of their lines.
+// Appends each row's line number and fields.
 int64_t append(std::string_view text, const CsvDialect& dialect, int64_t lines, Rows& out) {
   RowSplitter rows(text, dialect);
   while (rows.next()) {

@@ -15,7 +15,7 @@ TEST(FieldValues, CanonicalIntegersAreExactlyInt64) {
                            "", "-", "-0", "007", "+1", "1.0", "1 ", "x"}) {
     EXPECT_FALSE(parse_canonical_int64(text)) << text;
   }
-  // Eight digits are read at once: any other byte in any place is found.
+  // Eight digits are read at once: any other byte must be detected at any position.
   EXPECT_EQ(parse_canonical_int64("12345678"), 12345678);
   EXPECT_EQ(parse_canonical_int64("-1649369323941"), -1649369323941);
   for (size_t place = 0; place < 8; ++place) {

@@ -22,7 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 using testing::HasSubstr;
 
-// Changes one bit where it is, as a failing disk would: the file stays the same file.
+// Flips one bit in place, as a failing disk would.
 void flip(const fs::path& file, int64_t at) {
   std::fstream stream(file, std::ios::in | std::ios::out | std::ios::binary);
   stream.seekg(at);
@@ -66,7 +66,7 @@ TEST(FileBlocks, AFileThatIsNotThereIsAnIoError) {
   EXPECT_THROW(FileBlocks("/no/such/file"), IoError);
 }
 
-// Every bit of the columns that a batch reads is one whose change is found.
+// A flip of any bit of the columns that a batch reads is detected.
 TEST(FileBlocks, BatchesFindEveryChangeOfWhatTheyRead) {
   const TemporaryDirectory directory;
   {
@@ -90,7 +90,7 @@ TEST(FileBlocks, BatchesFindEveryChangeOfWhatTheyRead) {
   const auto dataset = Dataset::open(options.output);
   const fs::path file = fs::directory_iterator(options.output / "sequences")->path();
   const std::string content = read_file(file);
-  const auto shard = map_arrow_file(file).at(0);  // which tells where the columns are
+  const auto shard = map_arrow_file(file).at(0);  // for the positions of the columns
 
   std::vector<Sample> samples;
   for (int64_t u = 0; u < 300; ++u) samples.push_back({.user = u, .begin = 3, .end = 9});

@@ -33,7 +33,7 @@ config::BenchmarkDatasetArgs arguments() {
   return args;
 }
 
-// As published benchmarks have it: 100 ids of actions for eight tasks.
+// As in published benchmarks: 100 action ids for eight tasks.
 TEST(GeneratedDataset, AnActionHasABitForEachTask) {
   config::BenchmarkDatasetArgs args = arguments();
   std::get<config::EmbeddingArgs>(args.embedding_args[1]).item_vocab_size_or_capacity = 100;

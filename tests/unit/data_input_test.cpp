@@ -1,5 +1,5 @@
-// What is read of an input: folders with files that hold no rows, with partitions, of several
-// kinds; encodings; titles beside the log.
+// Reading inputs: folders with files without rows, with partitions, with files of several kinds;
+// encodings; titles next to the log.
 #include "base/parallel.h"
 #include "data/read/member_names.h"
 #include "tests/unit/preprocess_run.h"

@@ -1,4 +1,4 @@
-// Dataset directories of Parquet files that other programs wrote.
+// Dataset directories of Parquet files written by other programs.
 #include <gmock/gmock.h>
 #include <parquet/file_reader.h>
 #include <parquet/metadata.h>

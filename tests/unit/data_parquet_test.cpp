@@ -51,7 +51,7 @@ class ParquetLog : public ParquetTest {
     }
     return "";
   }
-  // The names of the labels of three rows with these actions.
+  // The label names of three rows with these actions.
   std::vector<std::string> labels(const std::shared_ptr<arrow::Array>& actions) {
     format_.time_column = "";
     format_.action_columns = {"action"};
@@ -89,7 +89,7 @@ TEST_F(ParquetLog, ByColumnNames) {
   EXPECT_THAT(dataset->manifest().action_names, ElementsAre("2", "4.5"));
 }
 
-// Each nested column has several leaves, which shift the numbers of the columns after it.
+// Each nested column has several leaves, which shift the indices of later columns.
 TEST_F(ParquetLog, NestedColumnsBesideTheWantedOnes) {
   const auto words = array<Strings, std::string>({"ios", "web"});
   const auto numbers = array<Int64s, int64_t>({1, 2});

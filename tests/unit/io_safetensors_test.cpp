@@ -1,4 +1,4 @@
-// safetensors files: what is written comes back, models of several files, hostile headers.
+// safetensors files: round trips, models of several files, hostile headers.
 #include "io/safetensors.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// A Dataset in memory, for tests: users with items 1, 2, ... or whatever they are given.
+// A Dataset in memory, for tests: users with items 1, 2, ... or given ones.
 #pragma once
 
 #include <string>

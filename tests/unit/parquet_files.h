@@ -1,4 +1,4 @@
-// Parquet files that tests write with Arrow.
+// Writes Parquet files for tests.
 #pragma once
 
 #include <arrow/api.h>
@@ -58,7 +58,7 @@ class ParquetTest : public testing::Test {
     }
     const auto table = arrow::Table::Make(arrow::schema(fields), arrays);
     const auto out = *arrow::io::FileOutputStream::Open(file.string());
-    // With Arrow's own types, as pyarrow and polars write.
+    // With the Arrow schema embedded, as pyarrow and polars write it.
     const auto types = parquet::ArrowWriterProperties::Builder().store_schema()->build();
     ASSERT_TRUE(parquet::arrow::WriteTable(*table, arrow::default_memory_pool(), out, 2,
                                            parquet::default_writer_properties(), types)

@@ -1,4 +1,4 @@
-// preprocess() on small inputs in a directory of their own.
+// Runs preprocess() on small inputs in a temporary directory.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -46,7 +46,7 @@ class PreprocessTest : public testing::Test {
     return run(csv_);
   }
 
-  // The message of the refusal. Nothing may be left beside the input.
+  // The error message. A failed run must leave nothing next to the input.
   std::string refused(const DatasetFormat& format) {
     std::string message;
     try {

@@ -1,4 +1,4 @@
-// Reading runs: lines, evaluations, parameters, what is cut off and what is refused.
+// Reading runs: lines, evaluations, parameters, truncated files, errors.
 #include "report/run_log.h"
 
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
-// TensorBoard event files against bytes made with Python's tensorboard 2.21 and crc32c's published
-// check values.
+// Compares TensorBoard event files with bytes from Python's tensorboard 2.21 and with published
+// crc32c check values.
 #include "report/tensorboard.h"
 
 #include <gtest/gtest.h>

@@ -253,7 +253,7 @@ TEST_F(SynthesizeTest, LabelsCanBeLearntButForTheNoise) {
   rows.insert(rows.end(), later.begin(), later.end());
   for (int label = 0; label < 8; ++label) {
     SCOPED_TRACE(report.labels[label].name);
-    // The rate that was reported is the rate of what was written.
+    // The reported rate is the rate in the written files.
     const auto positives =
         std::ranges::count_if(rows, [&](auto& r) { return r.label(label) == 1; });
     EXPECT_NEAR(report.labels[label].base_rate, static_cast<double>(positives) / 120'000, 1e-9);
@@ -289,8 +289,8 @@ TEST_F(SynthesizeTest, LabelsCanBeLearntButForTheNoise) {
 }
 
 TEST_F(SynthesizeTest, TastesShowInTheSequence) {
-  // How often a user clicked the videos of one hidden topic tells the clicks to come: the topic of
-  // a video is known here, from the catalogue, and never written.
+  // A user's past click rate for a hidden topic predicts later clicks. The catalogue gives the
+  // topic of a video here; no file contains it.
   const int64_t items = 1600;
   synthesize({.like = "kuairand-1k", .users = 300, .items = items, .events = 90'000, .seed = 11},
              out());
@@ -316,7 +316,7 @@ TEST_F(SynthesizeTest, TastesShowInTheSequence) {
 }
 
 TEST_F(SynthesizeTest, SuccessorsAreSharedByUsers) {
-  // The most frequent follower of a video in one half of the users is often right in the other.
+  // A video's most frequent successor for one half of the users is often right for the other.
   synthesize({.like = "ml-1m", .users = 1500, .length_scale = 0.5}, out());
   std::map<int64_t, std::map<int64_t, int64_t>> followers;
   std::vector<std::pair<int64_t, int64_t>> held_out;
