@@ -1,12 +1,12 @@
 # Libraries without torch. Each failure names the package to install.
 find_package(Threads REQUIRED)
 
-# fmt: the header-only copy in torch's include folder. Linked alone, so that no torch header is in reach.
+# fmt: the headers in torch's include folder, linked alone, so that no torch header is in reach. src/base/fmt.cpp
+# compiles its code.
 file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/fmt_include)
 file(CREATE_LINK ${SEQFUSE_TORCH_DIR}/include/fmt ${CMAKE_BINARY_DIR}/fmt_include/fmt SYMBOLIC)
 add_library(seqfuse_fmt INTERFACE)
 target_include_directories(seqfuse_fmt SYSTEM INTERFACE ${CMAKE_BINARY_DIR}/fmt_include)
-target_compile_definitions(seqfuse_fmt INTERFACE FMT_HEADER_ONLY=1)
 
 if(SEQFUSE_OPS_ONLY)
   return()
