@@ -6,7 +6,6 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <initializer_list>
 #include <type_traits>
@@ -50,12 +49,6 @@ __device__ Pack<T, Width> load(const T* row, int64_t j, int64_t dim, float other
 #pragma unroll
   for (int k = 0; k < Width; ++k) pack.v[k] = j + k < dim ? row[j + k] : from_float<T>(otherwise);
   return pack;
-}
-
-// The same of a row that may be absent, which then is otherwise all over.
-template <int Width, class T>
-__device__ Pack<T, Width> load_or(const T* row, int64_t j, int64_t dim, float otherwise) {
-  return load<Width>(row, j, row ? dim : 0, otherwise);
 }
 
 template <int Width, class T>
@@ -130,13 +123,17 @@ inline dim3 row_block(int64_t words, unsigned threads) {
 
 // Null pointers, of what is absent, are aligned.
 inline bool all_aligned(std::initializer_list<const void*> pointers, int64_t bytes) {
-  return std::ranges::all_of(pointers, [=](const void* p) {
-    return reinterpret_cast<uintptr_t>(p) % static_cast<uintptr_t>(bytes) == 0;
-  });
+  for (const void* p : pointers) {
+    if (reinterpret_cast<uintptr_t>(p) % static_cast<uintptr_t>(bytes) != 0) return false;
+  }
+  return true;
 }
 
 inline bool all_divisible(std::initializer_list<int64_t> values, int64_t divisor) {
-  return std::ranges::all_of(values, [=](int64_t value) { return value % divisor == 0; });
+  for (const int64_t value : values) {
+    if (value % divisor != 0) return false;
+  }
+  return true;
 }
 
 // launch.template operator()<T>() for the type of a dtype.

@@ -1,5 +1,7 @@
 #include "ops/kernels/norm/column_sums.h"
 
+#include <algorithm>
+
 #include "ops/kernels/common/add_parts.cuh"
 
 namespace seqfuse::ops {

@@ -3,8 +3,9 @@
 //
 // A row is read once: a group of 32, 64, 128, 256 or 1024 threads keeps it in registers, 8 elements
 // a thread, in 16-byte loads where pointers, strides and dim allow them. Each warp of the group has
-// neighbouring columns, whose dropout factors it draws for itself. Rows of more than 8192 elements
-// are read again from the second-level cache instead (layer_norm_stream.cuh).
+// neighbouring columns, whose dropout factors it draws for itself. Two kinds of rows are read again
+// from the cache instead (layer_norm_stream.cuh): of more than 8192 elements, and of more than 256
+// where 16-byte loads do not fit. Both are rare, and kernels for them take long to compile.
 //
 // As many blocks as run at a time share the rows, so that a thread reads weight and bias once. In
 // the forward pass it asks for its next row before it works on this one. In the backward pass,
@@ -21,6 +22,8 @@ namespace seqfuse::ops::cuda {
 constexpr int kItems = 8;           // elements of a row that a thread keeps
 constexpr int kSpan = 32 * kItems;  // those of a warp
 constexpr int64_t kMaxDim = 1024 * kItems;
+template <int Width>
+constexpr int64_t kMaxDimOf = Width > 1 ? kMaxDim : kSpan;  // of rows in registers
 
 // Fields as in LayerNormParams and LayerNormGateParams; u and mask: Gate only.
 struct NormForward {
@@ -50,13 +53,14 @@ __device__ const T* row_or_null(const void* matrix, int64_t row, int64_t stride)
 }
 
 template <int Group>
-constexpr int kRows = std::max(256 / Group, 1);  // rows that a block works on at a time
+constexpr int kRows = Group < 256 ? 256 / Group : 1;  // rows that a block works on at a time
 
 template <int Group>
 constexpr int kThreads = Group * kRows<Group>;
 
 template <int Group, int Threads>
-constexpr int kBlocks = std::max(Threads / kThreads<Group>, 1);  // of that many threads together
+constexpr int kBlocks =
+    Threads > kThreads<Group> ? Threads / kThreads<Group> : 1;  // of that many threads together
 
 // What a thread works on: row group of a block's rows, and of it the columns j(p) to j(p) + Width.
 template <int Width, int Group>
@@ -410,10 +414,12 @@ __global__ void __launch_bounds__(kThreads<Group>, kBlocks<Group, kBackwardThrea
     write_part(dweight, dbias, place, params.workspace + int64_t{blockIdx.x} * 2 * dim, dim);
 }
 
-// launch.template operator()<Group>() for the smallest group that can keep a row.
-template <class Launch>
+// launch.template operator()<Group>() for the smallest group that can keep a row of dim <= MaxDim.
+template <int64_t MaxDim, class Launch>
 void with_group(int64_t dim, Launch&& launch) {
-  if (dim <= 32 * kItems) {
+  if constexpr (MaxDim <= 32 * kItems) {
+    launch.template operator()<32>();
+  } else if (dim <= 32 * kItems) {
     launch.template operator()<32>();
   } else if (dim <= 64 * kItems) {
     launch.template operator()<64>();

@@ -1,5 +1,5 @@
-// layer_norm_rows.cuh for rows that are too long for registers, and the launchers for rows of any
-// length.
+// Layer norm of the rows that layer_norm_rows.cuh does not keep in registers, an element a load,
+// and the launchers for all rows.
 #pragma once
 
 #include "ops/kernels/common/add_parts.cuh"
@@ -7,52 +7,44 @@
 
 namespace seqfuse::ops::cuda {
 
-constexpr int64_t kStreamPartials = 64;  // parts of dweight and dbias for long rows
-constexpr int kStreamGroup = 512;
+constexpr int64_t kStreamPartials = 64;  // parts of dweight and dbias for rows above kMaxDim
+constexpr int kStreamThreads = 512;
+
+// Element j of a row that may be absent.
+template <class T>
+__device__ float value_or(const T* row, int64_t j, float otherwise) {
+  return row ? to_float(row[j]) : otherwise;
+}
 
 // A block reads its row three times.
-template <class T, int Width, bool Gate>
-__global__ void __launch_bounds__(kStreamGroup) norm_forward_stream_kernel(NormForward params) {
-  __shared__ float scratch[kStreamGroup / 32];
+template <class T, bool Gate>
+__global__ void __launch_bounds__(kStreamThreads) norm_forward_stream_kernel(NormForward params) {
+  __shared__ float scratch[kStreamThreads / 32];
   const int64_t row = blockIdx.x, dim = params.dim;
   const T* x = static_cast<const T*>(params.x) + row * params.x_stride;
+  const T* u = row_or_null<T>(params.u, row, params.u_stride);
   T* y = static_cast<T*>(params.y) + row * params.y_stride;
-  const auto for_each_pack = [&](auto&& visit) {
-    for (int64_t j = threadIdx.x * Width; j < dim; j += kStreamGroup * Width)
-      visit(j, load<Width>(x, j, dim));
-  };
 
   float sum[1] = {0};
-  for_each_pack([&](int64_t, const Pack<T, Width>& pack) {
-    for (int k = 0; k < Width; ++k) sum[0] += to_float(pack.v[k]);
-  });
-  group_sum<kStreamGroup>(sum, scratch);
+  for (int64_t j = threadIdx.x; j < dim; j += kStreamThreads) sum[0] += to_float(x[j]);
+  group_sum<kStreamThreads>(sum, scratch);
   const float mean = sum[0] / static_cast<float>(dim);
 
   float squares[1] = {0};
-  for_each_pack([&](int64_t j, const Pack<T, Width>& pack) {
-    for (int k = 0; k < Width; ++k) {
-      const float d = to_float(pack.v[k]) - mean;
-      if (j + k < dim) squares[0] += d * d;
-    }
-  });
-  group_sum<kStreamGroup>(squares, scratch);
+  for (int64_t j = threadIdx.x; j < dim; j += kStreamThreads) {
+    const float d = to_float(x[j]) - mean;
+    squares[0] += d * d;
+  }
+  group_sum<kStreamThreads>(squares, scratch);
   const float rstd = 1 / sqrtf(squares[0] / static_cast<float>(dim) + params.eps);
 
-  for_each_pack([&](int64_t j, Pack<T, Width> pack) {
-    const auto w = load_or<Width>(static_cast<const T*>(params.weight), j, dim, 1);
-    const auto b = load_or<Width>(static_cast<const T*>(params.bias), j, dim, 0);
-    Pack<T, Width> gates;
-    if constexpr (Gate)
-      gates = load<Width>(static_cast<const T*>(params.u) + row * params.u_stride, j, dim);
-    for (int k = 0; k < Width; ++k) {
-      const float n = (to_float(pack.v[k]) - mean) * rstd;
-      float l = n * to_float(w.v[k]) + to_float(b.v[k]);
-      if constexpr (Gate) l = to_float(gates.v[k]) * l * params.mask.factor(row * dim + j + k);
-      pack.v[k] = from_float<T>(l);
-    }
-    store<Width>(y, j, dim, pack);
-  });
+  for (int64_t j = threadIdx.x; j < dim; j += kStreamThreads) {
+    const float n = (to_float(x[j]) - mean) * rstd;
+    float l = n * value_or(static_cast<const T*>(params.weight), j, 1) +
+              value_or(static_cast<const T*>(params.bias), j, 0);
+    if constexpr (Gate) l *= to_float(u[j]) * params.mask.factor(row * dim + j);
+    y[j] = from_float<T>(l);
+  }
   if (threadIdx.x == 0) {
     static_cast<float*>(params.mean)[row] = mean;
     static_cast<float*>(params.rstd)[row] = rstd;
@@ -68,66 +60,46 @@ __device__ float gradient_of_norm(const NormBackward& params, int64_t row, int64
 }
 
 // dx, and du with Gate: a block reads its row twice.
-template <class T, int Width, bool Gate>
-__global__ void __launch_bounds__(kStreamGroup) norm_backward_stream_kernel(NormBackward params) {
-  __shared__ float scratch[2 * kStreamGroup / 32];
+template <class T, bool Gate>
+__global__ void __launch_bounds__(kStreamThreads) norm_backward_stream_kernel(NormBackward params) {
+  __shared__ float scratch[2 * kStreamThreads / 32];
   const int64_t row = blockIdx.x, dim = params.dim;
   const T* x = static_cast<const T*>(params.x) + row * params.x_stride;
   const T* dy = static_cast<const T*>(params.dy) + row * params.dy_stride;
+  const T* weight = static_cast<const T*>(params.weight);
+  const T* bias = static_cast<const T*>(params.bias);
+  const T* pre_u = row_or_null<T>(params.pre_u, row, params.pre_u_stride);
+  const T* residual = row_or_null<T>(params.residual, row, params.residual_stride);
   T* dx = static_cast<T*>(params.dx) + row * params.dx_stride;
+  [[maybe_unused]] T* du = static_cast<T*>(params.du) + row * params.du_stride;
   const float mean = static_cast<const float*>(params.mean)[row];
   const float rstd = static_cast<const float*>(params.rstd)[row];
-  const auto for_each_pack = [&](auto&& visit) {
-    for (int64_t j = threadIdx.x * Width; j < dim; j += kStreamGroup * Width) {
-      float n[Width], g[Width];
-      const auto values = load<Width>(x, j, dim), gradients = load<Width>(dy, j, dim);
-      const auto w = load_or<Width>(static_cast<const T*>(params.weight), j, dim, 1);
-      for (int k = 0; k < Width; ++k) {
-        n[k] = (to_float(values.v[k]) - mean) * rstd;
-        const float d = to_float(gradients.v[k]);
-        g[k] =
-            j + k < dim ? gradient_of_norm<Gate, T>(params, row, j + k, d) * to_float(w.v[k]) : 0;
-      }
-      visit(j, n, g);
+  // n, and the gradient g of n.
+  const auto for_each_element = [&](auto&& visit) {
+    for (int64_t j = threadIdx.x; j < dim; j += kStreamThreads) {
+      const float dl = gradient_of_norm<Gate, T>(params, row, j, to_float(dy[j]));
+      visit(j, (to_float(x[j]) - mean) * rstd, dl * value_or(weight, j, 1));
     }
   };
 
   float sums[2] = {0, 0};
-  for_each_pack([&](int64_t, const float* n, const float* g) {
-    for (int k = 0; k < Width; ++k) {
-      sums[0] += g[k];
-      sums[1] += g[k] * n[k];
-    }
+  for_each_element([&](int64_t, float n, float g) {
+    sums[0] += g;
+    sums[1] += g * n;
   });
-  group_sum<kStreamGroup>(sums, scratch);
+  group_sum<kStreamThreads>(sums, scratch);
   const float mean_g = sums[0] / static_cast<float>(dim),
               mean_gn = sums[1] / static_cast<float>(dim);
-  for_each_pack([&](int64_t j, const float* n, const float* g) {
+  for_each_element([&](int64_t j, float n, float g) {
     if constexpr (Gate) {  // before dx, which may overwrite dy
-      const auto gradients = load<Width>(dy, j, dim);
-      const auto w = load_or<Width>(static_cast<const T*>(params.weight), j, dim, 1);
-      const auto b = load_or<Width>(static_cast<const T*>(params.bias), j, dim, 0);
-      const auto before =
-          load_or<Width>(row_or_null<T>(params.pre_u, row, params.pre_u_stride), j, dim, 0);
-      Pack<T, Width> out;
-      for (int k = 0; k < Width; ++k) {
-        const float masked = to_float(gradients.v[k]) * params.mask.factor(row * dim + j + k);
-        float d = masked * (n[k] * to_float(w.v[k]) + to_float(b.v[k]));
-        if (params.pre_u) d *= silu_gradient(to_float(before.v[k]));
-        out.v[k] = from_float<T>(d);
-      }
-      store<Width>(static_cast<T*>(params.du) + row * params.du_stride, j, dim, out);
+      const float masked = to_float(dy[j]) * params.mask.factor(row * dim + j);
+      float d = masked * (n * value_or(weight, j, 1) + value_or(bias, j, 0));
+      if (pre_u) d *= silu_gradient(to_float(pre_u[j]));
+      du[j] = from_float<T>(d);
     }
-    Pack<T, Width> out, added;
-    if constexpr (!Gate)
-      added =
-          load_or<Width>(row_or_null<T>(params.residual, row, params.residual_stride), j, dim, 0);
-    for (int k = 0; k < Width; ++k) {
-      float d = rstd * (g[k] - mean_g - n[k] * mean_gn);
-      if constexpr (!Gate) d += to_float(added.v[k]);
-      out.v[k] = from_float<T>(d);
-    }
-    store<Width>(dx, j, dim, out);
+    float d = rstd * (g - mean_g - n * mean_gn);
+    if constexpr (!Gate) d += value_or(residual, j, 0);
+    dx[j] = from_float<T>(d);
   });
 }
 
@@ -155,53 +127,54 @@ __global__ void column_parts_kernel(NormBackward params) {
 // a multiprocessor.
 template <int Threads>
 int64_t resident_blocks(int64_t rows, int64_t dim) {
-  int64_t blocks = 0;
-  with_group(dim, [&]<int Group>() {
-    blocks = std::min<int64_t>(divide_up(rows, kRows<Group>),
-                               multiprocessors() * kBlocks<Group, Threads>);
+  int64_t wanted = 0, resident = 0;
+  with_group<kMaxDim>(dim, [&]<int Group>() {
+    wanted = divide_up(rows, kRows<Group>);
+    resident = int64_t{multiprocessors()} * kBlocks<Group, Threads>;
   });
-  return blocks;
+  return wanted < resident ? wanted : resident;
 }
 
-// Blocks of the backward pass on the current device, which are the parts of dweight and dbias.
+// Parts of dweight and dbias that the backward pass writes on the current device: its blocks, where
+// rows are kept in registers.
 template <bool Gate>
 int64_t norm_backward_partials(int64_t rows, int64_t dim) {
-  return dim > kMaxDim ? std::min(rows, kStreamPartials)
-                       : resident_blocks<kBackwardThreads<Gate>>(rows, dim);
+  if (dim <= kMaxDim) return resident_blocks<kBackwardThreads<Gate>>(rows, dim);
+  return rows < kStreamPartials ? rows : kStreamPartials;
 }
 
 template <bool Gate>
 cudaError_t launch_norm_forward(const NormForward& params, DType dtype, cudaStream_t stream) {
   if (params.rows == 0) return cudaSuccess;
-  return dispatch(dtype, {params.x, params.u, params.weight, params.bias, params.y},
-                  {params.dim, params.x_stride, params.u_stride, params.y_stride},
-                  [&]<class T, int Width>() {
-                    if (params.dim > kMaxDim) {
-                      norm_forward_stream_kernel<T, Width, Gate>
-                          <<<static_cast<unsigned>(params.rows), kStreamGroup, 0, stream>>>(params);
-                      return;
-                    }
-                    const auto blocks = static_cast<unsigned>(
-                        resident_blocks<kForwardThreads<T, Width, Gate>>(params.rows, params.dim));
-                    with_group(params.dim, [&]<int Group>() {
-                      norm_forward_kernel<T, Width, Group, Gate>
-                          <<<blocks, kThreads<Group>, 0, stream>>>(params);
-                    });
-                  });
+  return dispatch(
+      dtype, {params.x, params.u, params.weight, params.bias, params.y},
+      {params.dim, params.x_stride, params.u_stride, params.y_stride}, [&]<class T, int Width>() {
+        if (params.dim > kMaxDimOf<Width>) {
+          norm_forward_stream_kernel<T, Gate>
+              <<<static_cast<unsigned>(params.rows), kStreamThreads, 0, stream>>>(params);
+          return;
+        }
+        const auto blocks = static_cast<unsigned>(
+            resident_blocks<kForwardThreads<T, Width, Gate>>(params.rows, params.dim));
+        with_group<kMaxDimOf<Width>>(params.dim, [&]<int Group>() {
+          norm_forward_kernel<T, Width, Group, Gate>
+              <<<blocks, kThreads<Group>, 0, stream>>>(params);
+        });
+      });
 }
 
 template <class T, int Width, bool Gate>
 void launch_norm_backward_rows(const NormBackward& params, int64_t parts, cudaStream_t stream) {
-  if (params.dim > kMaxDim) {
+  if (params.dim > kMaxDimOf<Width>) {
     if (params.dweight) {
       const dim3 grid(divide_up(params.dim, 128), static_cast<unsigned>(parts));
       column_parts_kernel<T, Gate><<<grid, 128, 0, stream>>>(params);
     }
-    norm_backward_stream_kernel<T, Width, Gate>
-        <<<static_cast<unsigned>(params.rows), kStreamGroup, 0, stream>>>(params);
+    norm_backward_stream_kernel<T, Gate>
+        <<<static_cast<unsigned>(params.rows), kStreamThreads, 0, stream>>>(params);
     return;
   }
-  with_group(params.dim, [&]<int Group>() {
+  with_group<kMaxDimOf<Width>>(params.dim, [&]<int Group>() {
     const auto kernel = params.dweight ? norm_backward_kernel<T, Width, Group, true, Gate>
                                        : norm_backward_kernel<T, Width, Group, false, Gate>;
     kernel<<<static_cast<unsigned>(parts), kThreads<Group>, 0, stream>>>(params);

@@ -1,7 +1,7 @@
 // A thread draws the four words of one counter, which are those of samples 16 apart.
 #include "ops/kernels/softmax/sample_uniform.h"
 
-#include "base/random.h"
+#include "base/philox.h"
 #include "ops/kernels/common/row_kernels.cuh"
 
 namespace seqfuse::ops {

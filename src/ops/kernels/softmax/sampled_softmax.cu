@@ -4,7 +4,8 @@
 // a warp works on four; their sums are joined at the end. Two rows of a group are under way at a
 // time.
 //
-// Rows of more than 1024 columns are read twice (stream_kernel).
+// Rows are read twice (stream_kernel) where they have more than 1024 columns, or more than 256 that
+// 16-byte loads do not fit, or an odd number. These are rare, and each kernel takes long to compile.
 #include <cmath>
 #include <cstddef>
 
@@ -230,11 +231,15 @@ __global__ void __launch_bounds__(32 * kWarps) stream_kernel(SampledSoftmaxParam
   }
 }
 
+// The kernel for loads of Width elements; of rows of up to 256 columns where Width is below 16 bytes.
 template <class T, int Width>
 auto kernel_for(int64_t dim) {
   if (dim <= 64) return forward_kernel<T, Width, 8, 8>;
   if (dim <= 256) return forward_kernel<T, Width, 32, 8>;
-  return dim <= kMaxDim ? forward_kernel<T, Width, 32, 32> : stream_kernel<T>;
+  if constexpr (Width * sizeof(T) == 16) {
+    if (dim <= kMaxDim) return forward_kernel<T, Width, 32, 32>;
+  }
+  return stream_kernel<T>;
 }
 
 }  // namespace
@@ -245,13 +250,13 @@ cudaError_t sampled_softmax_forward_cuda(const SampledSoftmaxParams& params, DTy
   const auto fits = [&](int64_t width) {
     return params.dim % width == 0 &&
            all_aligned({params.hidden, params.table}, width * size_of(dtype)) &&
-           all_aligned({params.dhidden}, std::min<int64_t>(width, 4) * 4);
+           all_aligned({params.dhidden}, (width < 4 ? width : 4) * 4);
   };
   return dispatch_type(dtype, [&]<class T>() {
     constexpr int kWide = 16 / sizeof(T);
     const auto kernel = fits(kWide) ? kernel_for<T, kWide>(params.dim)
                         : fits(2)   ? kernel_for<T, 2>(params.dim)
-                                    : kernel_for<T, 1>(params.dim);
+                                    : stream_kernel<T>;
     kernel<<<divide_up(params.positions, kWarps), 32 * kWarps, 0, stream>>>(params);
   });
 }

@@ -3,12 +3,11 @@
 // counters hold the words of 128 neighbouring elements.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdint>
 
-#include "base/random.h"
+#include "base/philox.h"
 #include "ops/kernels/step/seed.h"
 
 namespace seqfuse::ops::cuda {
@@ -21,9 +20,12 @@ struct DropoutMask {
   float scale;         // factor of the others
 
   DropoutMask(double p, Seed seed_in)
-      : seed(seed_in),
-        threshold(static_cast<uint32_t>(std::min(std::round(p * 0x1p32), 0x1p32 - 1))),
-        scale(static_cast<float>(1 / (1 - p))) {}
+      : seed(seed_in), threshold(threshold_of(p)), scale(static_cast<float>(1 / (1 - p))) {}
+
+  static uint32_t threshold_of(double p) {
+    const double words = std::round(p * 0x1p32);
+    return words < 0x1p32 ? static_cast<uint32_t>(words) : UINT32_MAX;
+  }
 
   __device__ bool drops_any() const { return threshold > 0; }
   __device__ Philox philox() const { return {seed.get(), kDropoutStream}; }
