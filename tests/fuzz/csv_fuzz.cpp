@@ -12,25 +12,13 @@
 #include "data/read/text_chunks.h"
 #include "data/read/text_encoding.h"
 #include "data/read/times.h"
+#include "tests/memory_stream.h"
 
 namespace {
 
 using namespace seqfuse::data;
 
 using Rows = std::vector<std::vector<std::string>>;
-
-class Bytes final : public ByteStream {
- public:
-  explicit Bytes(std::string_view text) : text_(text) {}
-  size_t read(char* out, size_t size) override {
-    const size_t n = text_.copy(out, size);
-    text_.remove_prefix(n);
-    return n;
-  }
-
- private:
-  std::string_view text_;
-};
 
 void split(std::string_view text, const CsvDialect& dialect, Rows& out) {
   RowSplitter rows(text, dialect);
@@ -44,7 +32,7 @@ void split(std::string_view text, const CsvDialect& dialect, Rows& out) {
 }
 
 Rows split_chunks(std::string_view text, const CsvDialect& dialect, size_t chunk_bytes) {
-  Bytes stream(text);
+  seqfuse::MemoryStream stream(text);
   TextChunks chunks(stream, "text", dialect, Encoding::utf8, chunk_bytes);
   Rows rows;
   for (TextChunk chunk; chunks.next(chunk);) split(chunk.text(), dialect, rows);

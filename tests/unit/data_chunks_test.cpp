@@ -10,25 +10,13 @@
 
 #include "base/error.h"
 #include "base/random.h"
+#include "tests/memory_stream.h"
 
 namespace seqfuse::data {
 namespace {
 
 using testing::ElementsAre;
 using Rows = std::vector<std::vector<std::string>>;
-
-class Bytes final : public ByteStream {
- public:
-  explicit Bytes(std::string_view text) : text_(text) {}
-  size_t read(char* out, size_t size) override {
-    const size_t n = text_.copy(out, size);
-    text_.remove_prefix(n);
-    return n;
-  }
-
- private:
-  std::string_view text_;
-};
 
 // Appends each row's line number and fields.
 int64_t append(std::string_view text, const CsvDialect& dialect, int64_t lines, Rows& out) {
@@ -53,7 +41,7 @@ Rows whole(std::string_view text, const CsvDialect& dialect) {
 }
 
 Rows in_chunks(std::string_view text, const CsvDialect& dialect, size_t chunk_bytes) {
-  Bytes stream(text);
+  MemoryStream stream(text);
   TextChunks chunks(stream, "f", dialect, Encoding::utf8, chunk_bytes);
   Rows rows;
   TextChunk chunk;
@@ -92,7 +80,7 @@ TEST(Chunks, QuotesWithinFieldsDoNotMoveTheCuts) {
 TEST(Chunks, AHeaderMaySpanLines) {
   const std::string text = "\r\n\"user\nid\", item \n1,2\n3,4";
   for (size_t chunk_bytes = 1; chunk_bytes < 30; ++chunk_bytes) {
-    Bytes stream(text);
+    MemoryStream stream(text);
     TextChunks chunks(stream, "f", {}, Encoding::utf8, chunk_bytes);
     EXPECT_THAT(chunks.header(), ElementsAre("user\nid", "item"));
     EXPECT_EQ(chunks.header_lines(), 3);
@@ -108,7 +96,7 @@ TEST(Chunks, EncodingsAreConvertedBeforeTheCut) {
   std::string text = "x,y\n";
   for (int i = 0; i < 100; ++i) text += "\x80,caf\xE9\n";
   for (const size_t chunk_bytes : {size_t{3}, size_t{64}, size_t{1} << 18}) {
-    Bytes stream(text);
+    MemoryStream stream(text);
     TextChunks chunks(stream, "f", {}, Encoding::windows_1252, chunk_bytes);
     chunks.header();
     Rows rows;
@@ -123,14 +111,14 @@ TEST(Chunks, EncodingsAreConvertedBeforeTheCut) {
 }
 
 TEST(Chunks, AByteOrderMarkSaysUtf8) {
-  Bytes stream("\xEF\xBB\xBFx,caf\xC3\xA9\n");
+  MemoryStream stream("\xEF\xBB\xBFx,caf\xC3\xA9\n");
   TextChunks chunks(stream, "f", {}, Encoding::latin1);
   EXPECT_THAT(chunks.header(), ElementsAre("x", "caf\xC3\xA9"));
 }
 
 TEST(Chunks, HeadersThatAreNone) {
   const auto header = [](std::string_view text) {
-    Bytes stream(text);
+    MemoryStream stream(text);
     return TextChunks(stream, "f", {}).header();
   };
   EXPECT_THAT(header("\n\r\n"), ElementsAre());
@@ -143,7 +131,7 @@ TEST(Chunks, HeadersThatAreNone) {
 
 TEST(Chunks, ARowWithoutEndIsRefused) {
   const std::string text(100, 'x');
-  Bytes long_row(text);
+  MemoryStream long_row(text);
   TextChunks chunks(long_row, "f", {",", true, 10}, Encoding::utf8, 4);
   TextChunk chunk;
   EXPECT_THROW(chunks.next(chunk), DataError);
