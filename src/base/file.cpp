@@ -111,7 +111,8 @@ void append_to_file(const fs::path& file, std::string_view content) {
   } catch (const IoError&) {
     // Otherwise the partial line would precede the next one.
     if (ftruncate(out.get(), before.st_size) != 0) {
-      throw_errno(fmt::format("{} now ends in half a line, and cannot be cut", file.string()));
+      throw_errno(
+          fmt::format("{} now ends in a partial line, which cannot be removed", file.string()));
     }
     throw;
   }

@@ -49,14 +49,14 @@ void Binder::convert(const Value& value, double& out, const std::string& paramet
   }
 }
 
-// None is what other trainers have as the default of optional texts: here they are empty.
+// Other trainers use None as the default of optional strings; ours are empty.
 void Binder::convert(const Value& value, std::string& out, const std::string& parameter) {
   if (std::holds_alternative<std::monostate>(value.data)) {
     out.clear();
     return;
   }
   const auto* text = std::get_if<std::string>(&value.data);
-  if (text == nullptr) mismatch(value, parameter, "a text");
+  if (text == nullptr) mismatch(value, parameter, "a string");
   out = *text;
 }
 

@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr int64_t kMaxFiles = 1000;
-// Values after macros are replaced; a dozen lines of macros of macros would otherwise fill memory.
+// Limit of expanded values; otherwise a dozen lines of nested macros could fill memory.
 constexpr int64_t kMaxExpanded = 1 << 20;
 
 template <class... Cases>
@@ -89,7 +89,7 @@ void Bindings::include(const Include& include, const fs::path& directory) {
     text = read_file(file);
   } catch (const IoError& io_error) {
     throw_error<UsageError>(
-        "{}: include '{}': {}; a relative path is looked for beside the including file, then in "
+        "{}: include '{}': {}; relative paths are searched next to the including file, then in "
         "the working directory",
         include.location.text(), include.file, io_error.what());
   }
@@ -132,8 +132,7 @@ Value Bindings::expand(const Value& value, std::vector<std::string>& chain) cons
   const auto* text = std::get_if<std::string>(&value.data);
   expanded_ += 1 + (text != nullptr ? static_cast<int64_t>(text->size() / 16) : 0);
   SEQFUSE_CHECK_AS(UsageError, expanded_ <= kMaxExpanded,
-                   "{}: macros of macros make more than {} values", value.location.text(),
-                   kMaxExpanded);
+                   "{}: macros expand to more than {} values", value.location.text(), kMaxExpanded);
   const auto expand_all = [&](const std::vector<Value>& values) {
     std::vector<Value> expanded;
     expanded.reserve(values.size());
@@ -151,7 +150,7 @@ Value Bindings::expand(const Value& value, std::vector<std::string>& chain) cons
 
   const bool cycle = std::find(chain.begin(), chain.end(), use->name) != chain.end();
   chain.push_back(use->name);
-  SEQFUSE_CHECK_AS(UsageError, !cycle, "{}: a macro needs itself: %{}", value.location.text(),
+  SEQFUSE_CHECK_AS(UsageError, !cycle, "{}: macro cycle: %{}", value.location.text(),
                    fmt::join(chain, " -> %"));
   SEQFUSE_CHECK_AS(UsageError, chain.size() <= kMaxNesting, "{}: macros are nested deeper than {}",
                    value.location.text(), kMaxNesting);

@@ -84,7 +84,7 @@ std::string Token::describe() const {
     case TokenKind::real:
       return "the number " + text;
     case TokenKind::string:
-      return "a text";
+      return "a string";
     case TokenKind::punctuation:
       return "'" + text + "'";
   }
@@ -167,9 +167,8 @@ Token Lexer::next() {
     if (c == '(' || c == '[' || c == '{') ++depth_;
     if ((c == ')' || c == ']' || c == '}') && depth_ > 0) --depth_;
   } else {
-    throw_error<UsageError>(
-        "{}: unexpected character 0x{:02x}; such characters stand only in texts", here().text(),
-        static_cast<unsigned char>(c));
+    throw_error<UsageError>("{}: unexpected character 0x{:02x}; it is only allowed in strings",
+                            here().text(), static_cast<unsigned char>(c));
   }
   token.adjacent = adjacent;
   return token;
@@ -191,7 +190,7 @@ Token Lexer::read_selector() {
   }
   const char quote = peek();
   SEQFUSE_CHECK_AS(UsageError, (quote != '\'' && quote != '"') || token.text.size() > 2,
-                   "{}: texts with a prefix ({}{}) are not supported; write a plain text",
+                   "{}: strings with a prefix ({}{}) are not supported; write a plain string",
                    token.location.text(), token.text, quote);
   return token;
 }
@@ -210,14 +209,14 @@ Token Lexer::read_number() {
                             reason);
   };
   const std::string digits = without_separators(token.text);
-  if (digits.empty()) fail("'_' stands only between digits");
+  if (digits.empty()) fail("'_' is only allowed between digits");
 
   std::string_view rest = digits;
   int base = 10;
   if (based) {
     const char kind = digits[1] | 0x20;  // lower case
     base = kind == 'x' ? 16 : kind == 'o' ? 8 : kind == 'b' ? 2 : 0;
-    if (base == 0) fail("expected digits; a text needs quotes");
+    if (base == 0) fail("expected digits; a string needs quotes");
     rest.remove_prefix(2);
   }
   const char* const end = rest.data() + rest.size();
@@ -225,7 +224,7 @@ Token Lexer::read_number() {
   if (base != 10 || rest.find_first_of(".eE") == std::string_view::npos) {
     if (base == 10 && rest.size() > 1 && rest[0] == '0' &&
         rest.find_first_not_of('0') != std::string_view::npos) {
-      fail("an integer does not start with 0");
+      fail("an integer must not start with 0");
     }
     result = std::from_chars(rest.data(), end, token.integer, base);
   } else {
@@ -233,7 +232,7 @@ Token Lexer::read_number() {
     result = std::from_chars(rest.data(), end, token.real);
   }
   if (result.ec == std::errc::result_out_of_range) fail("out of range");
-  if (result.ec != std::errc() || result.ptr != end) fail("expected digits; a text needs quotes");
+  if (result.ec != std::errc() || result.ptr != end) fail("expected digits; a string needs quotes");
   return token;
 }
 
@@ -245,7 +244,7 @@ Token Lexer::read_string() {
   for (;;) {
     const char c = peek();
     if (position_ == text_.size() || (c == '\n' && !triple)) {
-      throw_error<UsageError>("{}: the text that starts here has no closing {}",
+      throw_error<UsageError>("{}: the string that starts here has no closing {}",
                               token.location.text(), std::string(triple ? 3 : 1, quote));
     }
     if (c == quote && (!triple || (peek(1) == quote && peek(2) == quote))) {
@@ -255,7 +254,7 @@ Token Lexer::read_string() {
     if (c == '\\') {
       read_escape(token.text);
     } else {
-      SEQFUSE_CHECK_AS(UsageError, c != '\0', "{}: a text holds no NUL characters", here().text());
+      SEQFUSE_CHECK_AS(UsageError, c != '\0', "{}: a string cannot contain NUL", here().text());
       token.text += c;
       advance(1);
     }
@@ -295,7 +294,7 @@ void Lexer::read_escape(std::string& content) {
 void Lexer::append_code_point(std::string& content, uint32_t c, const Location& location) const {
   const bool surrogate = c >= 0xD800 && c < 0xE000;
   SEQFUSE_CHECK_AS(UsageError, c != 0 && c <= 0x10FFFF && !surrogate,
-                   "{}: U+{:04X} is not a character a text can hold", location.text(), c);
+                   "{}: U+{:04X} is not allowed in a string", location.text(), c);
   const auto put = [&](uint32_t byte) { content += static_cast<char>(byte); };
   if (c < 0x80) {
     put(c);

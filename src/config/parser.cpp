@@ -175,7 +175,7 @@ class Parser {
 
   decltype(Value::data) parse_constant() {
     if (token_.text == "True" || token_.text == "False") return take().text == "True";
-    if (token_.text != "None") fail("expected a value (a text needs quotes)");
+    if (token_.text != "None") fail("expected a value (a string needs quotes)");
     take();
     return std::monostate();
   }

@@ -114,7 +114,7 @@ void validate(const TrainerArgs& args, const Instance& instance) {
   check.at_least(1, args.gradient_accumulation_steps, "gradient_accumulation_steps");
   check.at_least(1, args.num_loader_threads, "num_loader_threads");
   check.that(args.rank_timeout_seconds >= 2, "rank_timeout_seconds", args.rank_timeout_seconds,
-             "at least 2: processes are heard of every second");
+             "at least 2: processes send a heartbeat every second");
 }
 
 void validate(const DatasetArgs& args, const Instance& instance) {
@@ -198,8 +198,8 @@ void validate(const TensorModelParallelArgs& args, const Instance& instance) {
   Check(instance).that(
       args.tensor_model_parallel_size == 1, "tensor_model_parallel_size",
       args.tensor_model_parallel_size,
-      "1: layers are not split over GPUs, because one GPU holds the dense weights of any HSTU that "
-      "is trained here; more GPUs share the batch instead");
+      "1: layers are not split over GPUs, because one GPU holds the dense weights of any HSTU; "
+      "several GPUs share the batch instead");
 }
 
 void validate(const RankingArgs& args, const Instance& instance) {

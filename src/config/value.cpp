@@ -12,7 +12,7 @@ struct Describe {
   std::string operator()(bool value) const { return literal(value); }
   std::string operator()(int64_t value) const { return "the integer " + literal(value); }
   std::string operator()(double value) const { return "the number " + literal(value); }
-  std::string operator()(const std::string& value) const { return "the text " + literal(value); }
+  std::string operator()(const std::string& value) const { return "the string " + literal(value); }
   std::string operator()(const List& list) const {
     return fmt::format("a list of {}", list.items.size());
   }

@@ -13,19 +13,18 @@
 namespace seqfuse::config {
 namespace {
 
-constexpr std::string_view kTableMemory =
-    "a table holds all of its rows in the memory of the device";
+constexpr std::string_view kTableMemory = "a table keeps all of its rows in device memory";
 
 constexpr std::array<WithoutEffect, 9> kParameters = {{
     {NetworkArgs::kName, "kernel_backend", ""},
-    {NetworkArgs::kName, "embedding_backend", "there is one backend"},
+    {NetworkArgs::kName, "embedding_backend", "there is only one backend"},
     {TensorModelParallelArgs::kName, "tensor_model_parallel_size", ""},
     {DynamicEmbeddingArgs::kName, "global_hbm_for_values", kTableMemory},
     {DynamicEmbeddingArgs::kName, "item_vocab_gpu_capacity", kTableMemory},
     {DynamicEmbeddingArgs::kName, "item_vocab_gpu_capacity_ratio", kTableMemory},
     {DynamicEmbeddingArgs::kName, "caching", kTableMemory},
     {DynamicEmbeddingArgs::kName, "evict_strategy", "a table has a row for each id from the start"},
-    {DynamicEmbeddingArgs::kName, "dist_type", "rows go to processes by a hash of the id"},
+    {DynamicEmbeddingArgs::kName, "dist_type", "a hash of the id assigns rows to processes"},
 }};
 
 struct Literals {
@@ -76,7 +75,7 @@ std::string warn_without_effect(const Config& config) {
   for (const auto& [reason, names] : found) {
     std::string list;
     for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
-    text += fmt::format("{}{} ({})", text.empty() ? "without effect: " : "; ", list, reason);
+    text += fmt::format("{}{} ({})", text.empty() ? "no effect: " : "; ", list, reason);
   }
   return text;
 }

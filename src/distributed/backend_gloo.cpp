@@ -51,9 +51,9 @@ c10::intrusive_ptr<c10d::Backend> make_gloo(const c10::intrusive_ptr<c10d::Store
 #else
 
 std::string why_no_processes() {
-  return "this build is for one process: Gloo's headers were not there. apt-get install "
-         "libgloo-dev "
-         "(or `make setup`), then `make build`; or start one process, without torchrun";
+  return "this build supports only one process, because Gloo's headers were missing: run apt-get "
+         "install libgloo-dev (or `make setup`), then `make build`; or start one process, without "
+         "torchrun";
 }
 
 c10::intrusive_ptr<c10d::Backend> make_gloo(const c10::intrusive_ptr<c10d::Store>&, const Launch&) {

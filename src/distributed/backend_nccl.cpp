@@ -21,9 +21,9 @@ c10::intrusive_ptr<c10d::Backend> make_nccl(const c10::intrusive_ptr<c10d::Store
 
 c10::intrusive_ptr<c10d::Backend> make_nccl(const c10::intrusive_ptr<c10d::Store>&, const Launch&) {
   throw_error<UsageError>(
-      "this build has no NCCL: build where nvcc, a CUDA build of PyTorch and its nvidia/nccl are, "
-      "or "
-      "give --device cpu");
+      "this build has no NCCL: build with nvcc, a CUDA build of PyTorch and its nvidia/nccl "
+      "package, "
+      "or give --device cpu");
 }
 
 #endif

@@ -217,7 +217,7 @@ void Watchdog::check_peers() {
       end(fmt::format("rank {} (process {}) has died", rank, peer.process.pid()));
     }
     if (now - peer.heard > timeout_) {
-      end(fmt::format("rank {} has not been heard of for {:.0f} s{}", rank, timeout_.count(),
+      end(fmt::format("rank {} has sent no heartbeat for {:.0f} s{}", rank, timeout_.count(),
                       peer.what.empty() ? "" : "; it was last in " + peer.what),
           &peer.process);
     }
@@ -240,7 +240,7 @@ std::string Watchdog::here() const {
 
 void Watchdog::end_without_store(const std::string& how) {
   const bool served = launch_.store_is_served;
-  end(fmt::format("{} at {}:{} {}", served ? "torchrun's store" : "rank 0, which holds the store",
+  end(fmt::format("{} at {}:{} {}", served ? "torchrun's store" : "rank 0, which serves the store",
                   launch_.address, launch_.port, how),
       served || launch_.rank == 0 ? nullptr : &peers_[0].process);
 }

@@ -161,8 +161,7 @@ std::string to_html(const LineChart& chart) {
 std::string to_html(const BarChart& chart) {
   double highest = 0;
   for (const Bar& bar : chart.bars) highest = std::max(highest, bar.value);
-  if (highest == 0)
-    return figure(chart.title, chart.x_label, "<p class=\"note\">nothing to count</p>");
+  if (highest == 0) return figure(chart.title, chart.x_label, "<p class=\"note\">no data</p>");
   const Axis y = linear_axis(0, highest * 1.08, 5, /*integers=*/true);
   std::string content = y_grid(y);
   const double pitch = (kWidth - kLeft - kRight) / static_cast<double>(chart.bars.size());

@@ -24,7 +24,7 @@ struct TrainingChart {
 };
 constexpr TrainingChart kTrainingCharts[] = {
     {"loss", "loss", false},
-    {"tokens_per_second", "tokens/s, mean since training was started or resumed", false},
+    {"tokens_per_second", "tokens/s, mean since training started or resumed", false},
     {"gradient_norm", "gradient norm", false},
     {"learning_rate", "learning rate", true},
 };
@@ -95,7 +95,7 @@ std::string metric_charts(const std::vector<RunLog>& runs) {
 
 std::string dataset_charts(const DatasetStatistics& statistics) {
   BarChart lengths{.title = "users by number of events",
-                   .x_label = "events, from this number to below the next"};
+                   .x_label = "number of events (lower end of each bucket)"};
   for (const LengthBucket& bucket : statistics.lengths) {
     lengths.bars.push_back({.label = std::to_string(bucket.low),
                             .explanation = fmt::format("{} to {} events: {} users", bucket.low,
@@ -146,7 +146,7 @@ std::string html_page(const std::vector<RunLog>& runs, const std::vector<RunData
   page += runs_table(runs) + "</header>\n<main>\n";
   page += section("Metrics", metrics_table(runs) + metric_charts(runs));
   page += section("Training", training_charts(runs));
-  page += section(runs.size() == 1 ? "Configuration" : "Configuration: what differs",
+  page += section(runs.size() == 1 ? "Configuration" : "Configuration: differences",
                   configuration(runs));
   for (const RunDataset& dataset : datasets) page += dataset_section(dataset, datasets.size() > 1);
   return page + fmt::format(

@@ -131,8 +131,9 @@ std::string missing_baselines(const std::vector<RunLog>& runs) {
                                     [](const RunLog& run) { return run.baselines.empty(); });
   if (without == runs.end()) return "";
   return fmt::format(
-      "<p class=\"note\">Baselines: <code>seqfuse train</code> saves them when it ends. For a run "
-      "that ended without them: <code>seqfuse train {} --resume {}</code></p>\n",
+      "<p class=\"note\">No baselines: <code>seqfuse train</code> saves them when it ends. If a "
+      "run "
+      "ended without them, run <code>seqfuse train {} --resume {}</code></p>\n",
       escape(without->info.task), escape(without->path.string()));
 }
 
@@ -150,7 +151,7 @@ std::string seen_targets(const std::vector<RunLog>& runs) {
   return notes;
 }
 
-// What changed when runs were resumed.
+// Parameters that changed when runs were resumed.
 std::string changes(const std::vector<RunLog>& runs) {
   std::vector<Row> rows = {{{"run"}, {"after step"}, {"parameter"}, {"before"}, {"now"}}};
   const auto shown = [](const std::string& value) { return value.empty() ? "–" : escape(value); };
@@ -254,7 +255,7 @@ std::string statistics_table(const DatasetStatistics& s) {
       {{"users"}, {grouped(s.users)}},
       {{"items"}, {grouped(s.items)}},
       {{"events"}, {grouped(s.events)}},
-      {{"events a user"},
+      {{"events per user"},
        {fmt::format("{} to {}, median {}, mean {:.1f}", grouped(s.min_length),
                     grouped(s.max_length), grouped(s.median_length), s.mean_length)}},
       {{"items without events"}, {grouped(s.items_without_events)}},

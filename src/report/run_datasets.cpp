@@ -23,7 +23,7 @@ void read(RunDataset& part, const std::string& expected_hash) {
   std::error_code ignored;
   if (!fs::exists(part.path, ignored)) {
     part.problem = fmt::format(
-        "{} is missing. If the dataset was moved, tell where it is now: seqfuse report … --data "
+        "{} is missing. If the dataset was moved, give its new path: seqfuse report … --data "
         "DIR",
         part.path);
     return;
@@ -34,8 +34,8 @@ void read(RunDataset& part, const std::string& expected_hash) {
       part.statistics = dataset_statistics(*dataset);
     } else {
       part.problem = fmt::format(
-          "{} now holds another dataset than the one trained on. If that was moved, tell where it "
-          "is: seqfuse report … --data DIR",
+          "{} now holds another dataset than the one trained on. If the dataset was moved, "
+          "give its new path: seqfuse report … --data DIR",
           part.path);
     }
   } catch (const Error& error) {  // the rest of the report does not need the dataset

@@ -150,7 +150,7 @@ TEST_F(Distributed, AProcessThatDiesOrStopsEndsTheJobAndItIsResumed) {
     EXPECT_NE(outcome.code, 0);
     EXPECT_LT(seconds, kPatience);
     EXPECT_THAT(outcome.out, HasSubstr(signal == SIGKILL ? "rank 1 (process"
-                                                         : "rank 1 has not been heard of for 4 s"));
+                                                         : "rank 1 has sent no heartbeat for 4 s"));
     EXPECT_THAT(outcome.out, HasSubstr("rank 0 waited in "));
     EXPECT_THAT(outcome.out, HasSubstr("--resume"));
   }

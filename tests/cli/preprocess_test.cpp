@@ -102,7 +102,7 @@ TEST_F(PreprocessCli, UsageErrors) {
             "--threads: 0 is not a whole number of 1 or more"},
            {"--dataset-name csv --min-user-events -2" + io, "--min-user-events: -2 is not"},
            {"--dataset-name csv --input '' --output x", "--input: the path '' is blank"},
-           {"--dataset-name csv --input . --output .", "--output .: give the name of a folder"},
+           {"--dataset-name csv --input . --output .", "--output .: give a folder"},
            {"--dataset-name csv --input . --output ' '", "--output: the path ' ' is blank"},
            {"--dataset-name csv --title-file ''" + io, "--title-file: the path '' is blank"},
            {"--dataset-name csv", "--help"}}) {

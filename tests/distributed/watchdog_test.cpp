@@ -60,7 +60,7 @@ TEST(Watchdog, AProcessThatDiesEndsTheOthersAtOnce) {
 TEST(Watchdog, AStoppedProcessEndsTheOthersAndIsKilled) {
   const Result result = disturbed([](ProcessGroup&) { raise(SIGSTOP); });
   EXPECT_THAT(result.ended[0].err + result.ended[2].err,
-              HasSubstr("rank 1 has not been heard of for 2 s"));
+              HasSubstr("rank 1 has sent no heartbeat for 2 s"));
   EXPECT_TRUE(WIFSIGNALED(result.ended[1].status));
   EXPECT_LT(result.seconds, kPatience);
 }

@@ -83,7 +83,7 @@ TEST_F(DamagedData, AFlippedBit) {
 
 TEST_F(DamagedData, AFileThatIsCutOff) {
   expect_found([&] { fs::resize_file(sequences_, fs::file_size(sequences_) / 2); },
-               "has been cut off at");
+               "was truncated to");
 }
 
 }  // namespace

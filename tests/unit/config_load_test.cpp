@@ -51,7 +51,7 @@ TEST(ConfigLoad, Overrides) {
   EXPECT_EQ(error_of("", {"TrainerArgs.seed=1", "TrainerArgs.sed=1"}),
             "--gin #2:1:13: unknown parameter TrainerArgs.sed (did you mean 'seed'?)");
   EXPECT_EQ(error_of("", {"DatasetArgs.dataset_name=ml-1m"}),
-            "--gin #1:1:26: expected a value (a text needs quotes), got the name ml");
+            "--gin #1:1:26: expected a value (a string needs quotes), got the name ml");
 }
 
 TEST(ConfigLoad, UnknownNames) {
@@ -76,7 +76,7 @@ TEST(ConfigLoad, UnknownNames) {
 
 TEST(ConfigLoad, WrongTypes) {
   EXPECT_EQ(error_of("TrainerArgs.seed = '5'"),
-            "t.gin:11:20: TrainerArgs.seed: expected an integer, got the text '5'");
+            "t.gin:11:20: TrainerArgs.seed: expected an integer, got the string '5'");
   EXPECT_EQ(error_of("TrainerArgs.seed = 1e6"),
             "t.gin:11:20: TrainerArgs.seed: expected an integer, got the number 1000000.0; write "
             "1000000");
@@ -89,14 +89,14 @@ TEST(ConfigLoad, WrongTypes) {
   EXPECT_EQ(error_of("NetworkArgs.hidden_dropout = [0.1]"),
             "t.gin:11:30: NetworkArgs.hidden_dropout: expected a number, got a list of 1");
   EXPECT_EQ(error_of("DatasetArgs.split = 3"),
-            "t.gin:11:21: DatasetArgs.split: expected a text, got the integer 3");
+            "t.gin:11:21: DatasetArgs.split: expected a string, got the integer 3");
   EXPECT_EQ(error_of("RetrievalArgs.eval_metrics = ('MRR')"),
-            "t.gin:11:31: RetrievalArgs.eval_metrics: expected a list, got the text 'MRR'; write "
+            "t.gin:11:31: RetrievalArgs.eval_metrics: expected a list, got the string 'MRR'; write "
             "['MRR']");
   EXPECT_EQ(error_of("RetrievalArgs.eval_metrics = [\n  'MRR',\n  10,\n]"),
-            "t.gin:13:3: RetrievalArgs.eval_metrics: expected a text, got the integer 10");
+            "t.gin:13:3: RetrievalArgs.eval_metrics: expected a string, got the integer 10");
   EXPECT_EQ(error_of("DatasetArgs.split = {'a': 1}"),
-            "t.gin:11:21: DatasetArgs.split: expected a text, got a dict of 1");
+            "t.gin:11:21: DatasetArgs.split: expected a string, got a dict of 1");
 }
 
 TEST(ConfigLoad, MissingParametersAreListedTogether) {
@@ -154,14 +154,14 @@ TEST(ConfigLoad, ParametersOfOtherVersionsWithoutEffect) {
 
 TEST(ConfigLoad, Macros) {
   EXPECT_EQ(error_of("A = %B\nB = [%A]\nTrainerArgs.seed = %A"),
-            "t.gin:12:6: a macro needs itself: %A -> %B -> %A");
+            "t.gin:12:6: macro cycle: %A -> %B -> %A");
   EXPECT_EQ(error_of("UNUSED = %NOWHERE"), "no error") << "as gin: only macros in use are followed";
   std::string doubling = "M0 = ['x', 'x']\n";
   for (int i = 1; i < 60; ++i) {
     doubling += fmt::format("M{} = [%M{}, %M{}]\n", i, i - 1, i - 1);
   }
   EXPECT_THAT(error_of(doubling + "RetrievalArgs.eval_metrics = %M59"),
-              HasSubstr("macros of macros make more than 1048576 values"));
+              HasSubstr("macros expand to more than 1048576 values"));
 }
 
 TEST(ConfigLoad, Includes) {

@@ -90,15 +90,16 @@ TEST(GinLiteral, Texts) {
 }
 
 TEST(GinLiteral, MalformedTexts) {
-  EXPECT_EQ(error_of("\nA = 'abc\nB = 1"), "t.gin:2:5: the text that starts here has no closing '");
-  EXPECT_EQ(error_of("A = '''abc'"), "t.gin:1:5: the text that starts here has no closing '''");
-  EXPECT_EQ(error_of("A = 'abc\\"), "t.gin:1:5: the text that starts here has no closing '");
+  EXPECT_EQ(error_of("\nA = 'abc\nB = 1"),
+            "t.gin:2:5: the string that starts here has no closing '");
+  EXPECT_EQ(error_of("A = '''abc'"), "t.gin:1:5: the string that starts here has no closing '''");
+  EXPECT_EQ(error_of("A = 'abc\\"), "t.gin:1:5: the string that starts here has no closing '");
   EXPECT_EQ(error_of(R"(A = 'ab\x4')"), "t.gin:1:8: \\x needs 2 hexadecimal digits");
-  EXPECT_EQ(error_of(R"(A = '\uD800')"), "t.gin:1:6: U+D800 is not a character a text can hold");
-  EXPECT_EQ(error_of(R"(A = '\0')"), "t.gin:1:6: U+0000 is not a character a text can hold");
+  EXPECT_EQ(error_of(R"(A = '\uD800')"), "t.gin:1:6: U+D800 is not allowed in a string");
+  EXPECT_EQ(error_of(R"(A = '\0')"), "t.gin:1:6: U+0000 is not allowed in a string");
   EXPECT_EQ(error_of("A = r'x'"),
-            "t.gin:1:5: texts with a prefix (r') are not supported; write a plain text");
-  EXPECT_EQ(error_of(std::string("A = 'a\0b'", 9)), "t.gin:1:7: a text holds no NUL characters");
+            "t.gin:1:5: strings with a prefix (r') are not supported; write a plain string");
+  EXPECT_EQ(error_of(std::string("A = 'a\0b'", 9)), "t.gin:1:7: a string cannot contain NUL");
 }
 
 TEST(GinLiteral, EveryLiteralParsesBack) {
@@ -242,7 +243,7 @@ TEST(GinParser, ErrorsTellThePlace) {
   EXPECT_EQ(error_of("A =\nB = 2"), "t.gin:1:4: expected a value, got the end of the line");
   EXPECT_EQ(error_of("A = 2 * 3"), "t.gin:1:7: expected the end of the line, got '*'");
   EXPECT_EQ(error_of("A = ml-1m"),
-            "t.gin:1:5: expected a value (a text needs quotes), got the name ml");
+            "t.gin:1:5: expected a value (a string needs quotes), got the name ml");
   EXPECT_EQ(error_of("= 3"),
             "t.gin:1:1: expected Class.parameter = value, NAME = value or include, got '='");
   EXPECT_EQ(error_of("A = [1 2]"),

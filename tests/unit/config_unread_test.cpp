@@ -46,7 +46,7 @@ TEST(ConfigUnread, EveryParameterIsReadOrSaidToBeWithoutEffect) {
       if (parameter.name == "dist_type") continue;
       const bool read = std::regex_search(text, std::regex("(\\.|->)" + parameter.name + "\\b"));
       EXPECT_EQ(read, !is_without_effect(info.name, parameter.name))
-          << info.name << "." << parameter.name << (read ? " is read" : " is read by nobody");
+          << info.name << "." << parameter.name << (read ? " is read" : " is never read");
     }
   }
 }
@@ -61,14 +61,13 @@ TEST(ConfigUnread, WhatIsSetWithoutEffectIsNamedOnce) {
       "a/DynamicEmbeddingArgs.feature_names = ['a']\na/DynamicEmbeddingArgs.table_name = 'a'\n"
       "b/DynamicEmbeddingArgs.feature_names = ['b']\nb/DynamicEmbeddingArgs.table_name = 'b'\n";
   EXPECT_EQ(warning(tables + "a/DynamicEmbeddingArgs.evict_strategy = 'lru'"), "");
-  EXPECT_EQ(
-      warning(tables + "a/DynamicEmbeddingArgs.evict_strategy = 'lfu'\n"
-                       "DynamicEmbeddingArgs.caching = True\n"
-                       "b/DynamicEmbeddingArgs.item_vocab_gpu_capacity_ratio = 0.1\n"),
-      "without effect: DynamicEmbeddingArgs.evict_strategy (a table has a row for each id from "
-      "the start); DynamicEmbeddingArgs.caching, "
-      "DynamicEmbeddingArgs.item_vocab_gpu_capacity_ratio (a table holds all of its rows in "
-      "the memory of the device)");
+  EXPECT_EQ(warning(tables + "a/DynamicEmbeddingArgs.evict_strategy = 'lfu'\n"
+                             "DynamicEmbeddingArgs.caching = True\n"
+                             "b/DynamicEmbeddingArgs.item_vocab_gpu_capacity_ratio = 0.1\n"),
+            "no effect: DynamicEmbeddingArgs.evict_strategy (a table has a row for each id from "
+            "the start); DynamicEmbeddingArgs.caching, "
+            "DynamicEmbeddingArgs.item_vocab_gpu_capacity_ratio (a table keeps all of its rows in "
+            "device memory)");
 }
 
 }  // namespace

@@ -58,7 +58,7 @@ TEST(FileBlocks, NamesTheFileAndTheBytesThatChanged) {
   EXPECT_THAT(error_of([&] { blocks.check(last); }), HasSubstr("to 1100003 have changed"));
   fs::resize_file(file, 12'300);
   EXPECT_THAT(error_of([&] { blocks.check(3); }),
-              HasSubstr("it had 1100003 bytes and has been cut off at 12300"));
+              HasSubstr("it had 1100003 bytes and was truncated to 12300"));
   blocks.check(2);
 }
 
@@ -114,7 +114,7 @@ TEST(FileBlocks, BatchesFindEveryChangeOfWhatTheyRead) {
     flip(file, where + 4 * 150);
   }
   fs::resize_file(file, fs::file_size(file) / 2);
-  EXPECT_THAT(error_of(read), HasSubstr("has been cut off at"));
+  EXPECT_THAT(error_of(read), HasSubstr("was truncated to"));
 }
 
 }  // namespace

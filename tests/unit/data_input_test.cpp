@@ -61,7 +61,8 @@ TEST_F(InputTest, FilesThatHoldNoRowsArePassedOver) {
   const auto dataset = run(csv_);
   EXPECT_THAT(items(*dataset, 0), ElementsAre("a"));
   EXPECT_THAT(result_.not_read, ElementsAre("README.md"));
-  EXPECT_THAT(result_.manifest.rules, Contains(HasSubstr("Not read, by their endings: README.md")));
+  EXPECT_THAT(result_.manifest.rules,
+              Contains(HasSubstr("Not read because of their endings: README.md")));
 }
 
 TEST_F(InputTest, AFileGivenByItsNameIsRead) {

@@ -62,7 +62,8 @@ TEST(LeaveOneOut, RandomTrainsOnAnyWindowAndTestsOnTheNewest) {
                                         testing::ResultOf(slack, 0)));
   EXPECT_THAT(random.test, testing::Each(testing::ResultOf(slack, 0)));
   EXPECT_THAT(newest.train, testing::Each(testing::ResultOf(slack, 0)));
-  EXPECT_THAT(random.rule, HasSubstr("in training any of each user, in evaluation the newest"));
+  EXPECT_THAT(random.rule,
+              HasSubstr("in training any consecutive ones of each user, in evaluation the newest"));
 }
 
 TEST(LeaveOneOut, RankingTestsTheLastCandidates) {

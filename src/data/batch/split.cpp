@@ -23,7 +23,7 @@ void check_options(const Dataset& dataset, const SplitOptions& options) {
                    "train_fraction is {}; it must lie between 0 and 1", options.train_fraction);
   SEQFUSE_CHECK_AS(UsageError,
                    options.kind != SplitKind::temporal || dataset.manifest().has_timestamps,
-                   "split 'temporal' needs timestamps, and data set '{}' has none: choose "
+                   "split 'temporal' needs timestamps, and dataset '{}' has none: choose "
                    "leave_one_out or user, or preprocess again with a time column",
                    dataset.manifest().dataset_name);
 }
@@ -69,7 +69,7 @@ const char* kept_of(Truncate truncate) {
     case Truncate::oldest:
       return "the oldest of each user";
     case Truncate::random:
-      return "in training any of each user, in evaluation the newest";
+      return "in training any consecutive ones of each user, in evaluation the newest";
   }
   return "";
 }
@@ -175,7 +175,7 @@ class Splitter {
     split_.validation.assign(evaluation.begin() + train - validation, evaluation.begin() + train);
     split_.test.assign(evaluation.begin() + train, evaluation.end());
     split_.rule = fmt::format(
-        "user: the first {} of {} users (in the data set's order) are training, the others test; "
+        "user: the first {} of {} users (in the dataset's order) are training, the others test; "
         "validation is the last {} training users, {} in training",
         train, users, validation, options_.hold_out_validation ? "not" : "also");
     finish_rule();
@@ -190,8 +190,8 @@ class Splitter {
       add_windows(row, test, std::min(n, test + targets_));
     }
     split_.rule = fmt::format(
-        "temporal: events before time {} are training ({} of all), each user's first {} from then "
-        "on test; validation is each user's last {} before it, {} in training",
+        "temporal: events before time {} are training ({} of all), each user's first {} after "
+        "that are test, and each user's last {} before it validation, {} in training",
         cut, options_.train_fraction, targets_, targets_,
         options_.hold_out_validation ? "not" : "also");
     finish_rule();

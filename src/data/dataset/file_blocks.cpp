@@ -73,11 +73,11 @@ void FileBlocks::check(int64_t block) const {
         name_, why);
   };
   if (n < 0) {
-    fail(fmt::format("bytes {} to {} cannot be read any more ({})", begin, begin + expected,
+    fail(fmt::format("bytes {} to {} can no longer be read ({})", begin, begin + expected,
                      std::generic_category().message(errno)));
   }
   if (n < expected) {
-    fail(fmt::format("it had {} bytes and has been cut off at {}", bytes_, begin + n));
+    fail(fmt::format("it had {} bytes and was truncated to {}", bytes_, begin + n));
   }
   if (short_hash({buffer.data(), static_cast<size_t>(n)}) != hashes_[static_cast<size_t>(block)]) {
     fail(fmt::format("bytes {} to {} have changed", begin, begin + expected));

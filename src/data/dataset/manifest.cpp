@@ -83,7 +83,7 @@ class Fields {
 
   [[noreturn]] void fail(const std::string& field, std::string_view expected) const {
     throw_error<DataError>(
-        "{}: field {} must be {}\n  was it edited? `seqfuse preprocess` makes it anew", file_,
+        "{}: field {} must be {}\n  was it edited? run `seqfuse preprocess` again", file_,
         field.empty() ? "(top)" : field, expected);
   }
 
@@ -93,8 +93,8 @@ class Fields {
   const Json& at(const char* name) const {
     const auto found = json_.find(name);
     if (found == json_.end()) {
-      throw_error<DataError>("{}: field {} is missing\n  `seqfuse preprocess` makes the file anew",
-                             file_, child(name));
+      throw_error<DataError>("{}: field {} is missing\n  run `seqfuse preprocess` again", file_,
+                             child(name));
     }
     return *found;
   }
@@ -186,7 +186,7 @@ ManifestFile manifest_from_json(std::string_view text, const std::string& file) 
   } catch (const Json::exception& error) {
     throw_error<DataError>(
         "{} is not valid JSON: it is truncated or was edited ({})\n"
-        "  `seqfuse preprocess` makes it anew",
+        "  run `seqfuse preprocess` again",
         file, error.what());
   }
   const Fields top(json, file, "");

@@ -122,7 +122,7 @@ class ParquetDataset final : public Dataset {
       if (!user_rows_.emplace(user_ids_.back(), number).second) {
         throw_error<DataError>(
             "{}: row {} is a second row of user '{}'\n"
-            "  write one row a user: group all of the user's events, over all files",
+            "  write one row per user: group all of the user's events, over all files",
             file, row, excerpt(user_ids_.back()));
       }
     }
@@ -165,7 +165,7 @@ class ParquetDataset final : public Dataset {
       const std::vector<int> found = schema.GetAllFieldIndices(column);
       if (found.size() != 1) {
         throw_error<DataError>("{}: column {} is {}", file, column,
-                               found.empty() ? "missing" : "there more than once");
+                               found.empty() ? "missing" : "present more than once");
       }
       fields.push_back(found[0]);
       return *schema.field(found[0]);
@@ -247,7 +247,7 @@ class ParquetDataset final : public Dataset {
     const bool is_bits = manifest_.action_kind == ActionKind::bits;
     if (const int64_t most = is_bits ? kMostActionBits : kMostLabels - 1; highest > most) {
       throw_error<DataError>(
-          "{}: column {} holds {}, but at most {} is possible: is it another one?",
+          "{}: column {} holds {}, but at most {} is possible: is it the right column?",
           directory_.string(), is_bits ? "action_bits" : "actions", highest, most);
     }
     int64_t bits = 1;

@@ -38,7 +38,7 @@ std::string list_element(const std::string& id) {
   if (parse_canonical_int64(id)) return id;
   if (id.find_first_of(",\"[]") != std::string::npos) {
     throw_error<DataError>(
-        "item id '{}' holds a comma, quote or bracket: it cannot stand in a list of "
+        "item id '{}' contains a comma, quote or bracket and cannot be written in a list of "
         "processed_seqs.csv",
         id);
   }

@@ -121,7 +121,7 @@ std::vector<StrayAction> stray_actions(const DatasetFormat& format, const Ingest
   }
   if (options.on_bad_row == BadRows::error) {
     throw_error<DataError>(
-        "{}\n  correct the row, or leave such rows out with --on-bad-row skip (rows: {}, distinct "
+        "{}\n  correct the row, or skip such rows with --on-bad-row skip (rows: {}, distinct "
         "values: {})",
         strays.front().reason, in.events.num_events() - number_events, strays.size());
   }

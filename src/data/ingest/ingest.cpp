@@ -75,7 +75,7 @@ class Ingestor {
         [this](const InputMember& member, ByteStream& stream) { read(member, stream); });
     if (out_.logs.empty()) no_log(names);
     if (out_.events.num_events() == 0) {
-      throw_error<DataError>("{} holds no events: {} has a header but no rows that can be used",
+      throw_error<DataError>("{} holds no events: {} has a header but no valid rows",
                              options_.input.string(), shown(out_.logs));
     }
     if (format_.users && !out_.has_users && options_.kind == InputKind::log &&
@@ -307,7 +307,7 @@ class Ingestor {
   void check_units() const {
     if (units_in_.empty() || numbers_in_.empty()) return;
     throw_error<DataError>(
-        "column {} holds timestamps in {} but numbers without a unit in {}: write both alike",
+        "column {} holds timestamps in {} but numbers without a unit in {}: use one form for all",
         format_.time_column, units_in_, numbers_in_);
   }
 
@@ -317,7 +317,7 @@ class Ingestor {
     for (ParsedRows& rows : pieces) {
       if (rows.bad_count > 0 && options_.on_bad_row == BadRows::error) {
         throw_error<DataError>(
-            "{}:{}: {}\n  correct the row, or leave such rows out with --on-bad-row skip",
+            "{}:{}: {}\n  correct the row, or skip such rows with --on-bad-row skip",
             member.location, lines + rows.bad[0].line, rows.bad[0].reason);
       }
       out_.bad_rows += rows.bad_count;

@@ -121,8 +121,8 @@ class Preprocessor {
     if (inner) {
       rule(fmt::format(
           "Join inner, the published rule: users that are not in each of the {} log files and "
-          "in the user table are dropped ({} of {}). --join outer keeps them: their events "
-          "are as real as others', and a model in service meets such users.",
+          "in the user table are dropped ({} of {}). --join outer keeps them; use it for a "
+          "model that will serve such users.",
           in_.logs.size(), missing + unknown, num_positions()));
       if (missing + unknown == num_positions()) {
         throw_error<DataError>("no user is in each of {}: use --join outer",
@@ -289,13 +289,13 @@ class Preprocessor {
     manifest_.sources = in_.sources;
     if (history_options().keep_file_order) {
       rule(fmt::format(
-          "Each user's events keep their order in the file; {} blank times lie between their "
-          "neighbours; {} times earlier than the one before were raised to it.",
+          "Each user's events keep their order in the file; {} blank times were placed "
+          "between their neighbours; {} decreasing times were raised to the previous one.",
           counts_.blank_times, counts_.out_of_order));
     } else if (in_.has_time) {
       rule(fmt::format(
           "Each user's events are sorted by time; equal times keep their order in the file. "
-          "{} events were earlier than the one before them in the file.",
+          "{} events were earlier than the previous one in the file.",
           counts_.out_of_order));
     } else {
       rule("The log has no time: each user's events keep their order in the file.");
@@ -310,7 +310,7 @@ class Preprocessor {
     if (in_.bad_rows > 0)
       rule(fmt::format("{} malformed rows of {} were skipped.", in_.bad_rows, in_.rows));
     if (!in_.not_read.empty()) {
-      rule(fmt::format("Not read, by their endings: {}.", fmt::join(in_.not_read, ", ")));
+      rule(fmt::format("Not read because of their endings: {}.", fmt::join(in_.not_read, ", ")));
     }
     rule(
         "Indices of users, items and context values: 1, 2, ... by raw id, integers ascending "
@@ -345,9 +345,8 @@ class Preprocessor {
 void check_output(const PreprocessOptions& options) {
   const fs::path last = options.output.filename();
   if (last == "." || last == "..") {
-    throw_error<UsageError>(
-        "--output {}: give the name of a folder, which cannot be the current one",
-        options.output.string());
+    throw_error<UsageError>("--output {}: give a folder other than the current one",
+                            options.output.string());
   }
   std::error_code ignored;
   if (!fs::exists(options.output, ignored)) return;

@@ -34,7 +34,7 @@ void check_single_value(const arrow::Field& field, const std::string& file) {
   if (!arrow::is_nested(field.type()->id())) return;
   throw_error<DataError>(
       "{}: column {} is {}: expected one number or text in each row\n"
-      "  write the value that is meant as a column of its own",
+      "  write the intended value as a separate column",
       file, field.name(), field.type()->ToString());
 }
 

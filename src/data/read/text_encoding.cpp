@@ -93,7 +93,7 @@ bool is_readable(std::string_view text) {
 
 std::string unreadable(std::string_view row) {
   if (row.find('\0') != std::string_view::npos) {
-    return fmt::format("the row '{}' holds a NUL byte: is the file UTF-16, or no text at all?",
+    return fmt::format("the row '{}' holds a NUL byte: is the file UTF-16 or binary?",
                        excerpt(row));
   }
   if (!is_valid_utf8(row)) {
@@ -102,9 +102,8 @@ std::string unreadable(std::string_view row) {
     const auto at = static_cast<size_t>(rest.data() - row.data());
     size_t begin = at - std::min<size_t>(at, 20);
     while (begin < at && (static_cast<unsigned char>(row[begin]) & 0xC0) == 0x80) ++begin;
-    return fmt::format(
-        "'{}' is not UTF-8; --encoding latin1 or windows-1252 converts the input, if it is that",
-        excerpt(row.substr(begin, 30)));
+    return fmt::format("'{}' is not UTF-8; --encoding latin1 or windows-1252 reads those encodings",
+                       excerpt(row.substr(begin, 30)));
   }
   if (row.find('"') == std::string_view::npos && row.find('\r') != std::string_view::npos) {
     return fmt::format("the row '{}' holds a CR without LF: rows must end with LF or CRLF",

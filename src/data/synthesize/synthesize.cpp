@@ -62,7 +62,7 @@ int64_t items_for(const KnownDataset& dataset, const SynthesisOptions& options, 
   SEQFUSE_CHECK_AS(UsageError, chosen >= kFewestItems && chosen < int64_t{1} << 40,
                    "--items is {}; give {} or more", chosen, kFewestItems);
   SEQFUSE_CHECK_AS(UsageError, dataset.repeats || chosen >= longest,
-                   "{} items are too few: nobody has an item twice in {}, and the longest of the "
+                   "{} items are too few: no user has an item twice in {}, and the longest of the "
                    "sequences has {} events; give more --items or a smaller --length-scale",
                    chosen, dataset.name, longest);
   return chosen;
