@@ -19,7 +19,7 @@ import seqfuse
 
 
 class Histories:
-    """Movies, as ids from 0, and times of each user in order of time."""
+    """Each user's movies (ids from 0) and times, in order of time."""
 
     def __init__(self, folder: pathlib.Path, max_users: int | None) -> None:
         events: dict[str, list[tuple[int, str]]] = {}
@@ -132,7 +132,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--negatives", type=int, default=128, help="for each place (default 128)")
     parser.add_argument("--max-len", type=int, default=200, help="events that are read of a user (default 200)")
-    parser.add_argument("--max-users", type=int, help="train on the first so many users")
+    parser.add_argument("--max-users", type=int, help="train on this many users, the first ones")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--compile", action="store_true", help="run the model through torch.compile")
     parser.add_argument("--seed", type=int, default=1)

@@ -1,4 +1,4 @@
-"""What people write to turn KuaiRand's logs into one row a user: the baseline of preprocess.sh.
+"""A typical pandas program that turns KuaiRand's logs into one row per user: the baseline of preprocess.sh.
 
     python preprocess_pandas.py KUAIRAND_FOLDER OUTPUT.parquet
 

@@ -18,7 +18,7 @@ BATCH, HEADS = 32, 4
 
 
 def milliseconds(work, loaded: bool) -> float:
-    """The median over replays of a graph of so many calls that its launch is no part of it."""
+    """The median over replays of a graph of many calls, so that the graph's own launch does not count."""
     stream = torch.cuda.Stream()
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     with torch.cuda.stream(stream):

@@ -8,15 +8,15 @@
 
 namespace seqfuse::bench {
 
-// What the card did before a timing. Long sequences bring it to its limit of power within tenths of
-// a second, its clock then falls by up to 14 %, and what ran before decides when.
+// The card's state before a timing. Long sequences reach its power limit within tenths of a second,
+// depending on earlier work, and its clock then falls by up to 14 %.
 enum class Before {
   kRest,  // nothing, for a second
   kLoad,  // the same work, for two seconds
 };
 
-// Median milliseconds of one launch, from replays of a graph of so many that the launch of the
-// graph, some microseconds, is no part of it.
+// Median milliseconds of one launch, from replays of a graph of many launches, so that the graph's
+// own launch of some microseconds does not count.
 template <class Launch>
 double median_ms(Before before, Launch&& launch) {
   constexpr int kReplays = 11;
@@ -64,8 +64,8 @@ double median_ms(Before before, Launch&& launch) {
   return times[times.size() / 2];
 }
 
-// TFLOP/s, forward and backward, of FlashAttention-2's kernels on an H100; of jagged batches those
-// of the best kernel with wgmma.
+// TFLOP/s, forward and backward, of FlashAttention-2's kernels on an H100; for jagged batches, of
+// the fastest wgmma kernel.
 struct Cell {
   int head_dim, length, batch, heads;
   double forward, backward;

@@ -1,4 +1,4 @@
-// Dropout, whose mask is drawn again in the backward pass instead of being stored.
+// Dropout, which recomputes its mask in the backward pass instead of storing it.
 #include "benchmarks/ops/op_bench.h"
 #include "ops/torch/ops.h"
 

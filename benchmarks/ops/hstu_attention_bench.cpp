@@ -1,7 +1,7 @@
 // HSTU attention on the CPU at two shapes: a training batch of the ml-1m experiment (both biases)
 // and one of ranking at scale. GFLOP/s counts the pairs that a causal mask leaves: 2 products
-// forward, 5 backward, 2 d FLOP a pair and head each. "Peak" is what the cores reach on nothing but
-// multiply-adds in registers. CPU time is that of all threads together.
+// forward, 5 backward, 2 d FLOP per pair and head each. "Peak" is measured with multiply-adds in
+// registers only. CPU time is that of all threads together.
 #include <benchmark/benchmark.h>
 #include <torch/autograd.h>
 #include <torch/types.h>

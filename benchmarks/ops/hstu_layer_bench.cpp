@@ -95,7 +95,7 @@ struct Layer {
   ops::HstuLayerOptions options;
 };
 
-// Of one step, of some that follow each other without a pause, as in training.
+// The time of one step among several without a pause, as in training.
 double milliseconds(const Work& step, int steps) {
   at::cuda::CUDAEvent begin(cudaEventDefault), end(cudaEventDefault);
   begin.record();
@@ -107,8 +107,8 @@ double milliseconds(const Work& step, int steps) {
 
 constexpr int kSteps = 4;
 
-// On a card that rested for a second, after one step that is not timed: steps of long sequences
-// bring it to its limit of power, and what ran before would decide when.
+// On a card that rested for a second, after one untimed step: steps of long sequences reach the
+// card's power limit, at a time that depends on earlier work.
 double rested_milliseconds(const Work& step) {
   torch::cuda::synchronize();
   std::this_thread::sleep_for(std::chrono::seconds(1));
@@ -116,7 +116,7 @@ double rested_milliseconds(const Work& step) {
   return milliseconds(step, kSteps);
 }
 
-// After two seconds of the same.
+// After two seconds of the same work.
 std::vector<double> loaded_milliseconds(const Work& step) {
   const auto start = std::chrono::steady_clock::now();
   while (std::chrono::steady_clock::now() - start < std::chrono::seconds(2))

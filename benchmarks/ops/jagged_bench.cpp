@@ -1,4 +1,4 @@
-// Moving rows of jagged tensors, against gathers in PyTorch over indices that are made beforehand.
+// Moving rows of jagged tensors, against gathers in PyTorch with precomputed indices.
 #include "benchmarks/ops/op_bench.h"
 #include "ops/torch/ops.h"
 

@@ -1,5 +1,5 @@
-// What the benchmarks of memory-bound operators share: ours and plain PyTorch on the same inputs,
-// with the bytes that must be moved at least, beside a copy of as many bytes in the same run.
+// Shared by the benchmarks of memory-bound operators: ours and plain PyTorch on the same inputs,
+// with the minimum number of bytes to move, next to a copy of as many bytes in the same run.
 #pragma once
 
 #include <benchmark/benchmark.h>

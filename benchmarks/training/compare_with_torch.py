@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""seqfuse against plain PyTorch on the same data, settings and machine: the same loss, and how fast.
+"""Compares loss and speed of seqfuse and plain PyTorch on the same data, settings and machine.
 
     compare_with_torch.py --build build --data DATASET [--config configs/ml_1m_hstu.gin] [-o RESULT.json]
 

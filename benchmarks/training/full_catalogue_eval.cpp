@@ -1,5 +1,5 @@
-// Ranks of one target per user over a full catalogue: users/s and peak memory. Random unit vectors
-// stand for a model's states and item rows; what is measured is the evaluation.
+// Ranks one target per user over a full catalogue and measures users/s and peak memory. Random unit
+// vectors take the place of a model's states and item rows.
 //
 //   full_catalogue_eval [users items dim]      default 10000 200000 64; prints JSON
 #include <sys/resource.h>

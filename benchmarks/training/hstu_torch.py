@@ -158,7 +158,7 @@ def main():
     add("--threads", type=int, default=0)
     add("--compile", action="store_true")
     add("--warm-up", type=int, default=20, help="steps before the clock starts")
-    add("--max-steps", type=int, default=0, help="stop after so many steps and report only the speed")
+    add("--max-steps", type=int, default=0, help="stop after this many steps and report only the speed")
     add("--json", action="store_true")
     options = parser.parse_args()
     if options.threads:

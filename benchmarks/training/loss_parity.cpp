@@ -1,5 +1,5 @@
 // One training batch in float64, written out with everything another implementation needs to repeat
-// it: weights, batch, negatives, and the loss per position and gradients that came out here.
+// it: weights, batch, negatives, and our loss per position and gradients.
 // compare_with_torch.py repeats it in plain PyTorch.
 //
 // usage: loss_parity DATASET GIN_FILE OUTPUT.safetensors

@@ -1,5 +1,5 @@
-// Fills the structs of args.h from bindings: types are checked here, ranges and names in
-// validate.h.
+// Fills the structs of args.h from bindings. Checks types; validate.h checks ranges and
+// names.
 #pragma once
 
 #include <algorithm>
@@ -22,8 +22,8 @@ class Binder {
  public:
   explicit Binder(const Bindings& bindings) : bindings_(bindings) {}
 
-  // The instance that @scope/Args() stands for. Validated if it has all its required parameters;
-  // those it lacks are added to missing(). Throws UsageError.
+  // Builds the instance @scope/Args(). Validates it if all its required parameters are bound; adds
+  // the others to missing(). Throws UsageError.
   template <class Args>
   Args build(const std::string& scope = "") {
     Args args;
@@ -36,7 +36,7 @@ class Binder {
 
   // "scope/Class.parameter  (what it is)" of each required parameter that is not bound.
   const std::vector<std::string>& missing() const { return missing_; }
-  // Scopes of the class in references that were followed, in order, each once.
+  // Distinct scopes of the class in references that were followed, in order.
   std::vector<std::string> referenced_scopes(const std::string& class_name) const;
 
  private:
@@ -114,7 +114,7 @@ class Binder {
                                          const std::string& parameter);
   static const std::vector<Value>& list_items(const Value& value, const std::string& parameter);
   static const Dict& dict_entries(const Value& value, const std::string& parameter);
-  // The reference, checked to be to an instance of one of the classes in a scope that exists.
+  // The reference, checked to name an instance of one of the classes in an existing scope.
   const Reference& follow(const Value& value, const std::string& parameter,
                           const std::string& expected, std::initializer_list<std::string> classes);
   void add_missing(const std::string& instance, const char* name, const char* help);

@@ -1,5 +1,5 @@
-// All statements of a configuration together: files, what they include, overrides. The last binding
-// of a parameter wins; macros are looked up when a parameter is read, so order does not matter.
+// All statements of a configuration: files, their includes, overrides. The last binding of a
+// parameter wins. Macros are looked up when a parameter is read, so their order does not matter.
 #pragma once
 
 #include <cstddef>
@@ -19,10 +19,10 @@ namespace seqfuse::config {
 
 class Bindings {
  public:
-  // Reads a file and what it includes. An include is looked for beside the including file, then in
-  // the working directory. Throws IoError (first file) and UsageError.
+  // Reads a file and its includes, which are searched next to the including file, then in the
+  // working directory. Throws IoError (first file) and UsageError.
   void add_file(const std::filesystem::path& file);
-  // source: what messages call the text. Includes are relative to the working directory.
+  // source: name of the text in messages. Includes are relative to the working directory.
   void add_text(const std::string& source, std::string_view text);
 
   // The binding of a parameter for @scope/Class(): that of the longest prefix of the scope
@@ -30,8 +30,8 @@ class Bindings {
   const Binding* find(const std::string& class_name, const std::string& scope,
                       const std::string& parameter) const;
 
-  // The value with its macros replaced. Throws UsageError at an unknown macro, a macro that needs
-  // itself, and when macros multiply beyond reason.
+  // The value with its macros replaced. Throws UsageError for an unknown macro, a macro cycle, and
+  // an excessive expansion.
   Value resolve(const Value& value) const;
 
   // Every binding in order, overridden ones too.

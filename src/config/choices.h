@@ -1,5 +1,5 @@
-// Parameters that take one of a few names: read once, into an enumeration. choice_names(E) lists
-// the names in the order of the enumerators, for reading, printing and messages.
+// Parameters that take one of a few names, parsed once into an enumeration. choice_names(E) lists
+// the names in the order of the enumerators, for parsing, printing and messages.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@ inline Names choice_names(Architecture) {
   return names;
 }
 
-// What tokens are computed in on a GPU.
+// The compute type of tokens on a GPU.
 enum class ComputeType { bfloat16, float16, float32 };
 inline Names choice_names(ComputeType) {
   static constexpr std::array<std::string_view, 3> names = {"bfloat16", "float16", "float32"};
@@ -29,20 +29,20 @@ inline Names choice_names(ComputeType) {
 
 enum class SplitKind {
   leave_one_out,  // test: each user's last k events; validation: the k before them; train: the rest
-  user,           // the first train_fraction of users train, the others are tested
-  temporal,  // events before a cut in time train; each user's first k events after it are tested
+  user,           // train: the first train_fraction of users; test: the others
+  temporal,       // train: events before a cut in time; test: each user's first k events after it
 };
 inline Names choice_names(SplitKind) {
   static constexpr std::array<std::string_view, 3> names = {"leave_one_out", "user", "temporal"};
   return names;
 }
 
-// Which events are kept of a user with more than fit a window.
+// Which events of a user to keep if they exceed a window.
 enum class Truncate {
-  newest,  // those nearest to what is predicted
+  newest,  // those nearest to the predicted events
   oldest,  // leave_one_out, user: the user's later events are dropped, then the split is made;
            // temporal: training windows keep a user's first events
-  random,  // training: any that follow each other, others in every epoch; evaluation: the newest
+  random,  // training: any consecutive ones, drawn anew in every epoch; evaluation: the newest
 };
 inline Names choice_names(Truncate) {
   static constexpr std::array<std::string_view, 3> names = {"newest", "oldest", "random"};
@@ -55,21 +55,21 @@ inline Names choice_names(EvaluateOn) {
   return names;
 }
 
-// How far ahead batches are prepared: in step, ahead, further ahead.
+// How far ahead batches are prepared: not at all, ahead, further ahead.
 enum class Pipeline { none, native, prefetch };
 inline Names choice_names(Pipeline) {
   static constexpr std::array<std::string_view, 3> names = {"none", "native", "prefetch"};
   return names;
 }
 
-// After a checkpoint that could not be written.
+// What to do after a failed write of a checkpoint.
 enum class OnCheckpointError { stop, keep_training };
 inline Names choice_names(OnCheckpointError) {
   static constexpr std::array<std::string_view, 2> names = {"stop", "continue"};
   return names;
 }
 
-// What a retrieval loss compares the target with. full: the whole catalogue.
+// The items that a retrieval loss compares the target with. full: the whole catalogue.
 enum class Negatives { in_batch, uniform, full };
 inline Names choice_names(Negatives) {
   static constexpr std::array<std::string_view, 3> names = {"in_batch", "uniform", "full"};

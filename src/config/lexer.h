@@ -27,12 +27,12 @@ struct Token {
 
 class Lexer {
  public:
-  // source: what messages call the text. CRLF and CR end lines too; a byte order mark is skipped.
-  // Throws UsageError when the text is not UTF-8.
+  // source: name of the text in messages. CRLF and CR also end lines; a byte order mark is skipped.
+  // Throws UsageError if the text is not UTF-8.
   Lexer(std::string source, std::string_view text);
 
   // Newlines inside brackets and after a backslash are not tokens. Throws UsageError, with
-  // "source:line:column:", at what is no token.
+  // "source:line:column:", for an invalid token.
   Token next();
 
  private:

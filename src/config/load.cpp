@@ -16,8 +16,8 @@
 namespace seqfuse::config {
 namespace {
 
-// The tables that are bound or referred to, one a scope. Bindings without a scope are defaults of
-// every table; they are a table of their own if nothing else is, or if something refers to it.
+// The tables that are bound or referred to, one per scope. Bindings without a scope are defaults of
+// every table; they define a table themselves if no scope does, or if something refers to it.
 template <class Args>
 std::vector<Args> build_tables(const Bindings& bindings, Binder& binder) {
   std::vector<std::string> scopes = bindings.scopes(Args::kName);

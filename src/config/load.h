@@ -1,4 +1,4 @@
-// From gin files and --gin overrides to a checked Config.
+// Loads gin files and --gin overrides into a checked Config.
 #pragma once
 
 #include <string>
@@ -21,7 +21,7 @@ struct LoadedConfig {
 // and the nearest known name; checks types, required parameters and the rules of validate.h.
 LoadedConfig load_config(const std::string& file, const std::vector<std::string>& overrides);
 
-// The same for a text. source: what messages call it. Includes are relative to the working
+// The same for a text. source: its name in messages. Includes are relative to the working
 // directory.
 LoadedConfig load_config_text(const std::string& source, const std::string& text,
                               const std::vector<std::string>& overrides = {});

@@ -16,7 +16,7 @@
 namespace seqfuse::config {
 namespace {
 
-// A scope out of any text: letters, digits and underscores, not starting with a digit.
+// Makes a valid scope of any text: letters, digits and underscores, not starting with a digit.
 std::string scope_name(const std::string& text) {
   std::string name;
   for (const char c : text) {

@@ -7,8 +7,8 @@
 
 namespace seqfuse::config {
 
-// RankingArgs is printed if ranking is true; DatasetArgs unless there is a benchmark dataset.
-// Scopes are named after what they hold. Loads back to an equal Config.
+// Prints RankingArgs if ranking is true, and DatasetArgs unless there is a benchmark dataset.
+// Scopes are named after their contents. Loads back to an equal Config.
 std::string operative_config(const Config& config, bool ranking);
 
 }  // namespace seqfuse::config

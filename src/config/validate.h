@@ -37,7 +37,7 @@ void validate(const RandomDistribution& args, const Instance& instance);
 void validate(const FeatureArgs& args, const Instance& instance);
 void validate(const BenchmarkDatasetArgs& args, const Instance& instance);
 
-// What classes say of each other. ranking: RankingArgs is bound.
+// Checks across classes. ranking: RankingArgs is bound.
 void validate(const Config& config, bool ranking, const Bindings& bindings);
 
 }  // namespace seqfuse::config

@@ -1,4 +1,4 @@
-// What a gin file holds, before it is given types.
+// The untyped contents of a gin file.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace seqfuse::config {
 
-// Where something stands; prints as "file.gin:3:14". Columns count characters, from 1.
+// A position in a file; prints as "file.gin:3:14". Columns count characters, from 1.
 struct Location {
   std::shared_ptr<const std::string> source;  // path of the file, or "--gin #1"
   int line = 0, column = 0;
@@ -39,7 +39,7 @@ struct Value {
       data;  // monostate: None
 };
 
-// For messages: "the integer 3", "the text 'ml-1m'", "a list of 2", "None", "@a/FeatureArgs()".
+// For messages: "the integer 3", "the string 'ml-1m'", "a list of 2", "None", "@a/FeatureArgs()".
 std::string describe(const Value& value);
 
 // "scope/Class", or "Class" without a scope.

@@ -14,7 +14,7 @@ struct RunInfo {
   std::string task;          // "ranking" or "retrieval"
   std::string dataset_path;  // absolute
   std::string dataset_hash;  // Manifest::hash
-  // Of the dataset; 0 in runs of older versions.
+  // Sizes of the dataset; 0 in runs of older versions.
   int64_t dataset_users = 0, dataset_events = 0;
   uint64_t seed = 0;
   std::string version;  // of seqfuse

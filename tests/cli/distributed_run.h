@@ -109,7 +109,7 @@ class DistributedRun : public testing::Test {
     shared_ = nullptr;
   }
 
-  // Of size processes: the same 12 users a step.
+  // The configuration of one of `size` processes: the same 12 users per step.
   static std::string command(const std::string& task, const std::string& run, int size,
                              const std::string& config = "small.gin") {
     return fmt::format(

@@ -85,7 +85,7 @@ TEST_F(ShardedTables, AveragedWeightsAreThoseOfOneProcessAlsoAfterAResume) {
   ASSERT_EQ(second.code, 0) << second.out;
 
   const CheckpointTensors expected = checkpoint_tensors(one, 12);
-  // What is saved as weights are averages: those that training goes on with are others.
+  // The saved weights are averages; training continues with different ones.
   EXPECT_GT(largest_difference(expected.at("item"), expected.at("tables.item.unaveraged")), 1e-3);
   for (const std::string& run : {two, resumed}) {
     expect_same_metrics(run, one);

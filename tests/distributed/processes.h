@@ -41,7 +41,7 @@ inline const bool kOneThread = [] {
   return true;
 }();
 
-// Started but not waited for.
+// Processes that are started but not waited for.
 class Processes {
  public:
   // A process ends with status 3 if an expectation failed in body(rank), or if it threw; what failed

@@ -17,7 +17,7 @@ using distributed::in_processes;
 using distributed::ProcessGroup;
 using testing::HasSubstr;
 
-// What each of three processes asks for in a batch: repeated ids, none, all those of one owner.
+// The ids that each of three processes requests in a batch: repeated ids, none, all of one owner.
 at::Tensor ids_asked(int rank, int batch, int64_t num_rows) {
   switch ((rank + batch) % 3) {
     case 0:
@@ -65,7 +65,7 @@ TEST(ShardedTable, GradientsOfAccumulatedBatchesReachTheOwnersOnce) {
         expected.zero_();
         for (int batch = 0; batch < 3; ++batch) {
           const auto factor = [&](int rank) {
-            // Of the second batch one process has no loss.
+            // In the second batch one process has no loss.
             return batch == 1 && rank == 2 ? 0.0F : 1.0F + static_cast<float>(rank + 10 * batch);
           };
           const at::Tensor ids = ids_asked(group.rank(), batch, num_rows);

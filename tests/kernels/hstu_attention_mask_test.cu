@@ -1,5 +1,5 @@
-// What attention's kernels take for the mask, on the host: against its definition, for every mask
-// of few positions.
+// The mask in the attention kernels, evaluated on the host, against its definition for every small
+// mask.
 #include "ops/kernels/attention/sm80/mask.cuh"
 
 #include <gtest/gtest.h>

@@ -20,7 +20,7 @@ models::ModelSpec spec_of(Task task, const std::string& architecture, int64_t ma
   return models::ModelSpec::make(task, config, models::small_manifest());
 }
 
-// Lengths of so many windows.
+// The lengths of this many windows.
 std::vector<int64_t> random_lengths(Random& random, int64_t windows) {
   std::vector<int64_t> lengths;
   for (int64_t b = 0; b < windows; ++b) lengths.push_back(static_cast<int64_t>(random.below(13)));

@@ -44,7 +44,7 @@ class EmptyHistories : public testing::TestWithParam<std::pair<Task, const char*
   static Task task() { return GetParam().first; }
   static const char* architecture() { return GetParam().second; }
 
-  // Users of so many events each, in turn.
+  // Users with these numbers of events, in turn.
   static data::MemoryDataset dataset(const std::vector<int64_t>& lengths) {
     std::vector<int64_t> all;
     for (int64_t u = 0; u < kUsers; ++u) all.push_back(lengths[u % lengths.size()]);

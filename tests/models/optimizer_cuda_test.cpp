@@ -76,7 +76,7 @@ double largest(const torch::Tensor& tensor) {
 // error, from the order of sums over a row or over all gradients, about 1e-6: 6e-7 more. (A step
 // counted wrongly, or decay in the wrong place, makes 5e-4.)
 constexpr double kWeightTolerance = 2e-6;
-// Of the optimiser's state, relative to its largest number: the norm of the gradients is in it, at
+// The optimiser's state, relative to its largest number: it contains the norm of the gradients, at
 // worst squared, and six steps of rounding.
 constexpr double kStateTolerance = 4e-6;
 // PyTorch's fused Adam, which updates what is not sparse, has 1 - beta2 from float32: 1.3e-5 more

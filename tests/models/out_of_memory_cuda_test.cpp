@@ -36,7 +36,7 @@ class OutOfMemoryCuda : public TrainingLoop {
     return model;
   }
 
-  // What runs out of memory in step 7 says so, and the run goes on as if nothing had been.
+  // Running out of memory in step 7 is reported, and the resumed run is as if undisturbed.
   void expect_saved_and_resumed(const config::Config& config, TaskModel& model,
                                 const testing::Matcher<std::string>& says) {
     try {

@@ -110,7 +110,7 @@ TEST_F(StepGraphsCuda, MoreSizesThanAreKept) {
   EXPECT_EQ(total.item<int64_t>(), 3 * 80 * 81 / 2);
 }
 
-// Of every kind of optimiser, loss and table that a graph may hold.
+// Every kind of optimiser, loss and table that a graph may contain.
 std::vector<std::pair<Task, config::Config>> graph_configs() {
   std::vector<std::pair<Task, config::Config>> configs;
   const auto add = [&](Task task, const std::string& architecture, auto&& change) {

@@ -1,4 +1,4 @@
-// What a profile says of given work: classes of kernels, busy time, own time, FLOPs.
+// The profile of given work: classes of kernels, busy time, self time, FLOPs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// What training does when memory, disk or data fail it.
+// Training when memory, disk or data fail.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>

@@ -55,7 +55,7 @@ inline torch::Tensor gradient_that_does_not_fit(const torch::Tensor& weight) {
   constexpr int64_t kRows = int64_t{1} << 45;
   std::vector<int64_t> shape = weight.sizes().vec();
   shape[0] = kRows;
-  // Of one number each.
+  // One number each.
   const auto ids = torch::zeros({1, 1}, weight.options().dtype(torch::kLong)).expand({1, kRows});
   const auto values = torch::zeros({}, weight.options()).expand(shape);
   return torch::_sparse_coo_tensor_unsafe(ids, values, weight.sizes(),

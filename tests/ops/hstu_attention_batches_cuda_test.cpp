@@ -59,7 +59,7 @@ TEST_P(HstuAttentionBatchesCudaTest, ALargeBatchIsItsPartsSideBySide) {
   }
   constexpr int64_t kLongest = 1000;
   const Tensor bias = at::randn({2 * kLongest - 1}, at::TensorOptions(at::kCUDA));
-  // Of the sequences from `first` to `end`: the result, then the gradients of q, k, v and the bias.
+  // For the sequences from `first` to `end`: the result, and the gradients of q, k, v and the bias.
   const auto results = [&](int64_t first, int64_t end) {
     const int64_t from = offsets[first].item<int64_t>(), to = offsets[end].item<int64_t>();
     const Tensor own = offsets.slice(0, first, end + 1) - from;

@@ -1,6 +1,6 @@
-// Wrong arguments of HSTU attention on a GPU. What the host can see throws; the values of offsets
-// and counts, which it does not wait for, fail an assertion on the device, and with it the process:
-// each such case dies in one of its own.
+// Wrong arguments of HSTU attention on a GPU. Errors that the host can see throw. Wrong values of
+// offsets and counts, which it does not read, fail a device assertion and end the process, so each
+// such case runs in a separate one.
 #include <cstdlib>
 #include <iostream>
 
@@ -120,7 +120,7 @@ TEST_P(HstuAttentionDeathCuda, WhatTheDeviceSeesFailsAnAssertion) {
                   "device-side assert triggered");
 }
 
-// Where nothing is wrong, nothing fails: else the cases below would show little.
+// Correct arguments do not fail; otherwise the cases below would prove little.
 TEST_F(HstuAttentionErrorsCuda, RightArgumentsDoNotDie) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(attend_and_exit({.name = "right",

@@ -1,4 +1,4 @@
-// What gives the mask of HSTU attention, against its definition, for every mask of few positions.
+// The implementations of HSTU attention's mask against its definition, for every small mask.
 #include "ops/cpu/hstu_attention_mask.h"
 
 #include "ops/kernels/attention/hstu_attention.h"

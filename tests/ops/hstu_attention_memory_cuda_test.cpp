@@ -1,5 +1,5 @@
-// What memory HSTU attention's kernels read and write: parts of one matrix, as a layer has them,
-// with NaN around, and places that 31 bits do not count.
+// The memory that HSTU attention's kernels read and write: parts of one matrix, as in a layer,
+// surrounded by NaN, and offsets that need more than 31 bits.
 #include <limits>
 #include <utility>
 #include <vector>

@@ -89,7 +89,7 @@ HstuLayerWeights weights_of(const std::vector<Tensor>& t) {
   return {if_any(1), if_any(2), t[3], if_any(4), if_any(5), if_any(6), t[7], if_any(8)};
 }
 
-// Of leaves t, as results_of() makes them.
+// Results of leaves t, in the form of results_of().
 Tensor layer_of(const LayerProblem& problem, const std::vector<Tensor>& t, double dropout = 0) {
   const auto there = [&](const ops::OptionalTensor& values) {
     return values ? ops::OptionalTensor(values->to(t[0].device())) : values;

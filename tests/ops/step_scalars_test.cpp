@@ -24,7 +24,7 @@ void finish(const StepScalars& scalars, int64_t step, double scale, double max_n
   ops::finish_step(scalars, max_norm, scales_loss);
 }
 
-// What a step's backward pass leaves.
+// The result of a step's backward pass.
 void set(const StepScalars& scalars, float norm, float step_loss) {
   scalars.norm.fill_(norm);
   scalars.step_loss.fill_(step_loss);

@@ -316,7 +316,7 @@ def test_unsupported_arguments_are_named(name, value):
         hstu_attn_varlen_func(*tensors, offsets, offsets, LONGEST, LONGEST, **{name: value})
 
 
-# After cu_seqlens_k: arguments by position, by name, and what is said of them.
+# After cu_seqlens_k: arguments by position, by name, and the expected message.
 WRONG_TYPES = [
     ((), {}, r"\(\) missing 2 required positional arguments: 'max_seqlen_q' and 'max_seqlen_k'"),
     ((None, None), {}, r"\(\) missing 2 required positional arguments: 'max_seqlen_q' and 'max_seqlen_k'"),

@@ -1,4 +1,4 @@
-"""Arguments for every operator: small jagged tensors with an empty sequence; what tests on a GPU share."""
+"""Arguments for every operator: small jagged tensors with an empty sequence; helpers of GPU tests."""
 
 from contextlib import contextmanager
 

@@ -6,7 +6,7 @@ import torch
 import seqfuse  # noqa: F401 (loads the operators)
 from cases import HALF_TYPES, NAMES, deterministic, make_cases, needs_gpu
 
-# Operators of which none but their callers are checked: they trust what those checked.
+# Internal operators that trust the checks of their callers: only the callers are tested.
 INTERNAL = ("_forward", "_backward")
 
 

@@ -1,4 +1,4 @@
-"""Backward passes compute the gradients that are asked for, and no others of weights and biases."""
+"""Backward passes compute only the requested gradients of weights and biases."""
 
 import pytest
 import torch
@@ -7,7 +7,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import seqfuse  # noqa: F401 (loads the operators)
 from cases import NAMES, make_cases
 
-# Operators with optional gradients: the places of these arguments, and of their gradients in what backward returns.
+# Operators with optional gradients: the positions of these arguments, and of their gradients in backward's results.
 OPTIONAL = {
     "layer_norm": ({1: 1, 2: 2}, "layer_norm_backward"),
     "layer_norm_gate": ({2: 2, 3: 3}, "layer_norm_gate_backward"),

@@ -38,8 +38,8 @@ torch::profiler::impl::ProfilerConfig kineto_config() {
   return torch::profiler::impl::ProfilerConfig(torch::profiler::impl::ProfilerState::KINETO);
 }
 
-// On a GPU its own activity suffices: recording operators too would slow the host down, and what
-// the GPU waits for the host is one of the results.
+// On a GPU, record only its own activity: recording operators would slow the host down, and the
+// time that the GPU waits for the host is one of the results.
 Activities activities_on(at::Device device) {
   using torch::profiler::impl::ActivityType;
   return {device.is_cuda() ? ActivityType::CUDA : ActivityType::CPU};
@@ -86,7 +86,7 @@ void read_peak_memory([[maybe_unused]] at::Device device, [[maybe_unused]] StepP
 StepProfiler::StepProfiler(const config::TrainerArgs& args, const models::ModelSpec& spec,
                            at::Device device, std::filesystem::path run)
     : args_(args), spec_(spec), device_(device), run_(std::move(run)) {
-  // Kineto looks for a GPU, and where none is wanted calls it an error that there is none.
+  // Kineto looks for a GPU and reports an error if there is none, even if none is wanted.
   if (!device.is_cuda()) setenv("KINETO_LOG_LEVEL", "99", /*replace=*/0);
 }
 
@@ -200,7 +200,7 @@ void StepProfiler::write() {
 void StepProfiler::drop() {
   const State state = std::exchange(state_, State::done);
   try {
-    // What is prepared can be ended only once it has begun.
+    // A prepared recording can be ended only after it has begun.
     if (state == State::prepared) kineto::enableProfiler(kineto_config(), activities_on(device_));
     if (state == State::prepared || state == State::recording) kineto::disableProfiler();
   } catch (const std::exception& error) {

@@ -1,4 +1,4 @@
-// Records training steps with PyTorch's profiler: the GPU's kernels, or operators of the CPU.
+// Records training steps with PyTorch's profiler: GPU kernels, or CPU operators.
 #pragma once
 
 #include <torch/types.h>
@@ -14,26 +14,26 @@
 
 namespace seqfuse::training {
 
-// Steps [profile_step_start, profile_step_end) of training, counted from 0, resumed runs from the
-// step they resume at. Evaluations and checkpoints between them are left out. A failure is a
-// warning and ends the recording, never the run.
+// Records steps [profile_step_start, profile_step_end) of training, counted from 0, or in a
+// resumed run from the step it resumes at. Leaves out evaluations and checkpoints between them. A
+// failure is a warning and ends the recording, never the run.
 class StepProfiler {
  public:
-  // args and spec must outlive it. run: the directory for profile.json and trace.json; empty: of
-  // several processes, one that records, so that all are slowed down alike, but does not write.
+  // args and spec must outlive it. run: the directory for profile.json and trace.json. Empty in all
+  // processes but the first: they record, so that all are equally slowed down, but do not write.
   StepProfiler(const config::TrainerArgs& args, const models::ModelSpec& spec, at::Device device,
                std::filesystem::path run);
-  ~StepProfiler();  // drops what is not finished
+  ~StepProfiler();  // drops an unfinished recording
   StepProfiler(const StepProfiler&) = delete;
   StepProfiler& operator=(const StepProfiler&) = delete;
 
-  // step: that training has done before. Waits for the GPU before the first.
+  // step: number of steps done. Waits for the GPU before the first recorded step.
   void before_step(int64_t step);
   void add_batch(const data::Batch& batch);
-  // step: that training has done. tokens: of all processes. pause: something that is no step
-  // follows, and the GPU has been waited for. Finishes after the last step.
+  // step: number of steps done. tokens: of all processes. pause: an evaluation or checkpoint
+  // follows, and the GPU is idle. Finishes after the last recorded step.
   void after_step(int64_t step, int64_t tokens, bool pause);
-  // Training ends. Waits for the GPU, writes and says what was recorded, if it has not.
+  // Call when training ends: waits for the GPU, then writes and logs the recording unless done.
   void finish();
 
  private:
@@ -52,7 +52,7 @@ class StepProfiler {
   State state_ = State::waiting;
   StepProfile profile_;
   Span span_;                 // of the recording, by the profiler's clock
-  std::vector<Span> pauses_;  // the last one is under way if paused_
+  std::vector<Span> pauses_;  // the last one is still running if paused_
   bool paused_ = false;
 };
 
