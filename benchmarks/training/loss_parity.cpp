@@ -10,7 +10,7 @@
 
 #include "config/load.h"
 #include "data/batch/batch.h"
-#include "models/hstu/model.h"
+#include "models/hstu/retrieval_model.h"
 #include "ops/torch/ops.h"
 #include "training/checkpoint/tensor_files.h"
 #include "training/loop/split_options.h"
@@ -24,18 +24,18 @@ constexpr uint64_t kSeed = 7;
 void write_parity(const char* dataset_directory, const char* gin_file, const char* output) {
   const auto dataset = data::Dataset::open(dataset_directory);
   const auto loaded = config::load_config(gin_file, {"NetworkArgs.hidden_dropout = 0.0"});
-  const auto spec =
-      models::ModelSpec::make(models::Task::retrieval, loaded.config, dataset->manifest());
+  const auto spec = models::hstu::ModelSpec::make(models::hstu::Task::retrieval, loaded.config,
+                                                  dataset->manifest());
   const auto split = data::make_split(
-      *dataset, training::split_options(loaded.config.dataset, models::Task::retrieval));
+      *dataset, training::split_options(loaded.config.dataset, models::hstu::Task::retrieval));
   data::BatchLoader loader(*dataset, split.train, {.batch_size = kBatchSize, .seed = kSeed}, 0);
   const data::Batch batch = loader.next().value();
 
-  const auto model = models::make_retrieval_model(spec, kSeed, torch::kDouble);
+  const auto model = models::hstu::make_retrieval_model(spec, kSeed, torch::kDouble);
   const at::Tensor negatives = ops::sample_uniform(torch::arange(1, spec.num_items + 1),
                                                    batch.num_events() - batch.batch_size(),
                                                    spec.retrieval.num_negatives, kSeed);
-  const at::Tensor losses = model->loss(batch, {}, negatives);
+  const at::Tensor losses = model->losses(batch, {}, negatives);
   losses.mean().backward();
 
   training::TensorMap tensors{{"offsets", torch::tensor(batch.offsets)},

@@ -11,7 +11,9 @@
 #include "cli/command_line.h"
 #include "cli/verbs.h"
 #include "serving/trained_run.h"
+#include "training/evaluation/baselines.h"
 #include "training/evaluation/evaluation.h"
+#include "training/evaluation/metrics_table.h"
 #include "training/evaluation/target_counts.h"
 
 namespace seqfuse::cli {

@@ -27,17 +27,19 @@
 #include "data/synthesize/generated_dataset.h"
 #include "distributed/launch.h"
 #include "distributed/process_group.h"
-#include "models/hstu/model.h"
+#include "models/common/model.h"
 #include "models/hstu/tables.h"
+#include "models/hstu/task_model.h"
 #include "training/checkpoint/checkpoint.h"
 #include "training/checkpoint/run_directory.h"
 #include "training/device/device.h"
+#include "training/evaluation/baselines.h"
 #include "training/evaluation/evaluation.h"
+#include "training/evaluation/metrics_table.h"
 #include "training/loop/label_check.h"
 #include "training/loop/loop.h"
 #include "training/loop/out_of_memory.h"
 #include "training/loop/split_options.h"
-#include "training/loop/task_model.h"
 
 namespace seqfuse::cli {
 namespace {
@@ -123,7 +125,8 @@ std::shared_ptr<const data::Dataset> open_dataset(const std::string& directory,
   return dataset;
 }
 
-void tell_what_has_no_effect(const config::Config& config, models::Task task, at::Device device) {
+void tell_what_has_no_effect(const config::Config& config, models::hstu::Task task,
+                             at::Device device) {
   if (const std::string warning = config::warn_without_effect(config); !warning.empty()) {
     log::warning("train", "{}", warning);
   }
@@ -135,7 +138,7 @@ void tell_what_has_no_effect(const config::Config& config, models::Task task, at
       (device.is_cpu() || config.network.dtype_str == config::ComputeType::float32)) {
     log::info("train", "NetworkArgs.recompute_* have an effect in 16 bits on a GPU alone");
   }
-  if (task == models::Task::retrieval &&
+  if (task == models::hstu::Task::retrieval &&
       config.network.architecture == config::Architecture::hstu &&
       !config.network.disable_contextual_mask) {
     log::info("train", "context is causal: every next item is predicted, and none may be seen");
@@ -179,7 +182,7 @@ void start_weights(training::Trainer& trainer, const fs::path& resumed,
 
 void print_result(const training::TrainResult& result, const data::Dataset& dataset,
                   const data::Split& split, const config::Config& config,
-                  const models::ModelSpec& spec, const training::RunDirectory& run) {
+                  const models::hstu::ModelSpec& spec, const training::RunDirectory& run) {
   using Rows = std::vector<std::pair<std::string, training::Metrics>>;
   Rows rows;
   if (!result.metrics.empty()) {
@@ -208,7 +211,7 @@ void print_result(const training::TrainResult& result, const data::Dataset& data
                result.best_step);
   } else {
     fmt::print("next: seqfuse evaluate {}", path);
-    if (spec.task == models::Task::retrieval)
+    if (spec.task == models::hstu::Task::retrieval)
       fmt::print(", or seqfuse recommend {} --user ID", path);
     fmt::print("\n");
   }
@@ -252,8 +255,8 @@ int train(int argc, char** argv, const distributed::Launch& launch,
   config::Config& config = loaded.config;
   const bool generated = config.benchmark_dataset.has_value();
   if (generated) config.dataset = data::dataset_args_of(*config.benchmark_dataset);
-  const models::Task task =
-      arguments.task == "ranking" ? models::Task::ranking : models::Task::retrieval;
+  const models::hstu::Task task =
+      arguments.task == "ranking" ? models::hstu::Task::ranking : models::hstu::Task::retrieval;
   const fs::path path = run_path(arguments, config.trainer);
   const bool resuming = arguments.resume && fs::exists(path / "run.json");
   if (arguments.resume && !resuming) {
@@ -266,15 +269,17 @@ int train(int argc, char** argv, const distributed::Launch& launch,
     if (generated) check_same_users(path, resumed);
     data = resumed.data;
   }
-  const auto dataset = generated ? data::generate_dataset(
-                                       *config.benchmark_dataset, config.trainer.train_batch_size,
-                                       static_cast<uint64_t>(config.trainer.seed),
-                                       task == models::Task::ranking ? config.ranking.num_tasks : 1)
-                                 : open_dataset(data, config.dataset);
+  const auto dataset = generated
+                           ? data::generate_dataset(
+                                 *config.benchmark_dataset, config.trainer.train_batch_size,
+                                 static_cast<uint64_t>(config.trainer.seed),
+                                 task == models::hstu::Task::ranking ? config.ranking.num_tasks : 1)
+                           : open_dataset(data, config.dataset);
   if (resuming) check_same_dataset(path, *dataset);
   const data::Split split =
       data::make_split(*dataset, training::split_options(config.dataset, task));
-  const models::ModelSpec spec = models::ModelSpec::make(task, config, dataset->manifest());
+  const models::hstu::ModelSpec spec =
+      models::hstu::ModelSpec::make(task, config, dataset->manifest());
   const std::string alike = training::check_training_labels(*dataset, split, spec);
   if (first) {
     if (!alike.empty()) log::warning("train", "{}", alike);
@@ -286,11 +291,11 @@ int train(int argc, char** argv, const distributed::Launch& launch,
                                 launch, device, config.trainer.rank_timeout_seconds)
                           : std::make_unique<distributed::ProcessGroup>();
   if (group->several()) log::info("train", "{} processes, {}", launch.size, group->backend());
-  const embeddings::Placement placement = models::table_placement(config, spec, *group);
+  const embeddings::Placement placement = models::hstu::table_placement(config, spec, *group);
   const auto model = unless_out_of_memory(config, [&] {
-    auto made =
-        training::TaskModel::make(spec, static_cast<uint64_t>(config.trainer.seed), placement);
-    made->module().to(device);
+    auto made = models::hstu::make_task_model(spec, static_cast<uint64_t>(config.trainer.seed),
+                                              torch::kFloat, placement);
+    made->to(device);
     return made;
   });
   training::Trainer trainer = unless_out_of_memory(
@@ -320,12 +325,12 @@ int train(int argc, char** argv, const distributed::Launch& launch,
   if (arguments.tensorboard && first) run.start_tensorboard();
   log::info("train", "configuration in force: {}", run.operative_config().string());
   log::info("train", "{}: {}", dataset->manifest().dataset_name, split.rule);
-  const auto [in_tables, others] = count_parameters(model->module());
+  const auto [in_tables, others] = count_parameters(*model);
   log::info("train", "model {}: {} parameters in tables, {} dense; on {}, {} threads",
             config::name_of(spec.network.architecture),
             format_count(static_cast<double>(in_tables)), format_count(static_cast<double>(others)),
             device.str(), num_threads());
-  tell_sharded_tables(model->module(), launch.size);
+  tell_sharded_tables(*model, launch.size);
   log::info(
       "train", "{} steps of {} users", trainer.total_steps(),
       config.trainer.train_batch_size * config.trainer.gradient_accumulation_steps * launch.size);

@@ -21,7 +21,7 @@ Resumed check_resumed(const fs::path& path, const std::string& task, const std::
   const bool moved = configured != before.config.dataset.dataset_path;
   return {training::changes_on_resume(
               path.string(), before.operative, loaded.operative,
-              task == "ranking" ? models::Task::ranking : models::Task::retrieval),
+              task == "ranking" ? models::hstu::Task::ranking : models::hstu::Task::retrieval),
           !data.empty() ? data
           : moved       ? configured
                         : run.info().dataset_path};

@@ -28,7 +28,7 @@ std::vector<std::string> score_names(int64_t scores, bool classes,
 
 }  // namespace
 
-std::vector<RankedItem> rank(models::RankingModel& model, const RequestWindow& window,
+std::vector<RankedItem> rank(models::hstu::RankingModel& model, const RequestWindow& window,
                              const std::vector<std::string>& action_names, int64_t top_k) {
   const torch::NoGradGuard no_grad;
   const torch::Tensor logits = model.forward(window.batch, {}).logits.to(torch::kDouble);

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "models/hstu/model.h"
+#include "models/hstu/ranking_model.h"
 #include "serving/request_window.h"
 
 namespace seqfuse::serving {
@@ -20,7 +20,7 @@ struct RankedItem {
 
 // The top_k of the window's candidates, best first; equal scores in the order of the request.
 // action_names: Manifest::action_names.
-std::vector<RankedItem> rank(models::RankingModel& model, const RequestWindow& window,
+std::vector<RankedItem> rank(models::hstu::RankingModel& model, const RequestWindow& window,
                              const std::vector<std::string>& action_names, int64_t top_k);
 
 }  // namespace seqfuse::serving

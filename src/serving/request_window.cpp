@@ -24,11 +24,11 @@ int64_t later(int64_t time, int64_t gap, int64_t times) {
                                                std::numeric_limits<int64_t>::max()));
 }
 
-bool ranks(const models::ModelSpec& spec) {
-  return spec.task == models::Task::ranking;
+bool ranks(const models::hstu::ModelSpec& spec) {
+  return spec.task == models::hstu::Task::ranking;
 }
 
-void check_fields(const data::Manifest& manifest, const models::ModelSpec& spec,
+void check_fields(const data::Manifest& manifest, const models::hstu::ModelSpec& spec,
                   const Request& request) {
   if (ranks(spec) && (!request.candidates || request.candidates->empty())) {
     throw_error<UsageError>(
@@ -94,7 +94,7 @@ Texts warnings_of_unknown(const Texts& events, const Texts& candidates) {
 }
 
 // What the request says, and this model does not read.
-Texts warnings_of_unread(const models::ModelSpec& spec, const Request& request) {
+Texts warnings_of_unread(const models::hstu::ModelSpec& spec, const Request& request) {
   Texts warnings;
   const auto add = [&](bool given, bool read, const char* what) {
     if (given && !read) {
@@ -108,7 +108,7 @@ Texts warnings_of_unread(const models::ModelSpec& spec, const Request& request) 
 }
 
 // Gives each event what the request does not say of it, and warns.
-Texts complete(const data::Dataset& dataset, const models::ModelSpec& spec, int64_t gap,
+Texts complete(const data::Dataset& dataset, const models::hstu::ModelSpec& spec, int64_t gap,
                int64_t request_time, History& history) {
   Texts warnings;
   const int64_t events = std::ssize(history.items);
@@ -180,7 +180,7 @@ data::Batch one_window(const data::Manifest& manifest, const History& history,
 
 }  // namespace
 
-RequestWindow request_window(const data::Dataset& dataset, const models::ModelSpec& spec,
+RequestWindow request_window(const data::Dataset& dataset, const models::hstu::ModelSpec& spec,
                              const Request& request, bool skip_unknown) {
   check_fields(dataset.manifest(), spec, request);
   History history = request.user ? user_history(dataset, *request.user)

@@ -7,7 +7,7 @@
 
 #include "data/batch/batch.h"
 #include "data/dataset/dataset.h"
-#include "models/hstu/model.h"
+#include "models/hstu/model_spec.h"
 #include "serving/request.h"
 
 namespace seqfuse::serving {
@@ -30,7 +30,7 @@ struct RequestWindow {
 // With skip_unknown, items that the data set does not have are left out of history and candidates.
 // Throws UsageError: an unknown id, feature, value or action; a blank; lists of different lengths;
 // times that decrease; nothing to recommend from.
-RequestWindow request_window(const data::Dataset& dataset, const models::ModelSpec& spec,
+RequestWindow request_window(const data::Dataset& dataset, const models::hstu::ModelSpec& spec,
                              const Request& request, bool skip_unknown = false);
 
 }  // namespace seqfuse::serving

@@ -54,7 +54,7 @@ std::vector<std::vector<ScoredItem>> top_items(const torch::Tensor& queries,
   return result;
 }
 
-std::vector<ScoredItem> retrieve(models::RetrievalModel& model, const RequestWindow& window,
+std::vector<ScoredItem> retrieve(models::hstu::RetrievalModel& model, const RequestWindow& window,
                                  int64_t top_k, bool include_seen) {
   const torch::NoGradGuard no_grad;
   return top_items(model.query(window.batch), model.item_rows(), top_k,

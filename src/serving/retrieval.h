@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "models/hstu/model.h"
+#include "models/hstu/retrieval_model.h"
 #include "serving/request_window.h"
 
 namespace seqfuse::serving {
@@ -25,7 +25,7 @@ std::vector<std::vector<ScoredItem>> top_items(const torch::Tensor& queries,
                                                const std::vector<std::vector<int64_t>>& excluded);
 
 // The items of the catalogue for one window, without its history's unless include_seen.
-std::vector<ScoredItem> retrieve(models::RetrievalModel& model, const RequestWindow& window,
+std::vector<ScoredItem> retrieve(models::hstu::RetrievalModel& model, const RequestWindow& window,
                                  int64_t top_k, bool include_seen);
 
 }  // namespace seqfuse::serving

@@ -61,7 +61,8 @@ std::shared_ptr<const data::Dataset> open_training_dataset(const fs::path& run,
 
 // Indices mean the same, by the hash of the vocabularies; the rest of what the model reads must be
 // there too.
-void check_fits(const data::Dataset& dataset, const models::ModelSpec& spec, const fs::path& run) {
+void check_fits(const data::Dataset& dataset, const models::hstu::ModelSpec& spec,
+                const fs::path& run) {
   const data::Manifest& manifest = dataset.manifest();
   const std::string where = dataset.directory().string();
   if (manifest.hash != spec.dataset_hash) {
@@ -106,12 +107,12 @@ TrainedRun open_trained_run(const fs::path& path, const std::string& checkpoint_
                     ? open_training_dataset(path, run.config, directory.info().dataset_path)
                     : data::Dataset::open(data);
   check_fits(*run.dataset, run.spec, path);
-  if (run.spec.task == models::Task::retrieval) {
-    run.retrieval = models::make_retrieval_model(run.spec, std::nullopt);
+  if (run.spec.task == models::hstu::Task::retrieval) {
+    run.retrieval = models::hstu::make_retrieval_model(run.spec, std::nullopt);
     training::load_weights(*run.retrieval, checkpoint);
     run.retrieval->eval();
   } else {
-    run.ranking = models::make_ranking_model(run.spec, std::nullopt);
+    run.ranking = models::hstu::make_ranking_model(run.spec, std::nullopt);
     training::load_weights(*run.ranking, checkpoint);
     run.ranking->eval();
   }

@@ -8,7 +8,9 @@
 #include "config/args.h"
 #include "data/batch/split.h"
 #include "data/dataset/dataset.h"
-#include "models/hstu/model.h"
+#include "models/hstu/model_spec.h"
+#include "models/hstu/ranking_model.h"
+#include "models/hstu/retrieval_model.h"
 
 namespace seqfuse::serving {
 
@@ -17,10 +19,10 @@ struct TrainedRun {
   config::Config config;
   std::shared_ptr<const data::Dataset> dataset;
   int64_t step = 0;  // of the checkpoint
-  models::ModelSpec spec;
+  models::hstu::ModelSpec spec;
   // The one of spec.task; in evaluation mode.
-  std::shared_ptr<models::RetrievalModel> retrieval;
-  std::shared_ptr<models::RankingModel> ranking;
+  std::shared_ptr<models::hstu::RetrievalModel> retrieval;
+  std::shared_ptr<models::hstu::RankingModel> ranking;
 
   data::Split split() const;
 };

@@ -2,12 +2,13 @@
 #include <gtest/gtest.h>
 
 #include "embeddings/shard_plan.h"
-#include "models/hstu/model.h"
+#include "models/hstu/ranking_model.h"
+#include "models/hstu/retrieval_model.h"
 #include "models/hstu/tables.h"
 #include "tests/distributed/processes.h"
 #include "tests/models/model_fixtures.h"
 
-namespace seqfuse::models {
+namespace seqfuse::models::hstu {
 namespace {
 
 using distributed::in_processes;
@@ -47,8 +48,8 @@ TEST(ShardedModel, SampledNegativesGiveTheLossAndGradientsOfWholeTables) {
     const data::Batch batch = random_batch({7, 3}, 0, 5 + rank);
     torch::manual_seed(rank);
     const torch::Tensor negatives = torch::randint(1, 21, {8, 5}, torch::kInt);
-    const torch::Tensor loss = sharded->loss(batch, {}, negatives),
-                        expected = whole->loss(batch, {}, negatives);
+    const torch::Tensor loss = sharded->losses(batch, {}, negatives),
+                        expected = whole->losses(batch, {}, negatives);
     loss.sum().backward();
     expected.sum().backward();
     EXPECT_TRUE(at::allclose(loss, expected, 1e-9, 1e-12));
@@ -65,8 +66,8 @@ TEST(ShardedModel, RankingHasTheLogitsAndGradientsOfWholeTables) {
                whole = make_ranking_model(spec, 1, torch::kDouble);
     const data::Batch batch = random_batch({6, 9, 2}, 0, 5 + group.rank());
     const auto output = sharded->forward(batch, {}), expected = whole->forward(batch, {});
-    sharded->loss(output).sum().backward();
-    whole->loss(expected).sum().backward();
+    sharded->losses(output).sum().backward();
+    whole->losses(expected).sum().backward();
     EXPECT_TRUE(at::allclose(output.logits, expected.logits, 1e-9, 1e-12));
     expect_same_gradients(*sharded, *whole, group);
   });
@@ -107,4 +108,4 @@ TEST(TablePlacement, ASoftmaxOverTheCatalogueKeepsItemsWholeUnlessAskedOtherwise
 }
 
 }  // namespace
-}  // namespace seqfuse::models
+}  // namespace seqfuse::models::hstu

@@ -8,7 +8,7 @@
 
 #include "base/random.h"
 #include "tests/unit/memory_dataset.h"
-#include "training/evaluation/evaluation.h"
+#include "training/evaluation/baselines.h"
 #include "training/evaluation/retrieval_metrics.h"
 
 namespace seqfuse::training {
@@ -96,7 +96,7 @@ TEST(RankingBaselines, ItemMeansAreDrawnTowardsTheMean) {
   data::Split split;
   split.train = {{.user = 0, .begin = 0, .end = 4}};
   split.test = {{.user = 1, .begin = 0, .end = 3, .num_candidates = 3}};
-  models::ModelSpec spec;
+  models::hstu::ModelSpec spec;
   spec.ranking.prediction_head_arch = {1};
   spec.ranking.eval_metrics = {"NE", "AUC"};
   const auto rows = ranking_baselines(dataset, split, split.test, spec);
@@ -114,7 +114,7 @@ TEST(RankingBaselines, LabelThreshold) {
   data::Split split;
   split.train = {{.user = 0, .begin = 0, .end = 2}};
   split.test = {{.user = 0, .begin = 0, .end = 4, .num_candidates = 2}};
-  models::ModelSpec spec;
+  models::hstu::ModelSpec spec;
   spec.ranking.prediction_head_arch = {1};
   spec.ranking.label_threshold = 3;
   spec.ranking.eval_metrics = {"AUC", "ACC"};

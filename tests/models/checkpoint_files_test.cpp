@@ -208,12 +208,13 @@ TEST(Weights, TablesAreApartAndComeBack) {
 
 TEST(Weights, AModelIsMadeFromThemAlone) {
   for (const char* architecture : {"hstu", "hstu_research"}) {
-    const auto spec = models::ModelSpec::make(
-        models::Task::retrieval, models::small_config(architecture), models::small_manifest());
-    const auto source = models::make_retrieval_model(spec, 5);
+    const auto spec = models::hstu::ModelSpec::make(models::hstu::Task::retrieval,
+                                                    models::hstu::small_config(architecture),
+                                                    models::hstu::small_manifest());
+    const auto source = models::hstu::make_retrieval_model(spec, 5);
     Checkpoint checkpoint;
     collect_weights(*source, checkpoint);
-    const auto copy = models::make_retrieval_model(spec, std::nullopt);
+    const auto copy = models::hstu::make_retrieval_model(spec, std::nullopt);
     load_weights(*copy, checkpoint);
     const auto expected = source->named_parameters();
     for (const auto& parameter : copy->named_parameters()) {
@@ -221,7 +222,7 @@ TEST(Weights, AModelIsMadeFromThemAlone) {
     }
     copy->eval();
     source->eval();
-    const data::Batch batch = models::random_batch({7, 3});
+    const data::Batch batch = models::hstu::random_batch({7, 3});
     EXPECT_TRUE(copy->query(batch).equal(source->query(batch)));
   }
 }
@@ -239,8 +240,8 @@ TEST(Weights, AnotherArchitectureOrVocabularyIsRefused) {
 }
 
 TEST(ModelSpecJson, ComesBackAndNamesWhatIsMissing) {
-  models::ModelSpec spec;
-  spec.task = models::Task::ranking;
+  models::hstu::ModelSpec spec;
+  spec.task = models::hstu::Task::ranking;
   spec.network.num_layers = 3;
   spec.network.hidden_dropout = 0.1;
   spec.network.embedding_backend = "x";

@@ -9,15 +9,16 @@
 #include <vector>
 
 #include "base/log.h"
+#include "models/hstu/task_model.h"
 #include "tests/models/model_fixtures.h"
 #include "tests/temporary_directory.h"
 #include "training/loop/loop.h"
-#include "training/loop/task_model.h"
 
 namespace seqfuse::training {
 namespace {
 
-using models::Task;
+using models::hstu::Task;
+using models::hstu::TaskModel;
 using nlohmann::json;
 
 constexpr int64_t kUsers = 10'000;
@@ -26,7 +27,7 @@ class EmptyHistories : public testing::TestWithParam<std::pair<Task, const char*
  protected:
   EmptyHistories() {
     log::set_level(log::Level::quiet);
-    config_ = models::small_config(architecture());
+    config_ = models::hstu::small_config(architecture());
     config_.trainer.train_batch_size = config_.trainer.eval_batch_size = kUsers;
     config_.trainer.max_train_iters = 3;
     config_.trainer.log_interval = 1;
@@ -51,8 +52,9 @@ class EmptyHistories : public testing::TestWithParam<std::pair<Task, const char*
     return data::MemoryDataset::of_lengths(all);
   }
 
-  std::unique_ptr<TaskModel> make_model(const data::Dataset& dataset) const {
-    return TaskModel::make(models::ModelSpec::make(task(), config_, dataset.manifest()), 1);
+  std::shared_ptr<TaskModel> make_model(const data::Dataset& dataset) const {
+    return models::hstu::make_task_model(
+        models::hstu::ModelSpec::make(task(), config_, dataset.manifest()), 1);
   }
 
   TrainResult train(const data::Dataset& dataset, const data::Split& split, TaskModel& model) {
@@ -77,11 +79,11 @@ TEST_P(EmptyHistories, WithNothingToPredictChangeNothing) {
   for (int64_t u = 0; u < kUsers; ++u) split.train.push_back({.user = u});
   const auto model = make_model(users);
   std::vector<torch::Tensor> before;
-  for (const auto& parameter : model->module().parameters()) before.push_back(parameter.clone());
+  for (const auto& parameter : model->parameters()) before.push_back(parameter.clone());
   const TrainResult result = train(users, split, *model);
   EXPECT_EQ(result.step, 3);
   EXPECT_TRUE(result.metrics.empty());
-  const auto after = model->module().parameters();
+  const auto after = model->parameters();
   for (size_t i = 0; i < before.size(); ++i) EXPECT_TRUE(after[i].equal(before[i]));
   // A step without positions has no loss, and says none.
   ASSERT_EQ(lines().size(), 3U);
@@ -109,7 +111,7 @@ TEST_P(EmptyHistories, AreTrainedOnAndEvaluated) {
   const double first = lines()[0].at("loss"), last = lines()[2].at("loss");
   EXPECT_TRUE(std::isfinite(first));
   EXPECT_LT(last, first);
-  for (const auto& parameter : model->module().parameters()) {
+  for (const auto& parameter : model->parameters()) {
     EXPECT_TRUE(parameter.isfinite().all().item<bool>());
   }
 }

@@ -128,10 +128,10 @@ struct TwoUsers {
   torch::Tensor rows = torch::tensor({0.F, 9.F, 8.F, 7.F, 6.F}).view({5, 1});
 
   Metrics evaluate(bool filter_seen, int64_t max_batches = -1) {
-    models::ModelSpec spec;
+    models::hstu::ModelSpec spec;
     spec.retrieval.eval_metrics = {"MRR"};
     spec.retrieval.filter_seen = filter_seen;
-    models::FakeRetrievalModel model(spec, torch::ones({2, 1}), rows);
+    models::hstu::FakeRetrievalModel model(spec, torch::ones({2, 1}), rows);
     model.train();
     const Metrics metrics =
         evaluate_retrieval(model, dataset, samples, {.batch_size = 1, .max_batches = max_batches});

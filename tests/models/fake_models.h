@@ -5,10 +5,10 @@
 #include <functional>
 #include <utility>
 
-#include "models/hstu/model.h"
-#include "models/hstu/windows.h"
+#include "models/hstu/ranking_model.h"
+#include "models/hstu/retrieval_model.h"
 
-namespace seqfuse::models {
+namespace seqfuse::models::hstu {
 
 // The query of a window is a row of a given table, by user.
 class FakeRetrievalModel : public RetrievalModel {
@@ -19,8 +19,9 @@ class FakeRetrievalModel : public RetrievalModel {
         item_rows_(std::move(item_rows)) {}
 
   const ModelSpec& spec() const override { return spec_; }
+  embeddings::Tables tables() const override { return {}; }
   Windows upload(const data::Batch&, const StepInputs&) override { return {}; }
-  torch::Tensor loss(const Windows&, const StepSeed&, const torch::Tensor&) override {
+  torch::Tensor losses(const Windows&, const StepSeed&, const torch::Tensor&) override {
     return torch::zeros({0});
   }
   torch::Tensor query(const data::Batch& batch) override {
@@ -41,7 +42,8 @@ class FakeRankingModel : public RankingModel {
       : spec_(std::move(spec)), logits_(std::move(logits)) {}
 
   const ModelSpec& spec() const override { return spec_; }
-  torch::Tensor loss(const Output&) override { return torch::zeros({0}); }
+  embeddings::Tables tables() const override { return {}; }
+  torch::Tensor losses(const Output&) override { return torch::zeros({0}); }
   Windows upload(const data::Batch& batch, const StepInputs&) override {
     batch_ = batch;
     return {};
@@ -81,4 +83,4 @@ class FakeRankingModel : public RankingModel {
   data::Batch batch_;  // that was uploaded last
 };
 
-}  // namespace seqfuse::models
+}  // namespace seqfuse::models::hstu

@@ -9,7 +9,7 @@
 #include "models/hstu/layer.h"
 #include "tests/paths.h"
 
-namespace seqfuse::models {
+namespace seqfuse::models::hstu {
 namespace {
 
 using nlohmann::json;
@@ -83,4 +83,4 @@ TEST(Layer, DropoutFollowsItsSeedAndEndsWithTraining) {
 }
 
 }  // namespace
-}  // namespace seqfuse::models
+}  // namespace seqfuse::models::hstu

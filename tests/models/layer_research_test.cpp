@@ -10,7 +10,7 @@
 
 #include "tests/models/model_fixtures.h"
 
-namespace seqfuse::models {
+namespace seqfuse::models::hstu {
 namespace {
 
 namespace F = torch::nn::functional;
@@ -104,7 +104,7 @@ TEST(LayerResearch, LossAndGradientsEqualPaddedTorch) {
   ASSERT_EQ(positions, 12 + 4 + 1 + 8);
   const torch::Tensor negatives = torch::randint(1, 21, {positions, 5}, torch::kInt);
 
-  const torch::Tensor losses = model->loss(batch, {}, negatives);
+  const torch::Tensor losses = model->losses(batch, {}, negatives);
   losses.mean().backward();
   Weights gradients;
   for (const auto& parameter : model->named_parameters()) {
@@ -147,4 +147,4 @@ TEST(LayerResearch, QueryIsTheStateThatPredictsTheHeldOutItem) {
 }
 
 }  // namespace
-}  // namespace seqfuse::models
+}  // namespace seqfuse::models::hstu

@@ -10,6 +10,7 @@
 #include "tests/models/fake_models.h"
 #include "tests/unit/memory_dataset.h"
 #include "training/evaluation/evaluation.h"
+#include "training/evaluation/metrics_table.h"
 #include "training/evaluation/ranking_metrics.h"
 
 namespace seqfuse::training {
@@ -57,9 +58,10 @@ TEST(GroupedAuc, WeightsByImpressionsAndCountsSkippedUsers) {
   EXPECT_EQ(grouped.skipped, 1);
 }
 
-models::ModelSpec ranking_spec(int64_t width, int64_t tasks, std::vector<std::string> metrics) {
-  models::ModelSpec spec;
-  spec.task = models::Task::ranking;
+models::hstu::ModelSpec ranking_spec(int64_t width, int64_t tasks,
+                                     std::vector<std::string> metrics) {
+  models::hstu::ModelSpec spec;
+  spec.task = models::hstu::Task::ranking;
   spec.ranking.prediction_head_arch = {width};
   spec.ranking.num_tasks = tasks;
   spec.ranking.eval_metrics = std::move(metrics);
@@ -76,7 +78,7 @@ const std::vector<data::Sample> kOneWindow{{.user = 0, .begin = 0, .end = 5, .nu
 
 TEST(EvaluateRanking, TasksAreBitsOfTheAction) {
   const MemoryDataset dataset = one_user({1, 2, 3, 0});
-  models::FakeRankingModel model(
+  models::hstu::FakeRankingModel model(
       ranking_spec(2, 2, {"AUC", "ACC", "NE"}), [](int64_t, int64_t item) {
         return std::vector<float>{item == 1 || item == 3 ? 2.F : -2.F, 0.F};
       });
@@ -93,7 +95,7 @@ TEST(EvaluateRanking, TasksAreBitsOfTheAction) {
 
 TEST(EvaluateRanking, ClassesAreComparedOneAgainstTheRest) {
   const MemoryDataset dataset = one_user({0, 1, 2, 2});
-  models::FakeRankingModel model(
+  models::hstu::FakeRankingModel model(
       ranking_spec(3, 1, {"AUC", "ACC", "NE"}), [](int64_t, int64_t item) {
         std::vector<float> logits(3, 0.F);
         logits[item == 4 ? 0 : item - 1] = item == 4 ? 5.F : 3.F;  // wrong for item 4
@@ -111,7 +113,7 @@ TEST(EvaluateRanking, ClassesAreComparedOneAgainstTheRest) {
 
 TEST(EvaluateRanking, LogitsThatAreNotFiniteAreAnError) {
   const MemoryDataset dataset = one_user({0, 1, 0, 1});
-  models::FakeRankingModel model(ranking_spec(1, 1, {"AUC"}), [](int64_t, int64_t) {
+  models::hstu::FakeRankingModel model(ranking_spec(1, 1, {"AUC"}), [](int64_t, int64_t) {
     return std::vector<float>{std::numeric_limits<float>::quiet_NaN()};
   });
   EXPECT_THROW(evaluate_ranking(model, dataset, kOneWindow, {}), Error);
@@ -119,8 +121,8 @@ TEST(EvaluateRanking, LogitsThatAreNotFiniteAreAnError) {
 
 TEST(EvaluateRanking, UnknownMetricNamesTheNearest) {
   const MemoryDataset dataset = one_user({0, 1, 0, 1});
-  models::FakeRankingModel model(ranking_spec(1, 1, {"AUCC"}),
-                                 [](int64_t, int64_t) { return std::vector<float>{0.F}; });
+  models::hstu::FakeRankingModel model(ranking_spec(1, 1, {"AUCC"}),
+                                       [](int64_t, int64_t) { return std::vector<float>{0.F}; });
   try {
     evaluate_ranking(model, dataset, kOneWindow, {});
     FAIL();

@@ -11,10 +11,11 @@
 #include "base/random.h"
 #include "config/args.h"
 #include "data/batch/batch.h"
-#include "models/hstu/model.h"
+#include "models/hstu/ranking_model.h"
+#include "models/hstu/retrieval_model.h"
 #include "tests/unit/memory_dataset.h"
 
-namespace seqfuse::models {
+namespace seqfuse::models::hstu {
 
 // Rounding in float64 stays far below this, and what an input changes lies far above: a result that
 // differs by more has seen the input, whatever instructions the CPU has.
@@ -91,4 +92,4 @@ inline void randomize(torch::nn::Module& module) {
   for (auto& parameter : module.parameters()) parameter.normal_(0, 0.5);
 }
 
-}  // namespace seqfuse::models
+}  // namespace seqfuse::models::hstu

@@ -12,7 +12,7 @@
 
 #include "tests/models/model_fixtures.h"
 
-namespace seqfuse::models {
+namespace seqfuse::models::hstu {
 namespace {
 
 namespace F = torch::nn::functional;
@@ -174,7 +174,7 @@ TEST(ModelHstuReference, RankingOfCandidates) {
     const Tensor logits = reference.mlp("head", normalized(torch::cat(read)));
     const Tensor expected = at::binary_cross_entropy_with_logits(
         logits, torch::tensor(labels, torch::kDouble).view({-1, 3}), {}, {}, at::Reduction::None);
-    expect_same(model->loss(model->forward(batch, {})), expected, *model);
+    expect_same(model->losses(model->forward(batch, {})), expected, *model);
   }
 }
 
@@ -196,7 +196,7 @@ TEST(ModelHstuReference, RankingOfEveryEvent) {
   const Tensor expected = at::binary_cross_entropy_with_logits(
       reference.mlp("head", normalized(torch::cat(read))),
       torch::tensor(labels, torch::kDouble).view({-1, 3}), {}, {}, at::Reduction::None);
-  expect_same(model->loss(model->forward(batch, {})), expected, *model);
+  expect_same(model->losses(model->forward(batch, {})), expected, *model);
 }
 
 TEST(ModelHstuReference, RetrievalOfTheNextItem) {
@@ -222,8 +222,8 @@ TEST(ModelHstuReference, RetrievalOfTheNextItem) {
       (torch::einsum("pd,pkd->pk", {hidden, rows.index({negatives.to(torch::kLong)})}) / 0.05)
           .masked_fill(negatives == target.unsqueeze(1), -5e4);
   const Tensor expected = -torch::cat({positive, negative}, 1).log_softmax(1).select(1, 0);
-  expect_same(model->loss(batch, {}, negatives), expected, *model);
+  expect_same(model->losses(batch, {}, negatives), expected, *model);
 }
 
 }  // namespace
-}  // namespace seqfuse::models
+}  // namespace seqfuse::models::hstu

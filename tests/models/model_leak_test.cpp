@@ -5,7 +5,7 @@
 #include "models/hstu/layer.h"
 #include "tests/models/model_fixtures.h"
 
-namespace seqfuse::models {
+namespace seqfuse::models::hstu {
 namespace {
 
 std::shared_ptr<RankingModel> ranking_model(int64_t candidates, int64_t group = 1) {
@@ -85,10 +85,10 @@ TEST(ModelLeak, RetrievalStatesDoNotSeeLaterEvents) {
     const torch::NoGradGuard no_grad;
     const torch::Tensor negatives = torch::randint(1, 21, {8, 5}, torch::kInt);
     data::Batch batch = random_batch({9});
-    const torch::Tensor before = model->loss(batch, {}, negatives);
+    const torch::Tensor before = model->losses(batch, {}, negatives);
     batch.items[5] = batch.items[5] % 20 + 1;  // the target of position 4, the input of position 5
     batch.actions[4] = 7 - batch.actions[4];   // comes after the item token of position 4
-    const torch::Tensor after = model->loss(batch, {}, negatives);
+    const torch::Tensor after = model->losses(batch, {}, negatives);
     EXPECT_LT(largest_difference(after.slice(0, 0, 4), before.slice(0, 0, 4)), kMoreThanRounding)
         << architecture;
     EXPECT_GT(largest_difference(after[4], before[4]), kMoreThanRounding) << architecture;
@@ -118,4 +118,4 @@ TEST(ModelLeak, ContextualMaskOverTwoLayersWouldLeak) {
 }
 
 }  // namespace
-}  // namespace seqfuse::models
+}  // namespace seqfuse::models::hstu

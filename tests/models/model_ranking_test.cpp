@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "tests/models/model_fixtures.h"
 
-namespace seqfuse::models {
+namespace seqfuse::models::hstu {
 namespace {
 
 std::shared_ptr<RankingModel> model_with(const config::Config& config,
@@ -37,7 +37,7 @@ TEST(ModelRanking, PredictsTheCandidatesWindowByWindow) {
     }
   }
   const torch::Tensor expected = at::softplus(output.logits) - output.logits * output.labels;
-  EXPECT_LT((model->loss(output) - expected).abs().max().item<double>(), 1e-12);
+  EXPECT_LT((model->losses(output) - expected).abs().max().item<double>(), 1e-12);
 }
 
 // A candidate is predicted as the same event would be, were it the next one.
@@ -62,7 +62,7 @@ TEST(ModelRanking, ClassesHaveCrossEntropy) {
   EXPECT_EQ(output.labels.sizes(), (std::vector<int64_t>{8}));
   const torch::Tensor expected =
       -output.logits.log_softmax(1).gather(1, output.labels.unsqueeze(1));
-  EXPECT_LT((model->loss(output) - expected).abs().max().item<double>(), 1e-12);
+  EXPECT_LT((model->losses(output) - expected).abs().max().item<double>(), 1e-12);
 }
 
 TEST(ModelRanking, AThresholdMakesClassesBinary) {
@@ -88,7 +88,7 @@ TEST(ModelRanking, NarrowRowsGoThroughAnMlp) {
   EXPECT_EQ(parameters["tables.item"].size(1), 3);
   EXPECT_EQ(parameters["tables.action"].size(1), 3);
   EXPECT_EQ(parameters["tables.user_id"].size(1), 2);
-  model->loss(model->forward(random_batch({6, 3}), {})).sum().backward();
+  model->losses(model->forward(random_batch({6, 3}), {})).sum().backward();
   for (const auto& parameter : parameters) {
     EXPECT_TRUE(parameter.value().grad().defined()) << parameter.key();
   }
@@ -125,4 +125,4 @@ TEST(ModelRanking, RefusesHeadsThatDoNotFitTheActions) {
 }
 
 }  // namespace
-}  // namespace seqfuse::models
+}  // namespace seqfuse::models::hstu

@@ -7,7 +7,7 @@
 #include "models/hstu/tables.h"
 #include "tests/models/model_fixtures.h"
 
-namespace seqfuse::models {
+namespace seqfuse::models::hstu {
 namespace {
 
 std::shared_ptr<RetrievalModel> model_with(const config::Config& config) {
@@ -23,7 +23,7 @@ TEST(ModelRetrieval, FullLossIsTheLossAgainstAllOtherItems) {
   const data::Batch batch = random_batch({6, 4});
   const torch::Tensor all = torch::arange(1, 21, torch::kInt).expand({8, 20}).contiguous();
   // The target among the negatives is masked, so all items as negatives is the full softmax.
-  const torch::Tensor full = model->loss(batch, {}), sampled = model->loss(batch, {}, all);
+  const torch::Tensor full = model->losses(batch, {}), sampled = model->losses(batch, {}, all);
   EXPECT_LT((full - sampled).abs().max().item<double>(), 1e-10);
 }
 
@@ -34,11 +34,11 @@ TEST(ModelRetrieval, NegativesFollowTheSeedAndTheStep) {
     const auto model = model_with(config);
     model->eval();
     const data::Batch batch = random_batch({9, 8});
-    const torch::Tensor first = model->loss(batch, {.seed = 1, .step = 0});
+    const torch::Tensor first = model->losses(batch, {.seed = 1, .step = 0});
     EXPECT_EQ(first.size(0), 15);
-    EXPECT_TRUE(first.equal(model->loss(batch, {.seed = 1, .step = 0}))) << kind;
-    EXPECT_FALSE(first.equal(model->loss(batch, {.seed = 1, .step = 1}))) << kind;
-    EXPECT_FALSE(first.equal(model->loss(batch, {.seed = 2, .step = 0}))) << kind;
+    EXPECT_TRUE(first.equal(model->losses(batch, {.seed = 1, .step = 0}))) << kind;
+    EXPECT_FALSE(first.equal(model->losses(batch, {.seed = 1, .step = 1}))) << kind;
+    EXPECT_FALSE(first.equal(model->losses(batch, {.seed = 2, .step = 0}))) << kind;
   }
 }
 
@@ -50,12 +50,12 @@ TEST(ModelRetrieval, InBatchNegativesAreItemsOfTheBatch) {
   data::Batch batch = random_batch({5});
   batch.items = {1, 2, 2, 2, 2};
   // The only item to draw is the target itself, which is masked: nothing competes with it.
-  EXPECT_LT(model->loss(batch, {}).abs().max().item<double>(), 1e-12);
+  EXPECT_LT(model->losses(batch, {}).abs().max().item<double>(), 1e-12);
 }
 
 TEST(ModelRetrieval, WindowsWithoutASuccessorGiveNoPosition) {
   const auto model = model_with(small_config("hstu"));
-  EXPECT_EQ(model->loss(random_batch({1, 0}), {}).size(0), 0);
+  EXPECT_EQ(model->losses(random_batch({1, 0}), {}).size(0), 0);
   const torch::Tensor query = model->query(random_batch({1, 4, 0}, 1));
   EXPECT_EQ(query.sizes(), (std::vector<int64_t>{3, 8}));
   EXPECT_EQ(query[0].abs().sum().item<double>(), 0);
@@ -102,8 +102,8 @@ TEST(ModelRetrieval, LargeTablesGiveTheSameLossAndGradientAsSmallOnes) {
   }
   const data::Batch batch = random_batch({7, 3});
   const torch::Tensor negatives = torch::randint(1, 21, {8, 5}, torch::kInt);
-  const torch::Tensor small_loss = small->loss(batch, {}, negatives),
-                      large_loss = large->loss(batch, {}, negatives);
+  const torch::Tensor small_loss = small->losses(batch, {}, negatives),
+                      large_loss = large->losses(batch, {}, negatives);
   EXPECT_LT((small_loss - large_loss).abs().max().item<double>(), 1e-12);
   small_loss.sum().backward();
   large_loss.sum().backward();
@@ -156,4 +156,4 @@ TEST(ModelRetrieval, RefusesWhatItCannotTrain) {
 }
 
 }  // namespace
-}  // namespace seqfuse::models
+}  // namespace seqfuse::models::hstu

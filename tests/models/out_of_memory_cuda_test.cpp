@@ -30,9 +30,9 @@ class OutOfMemoryCuda : public TrainingLoop {
 
   void TearDown() override { at::globalContext().setDeterministicAlgorithms(false, false); }
 
-  std::unique_ptr<TaskModel> model_on_gpu(const config::Config& config) {
+  std::shared_ptr<TaskModel> model_on_gpu(const config::Config& config) {
     auto model = make_model(config);
-    model->module().to(at::Device(at::kCUDA, 0));
+    model->to(at::Device(at::kCUDA, 0));
     return model;
   }
 
@@ -74,7 +74,7 @@ TEST_F(OutOfMemoryCuda, InTheGradientNormSavesTheStateBeforeTheStepAndIsResumed)
   config::Config config = training_config();
   config.network.dtype_str = config::ComputeType::float32;
   auto inner = model_on_gpu(config);
-  models::Model& module = inner->module();
+  models::Model& module = *inner;
   Disturbed model(std::move(inner), 7,
                   [&](TaskModel::Loss& loss) { spoil_last_gradient(module, loss); });
   expect_saved_and_resumed(config, model, HasSubstr("Tried to allocate"));

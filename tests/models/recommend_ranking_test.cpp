@@ -20,10 +20,10 @@ double sigmoid(double x) {
 // are higher by one each.
 std::vector<RankedItem> ranked(int64_t num_tasks, int64_t width, int64_t top_k,
                                const std::vector<std::string>& action_names = {}) {
-  models::ModelSpec spec;
+  models::hstu::ModelSpec spec;
   spec.ranking.num_tasks = num_tasks;
   spec.ranking.prediction_head_arch = {width};
-  models::FakeRankingModel model(spec, [width](int64_t, int64_t item) {
+  models::hstu::FakeRankingModel model(spec, [width](int64_t, int64_t item) {
     std::vector<float> logits;
     for (int64_t i = 0; i < width; ++i) logits.push_back(static_cast<float>(2 - item + i));
     return logits;

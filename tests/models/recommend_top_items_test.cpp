@@ -33,8 +33,8 @@ TEST(TopItems, EqualASortAcrossTiles) {
 
 TEST(Retrieve, LeavesOutTheWholeHistoryUnlessAsked) {
   // The score of an item is its number.
-  models::FakeRetrievalModel model({}, torch::ones({1, 1}),
-                                   torch::arange(6, torch::kFloat).unsqueeze(1));
+  models::hstu::FakeRetrievalModel model({}, torch::ones({1, 1}),
+                                         torch::arange(6, torch::kFloat).unsqueeze(1));
   const RequestWindow window{.batch = {.users = {0}}, .seen = {5, 3}};
   const auto items = [&](int64_t top_k, bool include_seen) {
     std::vector<int64_t> result;

@@ -17,8 +17,8 @@
 namespace seqfuse::serving {
 namespace {
 using data::MemoryDataset;
-using models::ModelSpec;
-using models::Task;
+using models::hstu::ModelSpec;
+using models::hstu::Task;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -28,7 +28,7 @@ using Values = std::vector<int64_t>;
 // Retrieval reads times with hstu_research, actions and context with hstu; ranking is hstu.
 ModelSpec spec_of(const data::Dataset& dataset, const std::string& architecture,
                   Task task = Task::retrieval, int64_t max_history = 12) {
-  config::Config config = models::small_config(architecture);
+  config::Config config = models::hstu::small_config(architecture);
   config.dataset.max_history_seqlen = max_history;
   config.ranking.num_tasks = 1;
   config.ranking.prediction_head_arch = {6, 4};
@@ -85,8 +85,8 @@ TEST(RequestWindow, OfTheSameEventsIsTheSame) {
       EXPECT_EQ(history.batch.offsets, user.batch.offsets);
       EXPECT_EQ(history.batch.context, user.batch.context);
       EXPECT_EQ(history.seen, user.seen);
-      const models::Windows read =
-          models::make_windows(history.batch, models::Reading::query, torch::kCPU);
+      const models::hstu::Windows read =
+          models::hstu::make_windows(history.batch, models::hstu::Reading::query, torch::kCPU);
       EXPECT_EQ(read.max_history, 3);
       // hstu reads no times, so that the gap is not looked for.
       const int64_t by_default = spec.reads_times() ? 50 : 40;
@@ -238,7 +238,7 @@ TEST(RequestWindow, WhatDoesNotFitIsRefused) {
 TEST(RequestWindow, WithoutHistoryRankingReadsCandidatesAlone) {
   const auto dataset = MemoryDataset::of_lengths({0, 4});
   const ModelSpec spec = spec_of(dataset, "hstu", Task::ranking);
-  const auto model = models::make_ranking_model(spec, 1);
+  const auto model = models::hstu::make_ranking_model(spec, 1);
   model->eval();
   for (const Request& request : {Request{.user = "0", .candidates = Texts{"2", "3"}},
                                  Request{.items = Texts{}, .candidates = Texts{"2", "3"}}}) {

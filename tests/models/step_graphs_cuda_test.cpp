@@ -23,9 +23,9 @@ class StepGraphsCuda : public TrainingLoop {
   }
   void TearDown() override { at::globalContext().setDeterministicAlgorithms(false, false); }
 
-  std::unique_ptr<TaskModel> model_on_gpu(const config::Config& config, Task task) {
+  std::shared_ptr<TaskModel> model_on_gpu(const config::Config& config, Task task) {
     auto model = make_model(config, task);
-    model->module().to(gpu_);
+    model->to(gpu_);
     return model;
   }
 
@@ -40,11 +40,11 @@ TEST_F(StepGraphsCuda, ABatchOfASizeThatCameTwiceIsALaunch) {
   {
     StepGraphs graphs(gpu_);
     for (uint64_t seed = 1; seed <= 12; ++seed) {
-      const data::Batch batch = models::random_batch(
+      const data::Batch batch = models::hstu::random_batch(
           seed % 3 == 0 ? std::vector<int64_t>{5, 8} : std::vector<int64_t>{6}, 0, seed);
-      const models::Windows windows = model->module().upload(batch);
+      const models::hstu::Windows windows = model->upload(batch);
       expected += windows.items.sum().item<int64_t>();
-      graphs.run(windows, [&](const models::Windows& where, bool recording) {
+      graphs.run(windows, [&](const models::hstu::Windows& where, bool recording) {
         (recording ? recorded : ran) += 1;
         total.add_(where.items.sum());
       });
@@ -61,9 +61,9 @@ TEST_F(StepGraphsCuda, AnErrorWhileRecordingLeavesNoTrace) {
   const auto model = model_on_gpu(training_config(), Task::retrieval);
   const torch::Tensor total = torch::zeros({}, torch::TensorOptions(gpu_).dtype(torch::kLong));
   StepGraphs graphs(gpu_);
-  const models::Windows windows = model->module().upload(models::random_batch({6, 7}));
+  const models::hstu::Windows windows = model->upload(models::hstu::random_batch({6, 7}));
   int call = 0;
-  const auto work = [&](const models::Windows&, bool) {
+  const auto work = [&](const models::hstu::Windows&, bool) {
     total.add_(1);
     if (++call == 2) throw std::runtime_error("in the second call");
   };
@@ -79,10 +79,10 @@ TEST_F(StepGraphsCuda, WithoutMemoryToRecordStepsGoOn) {
   const auto model = model_on_gpu(training_config(), Task::retrieval);
   const torch::Tensor total = torch::zeros({}, torch::TensorOptions(gpu_).dtype(torch::kLong));
   StepGraphs graphs(gpu_);
-  const models::Windows windows = model->module().upload(models::random_batch({6, 7})),
-                        others = model->module().upload(models::random_batch({6, 8}));
+  const models::hstu::Windows windows = model->upload(models::hstu::random_batch({6, 7})),
+                              others = model->upload(models::hstu::random_batch({6, 8}));
   int ran = 0, recorded = 0;
-  const auto work = [&](const models::Windows& where, bool recording) {
+  const auto work = [&](const models::hstu::Windows& where, bool recording) {
     (recording ? recorded : ran) += 1;
     total.add_(where.batch_size());
     if (recording && recorded == 2) torch::empty({int64_t{1} << 45}, gpu_);
@@ -100,11 +100,11 @@ TEST_F(StepGraphsCuda, MoreSizesThanAreKept) {
   const torch::Tensor total = torch::zeros({}, torch::TensorOptions(gpu_).dtype(torch::kLong));
   StepGraphs graphs(gpu_);
   for (int64_t windows = 1; windows <= 80; ++windows) {
-    const models::Windows uploaded =
-        model->module().upload(models::random_batch(std::vector<int64_t>(windows, 3)));
+    const models::hstu::Windows uploaded =
+        model->upload(models::hstu::random_batch(std::vector<int64_t>(windows, 3)));
     for (int time = 0; time < 3; ++time) {
       graphs.run(uploaded,
-                 [&](const models::Windows& where, bool) { total.add_(where.batch_size()); });
+                 [&](const models::hstu::Windows& where, bool) { total.add_(where.batch_size()); });
     }
   }
   EXPECT_EQ(total.item<int64_t>(), 3 * 80 * 81 / 2);

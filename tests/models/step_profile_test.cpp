@@ -255,22 +255,25 @@ TEST(StepProfile, PeaksOfKnownCardsAlone) {
 }
 
 TEST(LayerFlops, CountProductsAndPairs) {
-  using models::layer_flops;
-  config::Config config = models::small_config("hstu");  // 2 layers, D 8, 2 heads of 6
+  using models::hstu::layer_flops;
+  config::Config config = models::hstu::small_config("hstu");  // 2 layers, D 8, 2 heads of 6
   config.dataset.max_num_candidates = 2;
-  const auto flops = [&](models::Task task, const data::Batch& batch) {
-    return layer_flops(models::ModelSpec::make(task, config, models::small_manifest()), batch);
+  const auto flops = [&](models::hstu::Task task, const data::Batch& batch) {
+    return layer_flops(models::hstu::ModelSpec::make(task, config, models::hstu::small_manifest()),
+                       batch);
   };
   // One context, 3 events of two tokens, 2 candidates: c 1, h 6, t 2. Half of h^2 is masked.
   const double pairs = 9 * 7 - 18 + 2, products = 3 * 2 * 9 * 5 * 8 * 12;
-  EXPECT_DOUBLE_EQ(*flops(models::Task::ranking, models::random_batch({5}, 2)),
+  EXPECT_DOUBLE_EQ(*flops(models::hstu::Task::ranking, models::hstu::random_batch({5}, 2)),
                    2 * (products + 3.5 * 4 * 12 * pairs));
   config.network.max_attn_len = 4;
-  EXPECT_EQ(flops(models::Task::ranking, models::random_batch({5}, 2)), std::nullopt);
+  EXPECT_EQ(flops(models::hstu::Task::ranking, models::hstu::random_batch({5}, 2)), std::nullopt);
 
-  config = models::small_config("hstu_research");  // tokens are items; the last event is a label
+  config =
+      models::hstu::small_config("hstu_research");  // tokens are items; the last event is a label
   const double causal = 3 * 2 * 4 * 5 * 8 * 12 + 3.5 * 4 * 12 * (4 * 4 / 2.0);
-  EXPECT_DOUBLE_EQ(*flops(models::Task::retrieval, models::random_batch({5})), 2 * causal);
+  EXPECT_DOUBLE_EQ(*flops(models::hstu::Task::retrieval, models::hstu::random_batch({5})),
+                   2 * causal);
 }
 
 }  // namespace

@@ -62,10 +62,10 @@ class TrainingFaults : public TrainingLoop {
     return error_of<E>(config, model, dataset_);
   }
   template <class E = Error>
-  std::string error_of(const config::Config& config, TaskModel& model,
-                       const data::Dataset& dataset) {
+  std::string error_of(const config::Config& config, TaskModel& model, const data::Dataset& dataset,
+                       const Evaluate& evaluate = training::evaluate) {
     try {
-      train(config, "run", model, dataset);
+      train(config, "run", model, dataset, evaluate);
     } catch (const E& error) {
       return error.what();
     }
@@ -128,8 +128,8 @@ TEST_F(TrainingFaults, OutOfHostMemoryTellsHowMuchWasTried) {
 
 TEST_F(TrainingFaults, OutOfMemoryInAnEvaluationSavesAndTheEvaluationIsMadeUpFor) {
   const config::Config config = training_config();
-  Disturbed model(make_model(config), 1, [] { fail_like_a_gpu(); });
-  EXPECT_THAT(error_of(config, model),
+  const auto failing = [](auto&&...) -> Metrics { fail_like_a_gpu(); };
+  EXPECT_THAT(error_of(config, *make_model(config), dataset_, failing),
               AllOf(HasSubstr("out of memory in the evaluation after step 4"),
                     HasSubstr("Tried to allocate 2.00 GiB"),
                     HasSubstr("the state after step 4 is saved in " + run()),
@@ -157,7 +157,7 @@ TEST_F(TrainingFaults, OutOfMemoryInTheUpdateSavesNothingAndGoesBackToTheLastChe
   config::Config config = training_config();
   config.optimizer.average_decay = 0.7;
   auto inner = make_model(config);
-  models::Model& module = inner->module();
+  models::Model& module = *inner;
   torch::Tensor first, last;
   Disturbed model(std::move(inner), 7, [&](TaskModel::Loss& loss) {
     first = module.parameters().front().detach().clone();
@@ -180,7 +180,7 @@ TEST_F(TrainingFaults, OutOfMemoryInTheUpdateSavesNothingAndGoesBackToTheLastChe
 TEST_F(TrainingFaults, OutOfMemoryInTheFirstUpdateLeavesNoCheckpoint) {
   const config::Config config = training_config();
   auto inner = make_model(config);
-  models::Model& module = inner->module();
+  models::Model& module = *inner;
   Disturbed model(std::move(inner), 1,
                   [&](TaskModel::Loss& loss) { spoil_last_gradient(module, loss); });
   EXPECT_THAT(error_of(config, model), AllOf(HasSubstr("out of memory in step 1 "),
@@ -192,7 +192,7 @@ TEST_F(TrainingFaults, OutOfMemoryInTheGradientNormSavesTheStateBeforeTheStep) {
   config::Config config = training_config();
   config.optimizer.max_grad_norm = 1;
   auto inner = make_model(config);
-  models::Model& module = inner->module();
+  models::Model& module = *inner;
   Disturbed model(std::move(inner), 7,
                   [&](TaskModel::Loss& loss) { spoil_last_gradient(module, loss); });
   EXPECT_THAT(error_of(config, model), AllOf(HasSubstr("out of memory in step 7 (batch of "),

@@ -19,8 +19,9 @@
 
 namespace seqfuse::training {
 
-using models::small_config;
-using models::Task;
+using models::hstu::small_config;
+using models::hstu::Task;
+using models::hstu::TaskModel;
 using nlohmann::json;
 
 // 30 users whose items go round a ring of 12, from different starts.
@@ -71,36 +72,41 @@ inline void spoil_last_gradient(models::Model& module, TaskModel::Loss& loss) {
   last.mutable_grad() = gradient_that_does_not_fit(last);
 }
 
-// A model that does something to its n-th loss, or before its n-th evaluation (from 1).
-class Disturbed : public TaskModel {
+// A retrieval model that does something to its n-th loss (from 1); all else is another model's, whose
+// modules it shares.
+class Disturbed : public models::hstu::RetrievalModel {
  public:
   using Disturbance = std::function<void(Loss&)>;
-  Disturbed(std::unique_ptr<TaskModel> model, int64_t call, Disturbance disturbance)
-      : model_(std::move(model)), call_(call), disturbance_(std::move(disturbance)) {}
-  Disturbed(std::unique_ptr<TaskModel> model, int64_t evaluation, std::function<void()> disturbance)
-      : model_(std::move(model)),
-        evaluation_(evaluation),
-        evaluation_disturbance_(std::move(disturbance)) {}
+  Disturbed(const std::shared_ptr<TaskModel>& model, int64_t call, Disturbance disturbance)
+      : model_(std::dynamic_pointer_cast<RetrievalModel>(model)),
+        call_(call),
+        disturbance_(std::move(disturbance)) {
+    for (const auto& child : model_->named_children()) register_module(child.key(), child.value());
+  }
 
-  models::Model& module() override { return model_->module(); }
-  const models::ModelSpec& spec() override { return model_->spec(); }
-  Loss loss(const models::Windows& windows, const models::StepSeed& seed,
+  const models::hstu::ModelSpec& spec() const override { return model_->spec(); }
+  embeddings::Tables tables() const override { return model_->tables(); }
+  models::hstu::Windows upload(const data::Batch& batch,
+                               const models::hstu::StepInputs& inputs) override {
+    return model_->upload(batch, inputs);
+  }
+  Loss loss(const models::hstu::Windows& windows, const models::StepSeed& seed,
             const torch::Tensor& num_positions) override {
     Loss loss = model_->loss(windows, seed, num_positions);
     if (++calls_ == call_) disturbance_(loss);
     return loss;
   }
-  Metrics evaluate(const data::Dataset& dataset, const std::vector<data::Sample>& samples,
-                   const EvaluationOptions& options) override {
-    if (++evaluations_ == evaluation_) evaluation_disturbance_();
-    return model_->evaluate(dataset, samples, options);
+  torch::Tensor losses(const models::hstu::Windows& windows, const models::StepSeed& seed,
+                       const torch::Tensor& negatives) override {
+    return model_->losses(windows, seed, negatives);
   }
+  torch::Tensor query(const data::Batch& batch) override { return model_->query(batch); }
+  torch::Tensor item_rows() override { return model_->item_rows(); }
 
  private:
-  std::unique_ptr<TaskModel> model_;
-  int64_t call_ = 0, calls_ = 0, evaluation_ = 0, evaluations_ = 0;
+  std::shared_ptr<RetrievalModel> model_;
+  int64_t call_ = 0, calls_ = 0;
   Disturbance disturbance_;
-  std::function<void()> evaluation_disturbance_;
 };
 
 class TrainingLoop : public testing::Test {
@@ -108,16 +114,18 @@ class TrainingLoop : public testing::Test {
   TrainingLoop() { log::set_level(log::Level::quiet); }
   ~TrainingLoop() override { log::set_level(log::Level::info); }
 
-  std::unique_ptr<TaskModel> make_model(const config::Config& config, Task task = Task::retrieval) {
-    return TaskModel::make(models::ModelSpec::make(task, config, dataset_.manifest()), 1234);
+  std::shared_ptr<TaskModel> make_model(const config::Config& config, Task task = Task::retrieval) {
+    return models::hstu::make_task_model(
+        models::hstu::ModelSpec::make(task, config, dataset_.manifest()), 1234);
   }
 
   // Trains in a new run directory of this name, or resumes the one that is there.
-  TrainResult train(const config::Config& config, const std::string& name, TaskModel& model) {
-    return train(config, name, model, dataset_);
+  TrainResult train(const config::Config& config, const std::string& name, TaskModel& model,
+                    const Evaluate& evaluate = training::evaluate) {
+    return train(config, name, model, dataset_, evaluate);
   }
   TrainResult train(const config::Config& config, const std::string& name, TaskModel& model,
-                    const data::Dataset& dataset) {
+                    const data::Dataset& dataset, const Evaluate& evaluate = training::evaluate) {
     const data::Split split =
         data::make_split(dataset, split_options(config.dataset, model.spec().task));
     const auto path = directory_.path() / name;
@@ -125,7 +133,7 @@ class TrainingLoop : public testing::Test {
     RunDirectory run =
         exists ? RunDirectory::open(path)
                : RunDirectory::create(path, {.task = "retrieval", .seed = 1234}, "", false);
-    Trainer trainer(model, dataset, split, config);
+    Trainer trainer(model, dataset, split, config, distributed::ProcessGroup::single(), evaluate);
     if (exists) trainer.resume(load_checkpoint(*newest_checkpoint(path)));
     return trainer.run(run, false);
   }
@@ -135,7 +143,7 @@ class TrainingLoop : public testing::Test {
   }
 
   static void expect_same_weights(TaskModel& a, TaskModel& b) {
-    const auto left = a.module().named_parameters(), right = b.module().named_parameters();
+    const auto left = a.named_parameters(), right = b.named_parameters();
     for (const auto& parameter : left) {
       EXPECT_TRUE(parameter.value().equal(right[parameter.key()])) << parameter.key();
     }

@@ -109,8 +109,8 @@ TEST_F(TrainingLoop, AccumulatedBatchesEqualOneLargeBatch) {
   config.trainer.train_batch_size = 16;
   config.trainer.gradient_accumulation_steps = 1;
   train(config, "whole", *whole);
-  const auto left = parts->module().named_parameters();
-  for (const auto& parameter : whole->module().named_parameters()) {
+  const auto left = parts->named_parameters();
+  for (const auto& parameter : whole->named_parameters()) {
     EXPECT_LT((parameter.value() - left[parameter.key()]).abs().max().item<float>(), 1e-5)
         << parameter.key();
   }
@@ -137,7 +137,7 @@ TEST_F(TrainingLoop, WeightsThatAreNotFiniteAreNotSaved) {
   const config::Config config = training_config();
   auto inner = make_model(config);
   // A position beyond the longest window: no step reads it.
-  const torch::Tensor unread = inner->module().named_parameters()["encoder.position"].detach()[20];
+  const torch::Tensor unread = inner->named_parameters()["encoder.position"].detach()[20];
   Disturbed model(std::move(inner), 7, [&](TaskModel::Loss&) { unread.fill_(std::nan("")); });
   EXPECT_THROW(train(config, "run", model), Error);
   EXPECT_EQ(load_checkpoint(*newest_checkpoint(directory_.path() / "run")).step, 4);
@@ -161,57 +161,46 @@ TEST_F(TrainingLoop, StopsEarlyAndKeepsTheBestCheckpoint) {
 }
 
 // Evaluates to these values of a metric, in turn, and to one value of another.
-class Scripted : public Disturbed {
- public:
-  Scripted(std::unique_ptr<TaskModel> model, std::vector<double> values,
-           double other = std::nan(""))
-      : Disturbed(std::move(model), 0, [](Loss&) {}), values_(std::move(values)), other_(other) {}
-  Metrics evaluate(const data::Dataset&, const std::vector<data::Sample>&,
-                   const EvaluationOptions&) override {
-    return {{"AUC", values_.at(next_++)}, {"other", other_}};
-  }
-
- private:
-  std::vector<double> values_;
-  double other_;
-  size_t next_ = 0;
-};
+Evaluate scripted(std::vector<double> values, double other = std::nan("")) {
+  return [values = std::move(values), other, next = size_t{0}](auto&&...) mutable {
+    return Metrics{{"AUC", values.at(next++)}, {"other", other}};
+  };
+}
 
 TEST_F(TrainingLoop, AnUndefinedMetricIsNoLackOfImprovement) {
   const double undefined = std::nan("");
   config::Config config = training_config();
   config.trainer.eval_interval = 1;
   config.trainer.early_stopping_patience = 2;
-  Scripted model(make_model(config), {undefined, undefined, undefined, 0.6, undefined, undefined,
-                                      undefined, 0.5, undefined, 0.7});
-  const TrainResult result = train(config, "run", model);
+  const TrainResult result = train(config, "run", *make_model(config),
+                                   scripted({undefined, undefined, undefined, 0.6, undefined,
+                                             undefined, undefined, 0.5, undefined, 0.7}));
   EXPECT_FALSE(result.stopped_early);
   EXPECT_EQ(result.step, 10);
   EXPECT_EQ(result.best_step, 10);
   config.trainer.max_train_iters = 12;
-  Scripted longer(make_model(config), {0.65, 0.8});
-  EXPECT_EQ(train(config, "run", longer).best_step, 12) << "resumed";
+  EXPECT_EQ(train(config, "run", *make_model(config), scripted({0.65, 0.8})).best_step, 12)
+      << "resumed";
   config.trainer.max_train_iters = 10;
 
-  Scripted worse(make_model(config), {undefined, 0.6, 0.5, undefined, 0.4, 0.9});
-  const TrainResult stopped = train(config, "worse", worse);
+  const TrainResult stopped = train(config, "worse", *make_model(config),
+                                    scripted({undefined, 0.6, 0.5, undefined, 0.4, 0.9}));
   EXPECT_TRUE(stopped.stopped_early);
   EXPECT_EQ(stopped.step, 5);
   EXPECT_EQ(stopped.best_step, 2);
 
-  Scripted never(make_model(config), std::vector<double>(10, undefined));
-  EXPECT_EQ(train(config, "never", never).best_step, -1);
+  const auto never = scripted(std::vector<double>(10, undefined));
+  EXPECT_EQ(train(config, "never", *make_model(config), never).best_step, -1);
 }
 
 TEST_F(TrainingLoop, AnotherMetricToStopByBeginsAnew) {
   config::Config config = training_config();
   config.trainer.eval_interval = 1;
   config.trainer.early_stopping_patience = 2;
-  Scripted model(make_model(config), {0.9, 0.5, 0.4});
-  EXPECT_EQ(train(config, "run", model).step, 3);
+  EXPECT_EQ(train(config, "run", *make_model(config), scripted({0.9, 0.5, 0.4})).step, 3);
   config.trainer.early_stopping_metric = "other";
-  Scripted other(make_model(config), std::vector<double>(3, 0.5), 0.3);
-  const TrainResult result = train(config, "run", other);
+  const TrainResult result =
+      train(config, "run", *make_model(config), scripted(std::vector<double>(3, 0.5), 0.3));
   EXPECT_EQ(result.step, 6);
   EXPECT_EQ(result.best_step, 4);
 }
@@ -238,7 +227,7 @@ TEST_F(TrainingLoop, CheckpointsOfOtherModelsAreRefused) {
   } catch (const DataError& error) {
     EXPECT_THAT(error.what(), testing::HasSubstr("NetworkArgs.num_layers is 2 there and 1"));
   }
-  models::ModelSpec spec = model->spec();
+  models::hstu::ModelSpec spec = model->spec();
   spec.dataset_hash = "xxh3:1";
   const Checkpoint checkpoint = load_checkpoint(*newest_checkpoint(directory_.path() / "run"));
   EXPECT_THROW(check_same_model(checkpoint.state, spec), DataError);
@@ -271,7 +260,7 @@ TEST_F(TrainingLoop, WeightsStartARunOfAnotherLossOrDropoutButNotOfAnotherSize) 
   config.network.hidden_size = 16;
   const auto wider = make_model(config);
   EXPECT_THROW(start(*wider, config), DataError);
-  models::ModelSpec spec = source->spec();
+  models::hstu::ModelSpec spec = source->spec();
   spec.dataset_hash = "xxh3:1";
   EXPECT_THROW(compare_with_weights(checkpoint.state, spec), DataError);
 }

@@ -4,8 +4,9 @@
 #include <utility>
 
 #include "models/common/mlp.h"
+#include "models/hstu/step_inputs.h"
 
-namespace seqfuse::models {
+namespace seqfuse::models::hstu {
 namespace {
 
 // Context, then item and action of each event in turn, then the candidates' items.
@@ -184,4 +185,4 @@ std::shared_ptr<Encoder> Encoder::make(const ModelSpec& spec, std::shared_ptr<Ta
   return std::make_shared<HstuEncoder>(spec, std::move(tables), init);
 }
 
-}  // namespace seqfuse::models
+}  // namespace seqfuse::models::hstu

@@ -9,12 +9,13 @@
 #include <vector>
 
 #include "models/common/init.h"
+#include "models/common/step_seed.h"
 #include "models/hstu/layer.h"
-#include "models/hstu/model.h"
+#include "models/hstu/model_spec.h"
 #include "models/hstu/tables.h"
 #include "models/hstu/windows.h"
 
-namespace seqfuse::models {
+namespace seqfuse::models::hstu {
 
 // States after item tokens [n, D], not normalised, in the order of Windows::items.
 struct States {
@@ -57,4 +58,4 @@ class Encoder : public torch::nn::Module {
   torch::nn::ModuleList layers_;
 };
 
-}  // namespace seqfuse::models
+}  // namespace seqfuse::models::hstu

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-namespace seqfuse::models {
+namespace seqfuse::models::hstu {
 LayerOptions LayerOptions::of(const ModelSpec& spec) {
   const config::NetworkArgs& network = spec.network;
   LayerOptions options;
@@ -91,4 +91,4 @@ at::Tensor HstuLayer::forward(const at::Tensor& x, const Sequences& sequences,
                          sequences.offsets, options);
 }
 
-}  // namespace seqfuse::models
+}  // namespace seqfuse::models::hstu

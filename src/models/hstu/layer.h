@@ -14,10 +14,10 @@
 #include <cstdint>
 
 #include "models/common/init.h"
-#include "models/hstu/model.h"
+#include "models/hstu/model_spec.h"
 #include "ops/torch/ops.h"
 
-namespace seqfuse::models {
+namespace seqfuse::models::hstu {
 
 struct LayerOptions {
   int64_t hidden_size = 0, num_heads = 0, head_dim = 0;
@@ -69,4 +69,4 @@ class HstuLayer : public torch::nn::Module {
   at::Tensor position_bias_, time_bias_;              // [2 N - 1], [buckets]
 };
 
-}  // namespace seqfuse::models
+}  // namespace seqfuse::models::hstu

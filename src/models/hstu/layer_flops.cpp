@@ -4,7 +4,7 @@
 
 #include "models/hstu/windows.h"
 
-namespace seqfuse::models {
+namespace seqfuse::models::hstu {
 
 std::optional<double> layer_flops(const ModelSpec& spec, const data::Batch& batch) {
   const config::NetworkArgs& network = spec.network;
@@ -25,4 +25,4 @@ std::optional<double> layer_flops(const ModelSpec& spec, const data::Batch& batc
   return static_cast<double>(network.num_layers) * (products + attention);
 }
 
-}  // namespace seqfuse::models
+}  // namespace seqfuse::models::hstu

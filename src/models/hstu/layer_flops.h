@@ -4,9 +4,9 @@
 #include <optional>
 
 #include "data/batch/batch.h"
-#include "models/hstu/model.h"
+#include "models/hstu/model_spec.h"
 
-namespace seqfuse::models {
+namespace seqfuse::models::hstu {
 
 // FLOPs of all layers, forward and backward, for a training batch. Products: 2 T 5 D H d forward
 // (T tokens, width D, H heads of head_dim d), three times that in all. Attention: 4 H d for each
@@ -15,4 +15,4 @@ namespace seqfuse::models {
 // NetworkArgs.max_attn_len.
 std::optional<double> layer_flops(const ModelSpec& spec, const data::Batch& batch);
 
-}  // namespace seqfuse::models
+}  // namespace seqfuse::models::hstu

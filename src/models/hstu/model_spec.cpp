@@ -1,12 +1,12 @@
+#include "models/hstu/model_spec.h"
+
 #include <fmt/ranges.h>
 
 #include <string>
 
 #include "base/error.h"
-#include "base/random.h"
-#include "models/hstu/model.h"
 
-namespace seqfuse::models {
+namespace seqfuse::models::hstu {
 namespace {
 
 void check_network(const config::NetworkArgs& network, Task task) {
@@ -156,21 +156,6 @@ ModelSpec ModelSpec::make(Task task, const config::Config& config, const data::M
   return spec;
 }
 
-int64_t StepSeed::derive(uint64_t site) const {
-  // The upper half of the stream keeps clear of the streams that the data loader draws from.
-  const Philox philox{seed, (uint64_t{0x6d6f64656c} << 24) + site};
-  const auto words = philox(static_cast<uint64_t>(step) ^ (static_cast<uint64_t>(rank) << 40));
-  return static_cast<int64_t>((uint64_t{words[0]} << 32) | words[1]);
-}
-
-std::vector<int64_t> StepSeed::all(const ModelSpec& spec) const {
-  std::vector<int64_t> seeds{derive(kNegativesSite), derive(kInputDropoutSite)};
-  for (int64_t layer = 0; layer < spec.network.num_layers; ++layer) {
-    seeds.push_back(derive(kFirstLayerSite + layer));
-  }
-  return seeds;
-}
-
 torch::ScalarType compute_dtype(const ModelSpec& spec, const torch::Tensor& weights) {
   if (!weights.is_cuda()) return weights.scalar_type();
   switch (spec.network.dtype_str) {
@@ -184,4 +169,4 @@ torch::ScalarType compute_dtype(const ModelSpec& spec, const torch::Tensor& weig
   return torch::kFloat;
 }
 
-}  // namespace seqfuse::models
+}  // namespace seqfuse::models::hstu

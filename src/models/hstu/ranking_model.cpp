@@ -1,15 +1,16 @@
+#include "models/hstu/ranking_model.h"
+
 #include <algorithm>
 #include <utility>
 #include <vector>
 
 #include "models/common/mlp.h"
 #include "models/hstu/encoder.h"
-#include "models/hstu/model.h"
 #include "models/hstu/tables.h"
 #include "models/hstu/windows.h"
 #include "ops/torch/ops.h"
 
-namespace seqfuse::models {
+namespace seqfuse::models::hstu {
 namespace {
 
 constexpr double kStateNormEpsilon = 1e-6;
@@ -63,7 +64,7 @@ class HstuRankingModel : public RankingModel {
     return output;
   }
 
-  at::Tensor loss(const Output& output) override {
+  at::Tensor losses(const Output& output) override {
     if (is_classes()) {
       return at::cross_entropy_loss(output.logits, output.labels, {}, at::Reduction::None)
           .unsqueeze(1);
@@ -98,6 +99,10 @@ RankingModel::Output RankingModel::forward(const data::Batch& batch, const StepS
   return forward(upload(batch), seed);
 }
 
+at::Tensor RankingModel::training_losses(const Windows& windows, const StepSeed& seed) {
+  return losses(forward(windows, seed));
+}
+
 std::shared_ptr<RankingModel> make_ranking_model(const ModelSpec& spec,
                                                  std::optional<uint64_t> seed,
                                                  torch::ScalarType dtype,
@@ -105,4 +110,4 @@ std::shared_ptr<RankingModel> make_ranking_model(const ModelSpec& spec,
   return std::make_shared<HstuRankingModel>(spec, Initializer(seed, dtype), placement);
 }
 
-}  // namespace seqfuse::models
+}  // namespace seqfuse::models::hstu

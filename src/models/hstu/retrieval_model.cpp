@@ -1,13 +1,14 @@
+#include "models/hstu/retrieval_model.h"
+
 #include <algorithm>
 #include <vector>
 
 #include "models/hstu/encoder.h"
-#include "models/hstu/model.h"
 #include "models/hstu/tables.h"
 #include "models/hstu/windows.h"
 #include "ops/torch/ops.h"
 
-namespace seqfuse::models {
+namespace seqfuse::models::hstu {
 namespace {
 
 // The items that a window's events predict: all but its first.
@@ -77,8 +78,8 @@ class HstuRetrievalModel : public RetrievalModel {
     return make_windows(batch, Reading::next_item, device(), predicted, inputs);
   }
 
-  at::Tensor loss(const Windows& windows, const StepSeed& seed,
-                  const at::Tensor& negatives) override {
+  at::Tensor losses(const Windows& windows, const StepSeed& seed,
+                    const at::Tensor& negatives) override {
     const at::Tensor& targets = windows.predicted_items;
     const double temperature = spec_.retrieval.temperature;
     if (!negatives.defined() && spec_.retrieval.negatives == config::Negatives::full) {
@@ -155,9 +156,13 @@ class HstuRetrievalModel : public RetrievalModel {
 
 }  // namespace
 
-at::Tensor RetrievalModel::loss(const data::Batch& batch, const StepSeed& seed,
-                                const at::Tensor& negatives) {
-  return loss(upload(batch), seed, negatives);
+at::Tensor RetrievalModel::losses(const data::Batch& batch, const StepSeed& seed,
+                                  const at::Tensor& negatives) {
+  return losses(upload(batch), seed, negatives);
+}
+
+at::Tensor RetrievalModel::training_losses(const Windows& windows, const StepSeed& seed) {
+  return losses(windows, seed, {});
 }
 
 std::shared_ptr<RetrievalModel> make_retrieval_model(const ModelSpec& spec,
@@ -167,4 +172,4 @@ std::shared_ptr<RetrievalModel> make_retrieval_model(const ModelSpec& spec,
   return std::make_shared<HstuRetrievalModel>(spec, Initializer(seed, dtype), placement);
 }
 
-}  // namespace seqfuse::models
+}  // namespace seqfuse::models::hstu

@@ -9,7 +9,7 @@
 #include "base/names.h"
 #include "models/hstu/tables.h"
 
-namespace seqfuse::models {
+namespace seqfuse::models::hstu {
 namespace {
 
 // The name of the table of each feature of the model.
@@ -68,4 +68,4 @@ embeddings::Placement table_placement(const config::Config& config, const ModelS
   return placement;
 }
 
-}  // namespace seqfuse::models
+}  // namespace seqfuse::models::hstu

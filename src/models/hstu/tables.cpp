@@ -4,7 +4,7 @@
 #include <cmath>
 #include <string>
 
-namespace seqfuse::models {
+namespace seqfuse::models::hstu {
 
 std::string table_name(const data::ContextFeature& feature) {
   std::string name = feature.name;
@@ -69,4 +69,4 @@ void Tables::fetch_others(const Windows& windows) {
   }
 }
 
-}  // namespace seqfuse::models
+}  // namespace seqfuse::models::hstu

@@ -9,10 +9,10 @@
 
 #include "embeddings/table.h"
 #include "models/common/init.h"
-#include "models/hstu/model.h"
+#include "models/hstu/model_spec.h"
 #include "models/hstu/windows.h"
 
-namespace seqfuse::models {
+namespace seqfuse::models::hstu {
 
 using embeddings::EmbeddingTable;
 
@@ -50,4 +50,4 @@ std::string table_name(const data::ContextFeature& feature);
 embeddings::Placement table_placement(const config::Config& config, const ModelSpec& spec,
                                       distributed::ProcessGroup& group);
 
-}  // namespace seqfuse::models
+}  // namespace seqfuse::models::hstu

@@ -4,7 +4,7 @@
 
 #include "models/common/upload.h"
 
-namespace seqfuse::models {
+namespace seqfuse::models::hstu {
 namespace {
 
 // Events at the end of window b that are not history.
@@ -139,4 +139,4 @@ bool context_sees_history(const ModelSpec& spec) {
          !spec.network.disable_contextual_mask;
 }
 
-}  // namespace seqfuse::models
+}  // namespace seqfuse::models::hstu

@@ -7,9 +7,10 @@
 #include <vector>
 
 #include "data/batch/batch.h"
-#include "models/hstu/model.h"
+#include "models/hstu/model_spec.h"
+#include "models/hstu/step_inputs.h"
 
-namespace seqfuse::models {
+namespace seqfuse::models::hstu {
 
 enum class Reading {
   next_item,   // retrieval training: all events but each window's last; each predicts its successor
@@ -62,6 +63,13 @@ WindowTokens window_tokens(const ModelSpec& spec, const data::Batch& batch, int6
 // Whether the candidates are what is predicted of a ranking batch, and not all events.
 bool predicts_candidates(const ModelSpec& spec, const data::Batch& batch);
 
+// Positions of the model's input for so many windows that hold so many events of history and
+// candidates in all.
+int64_t num_tokens(const ModelSpec& spec, int64_t windows, int64_t history, int64_t candidates);
+
+// Positions of the model's input in a training batch: what a rate in tokens/s counts.
+int64_t num_tokens(const ModelSpec& spec, const data::Batch& batch);
+
 // How many losses a training batch has.
 int64_t num_predicted(const ModelSpec& spec, const data::Batch& batch);
 
@@ -69,4 +77,4 @@ int64_t num_predicted(const ModelSpec& spec, const data::Batch& batch);
 // earlier states, and is harmless only where no earlier state is read.
 bool context_sees_history(const ModelSpec& spec);
 
-}  // namespace seqfuse::models
+}  // namespace seqfuse::models::hstu

@@ -99,11 +99,11 @@ void visit_sizes(Spec& spec, V& v) {
 
 }  // namespace
 
-json to_json(const models::ModelSpec& spec) {
+json to_json(const models::hstu::ModelSpec& spec) {
   Writer writer;
   visit_sizes(spec, writer);
   json object = std::move(writer.object);
-  object["task"] = spec.task == models::Task::ranking ? "ranking" : "retrieval";
+  object["task"] = spec.task == models::hstu::Task::ranking ? "ranking" : "retrieval";
   object[config::NetworkArgs::kName] = args_to_json(spec.network);
   object[config::RankingArgs::kName] = args_to_json(spec.ranking);
   object[config::RetrievalArgs::kName] = args_to_json(spec.retrieval);
@@ -114,8 +114,8 @@ json to_json(const models::ModelSpec& spec) {
   return object;
 }
 
-models::ModelSpec spec_from_json(const json& object) {
-  models::ModelSpec spec;
+models::hstu::ModelSpec spec_from_json(const json& object) {
+  models::hstu::ModelSpec spec;
   Reader reader{object};
   std::string task;
   json context;
@@ -126,7 +126,7 @@ models::ModelSpec spec_from_json(const json& object) {
     throw_error<DataError>(
         "the checkpoint's model description: task is '{}': expected ranking or retrieval", task);
   }
-  spec.task = task == "ranking" ? models::Task::ranking : models::Task::retrieval;
+  spec.task = task == "ranking" ? models::hstu::Task::ranking : models::hstu::Task::retrieval;
   args_from_json(object, spec.network);
   args_from_json(object, spec.ranking);
   args_from_json(object, spec.retrieval);

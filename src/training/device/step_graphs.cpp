@@ -26,7 +26,7 @@ constexpr size_t kMaxGraphs = 64;
 
 struct StepGraphs::State {
   struct Graph {
-    models::Windows windows;  // where the recorded kernels read a batch
+    models::hstu::Windows windows;  // where the recorded kernels read a batch
     std::optional<at::cuda::CUDAGraph> graph;
     int64_t last_run = 0;
   };
@@ -37,8 +37,8 @@ struct StepGraphs::State {
     guard.emplace(stream);
   }
 
-  void record(Graph& to, const models::Windows& windows,
-              const std::function<void(const models::Windows&, bool)>& work) {
+  void record(Graph& to, const models::hstu::Windows& windows,
+              const std::function<void(const models::hstu::Windows&, bool)>& work) {
     if (recorded() == 0) {
       // A pool is gone with the last of its graphs, and PyTorch does not take its handle again.
       pool = at::cuda::graph_pool_handle();
@@ -118,8 +118,8 @@ StepGraphs::~StepGraphs() {
   }
 }
 
-void StepGraphs::run(const models::Windows& windows,
-                     const std::function<void(const models::Windows&, bool)>& work) {
+void StepGraphs::run(const models::hstu::Windows& windows,
+                     const std::function<void(const models::hstu::Windows&, bool)>& work) {
   State& state = *state_;
   if (state.given_up) return work(windows, /*recording=*/false);
   const std::vector<int64_t> sizes = windows.sizes();
@@ -159,8 +159,8 @@ StepGraphs::StepGraphs(at::Device device) {
 
 StepGraphs::~StepGraphs() = default;
 
-void StepGraphs::run(const models::Windows&,
-                     const std::function<void(const models::Windows&, bool)>&) {}
+void StepGraphs::run(const models::hstu::Windows&,
+                     const std::function<void(const models::hstu::Windows&, bool)>&) {}
 
 }  // namespace seqfuse::training
 #endif

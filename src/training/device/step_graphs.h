@@ -28,8 +28,8 @@ class StepGraphs {
   // work reads no values on the host, and nothing from it that differs between batches of a size:
   // what differs is in the windows' tensors, or in others that stay where they are. recording:
   // nothing happens now of what work enqueues.
-  void run(const models::Windows& windows,
-           const std::function<void(const models::Windows&, bool recording)>& work);
+  void run(const models::hstu::Windows& windows,
+           const std::function<void(const models::hstu::Windows&, bool recording)>& work);
 
   // Steps so far that were launches of a graph.
   int64_t replayed() const { return replayed_; }

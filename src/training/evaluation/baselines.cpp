@@ -1,10 +1,10 @@
-// The baselines of evaluation.h: what counting alone achieves.
+#include "training/evaluation/baselines.h"
+
 #include <algorithm>
 #include <cmath>
 #include <span>
 #include <utility>
 
-#include "training/evaluation/evaluation.h"
 #include "training/evaluation/ranking_metrics.h"
 #include "training/evaluation/retrieval_metrics.h"
 #include "training/evaluation/seen_items.h"
@@ -120,7 +120,7 @@ class ItemMeans {
   static constexpr double kPriorEvents = 10;
 
   ItemMeans(const data::Dataset& dataset, const std::vector<data::Sample>& train,
-            const models::ModelSpec& spec, int64_t width)
+            const models::hstu::ModelSpec& spec, int64_t width)
       : width_(width),
         events_(dataset.num_items() + 1),
         sums_(events_.size() * width),
@@ -157,15 +157,15 @@ class ItemMeans {
 
 }  // namespace
 
-std::vector<std::pair<std::string, Metrics>> retrieval_baselines(
-    const data::Dataset& dataset, const data::Split& split,
-    const std::vector<data::Sample>& samples, const config::RetrievalArgs& args) {
+report::NamedMetrics retrieval_baselines(const data::Dataset& dataset, const data::Split& split,
+                                         const std::vector<data::Sample>& samples,
+                                         const config::RetrievalArgs& args) {
   const Popularity popularity(dataset, split.train);
   const Transitions transitions(dataset, split.train);
   RetrievalMetrics by_popularity(args.eval_metrics), by_markov(args.eval_metrics);
   for (const data::Sample& sample : samples) {
     const int64_t target = target_item(dataset, sample);
-    if (target == 0) {  // unknown: found by nobody
+    if (target == 0) {  // unknown: always ranks last
       by_popularity.add(dataset.num_items() + 1);
       by_markov.add(dataset.num_items() + 1);
       continue;
@@ -180,9 +180,9 @@ std::vector<std::pair<std::string, Metrics>> retrieval_baselines(
   return {{"popularity", by_popularity.compute()}, {"Markov, first order", by_markov.compute()}};
 }
 
-std::vector<std::pair<std::string, Metrics>> ranking_baselines(
-    const data::Dataset& dataset, const data::Split& split,
-    const std::vector<data::Sample>& samples, const models::ModelSpec& spec) {
+report::NamedMetrics ranking_baselines(const data::Dataset& dataset, const data::Split& split,
+                                       const std::vector<data::Sample>& samples,
+                                       const models::hstu::ModelSpec& spec) {
   RankingMetrics metrics(spec.ranking.eval_metrics, spec, dataset.manifest());
   const int64_t width = metrics.width();
   const ItemMeans means(dataset, split.train, spec, width);
@@ -204,13 +204,12 @@ std::vector<std::pair<std::string, Metrics>> ranking_baselines(
   return {{"item mean", metrics.compute()}};
 }
 
-std::vector<std::pair<std::string, Metrics>> baselines(const data::Dataset& dataset,
-                                                       const data::Split& split,
-                                                       const std::vector<data::Sample>& samples,
-                                                       const models::ModelSpec& spec) {
+report::NamedMetrics baselines(const data::Dataset& dataset, const data::Split& split,
+                               const std::vector<data::Sample>& samples,
+                               const models::hstu::ModelSpec& spec) {
   dataset.check_unchanged(split.train.data(), std::ssize(split.train));
   dataset.check_unchanged(samples.data(), std::ssize(samples));
-  return spec.task == models::Task::retrieval
+  return spec.task == models::hstu::Task::retrieval
              ? retrieval_baselines(dataset, split, samples, spec.retrieval)
              : ranking_baselines(dataset, split, samples, spec);
 }

@@ -86,7 +86,7 @@ int64_t num_evaluated(const std::vector<data::Sample>& samples, const Evaluation
   return std::min(count, options.max_batches * options.batch_size * options.group->size());
 }
 
-Metrics evaluate_retrieval(models::RetrievalModel& model, const data::Dataset& dataset,
+Metrics evaluate_retrieval(models::hstu::RetrievalModel& model, const data::Dataset& dataset,
                            const std::vector<data::Sample>& samples,
                            const EvaluationOptions& options) {
   const EvaluationMode mode(model);
@@ -113,18 +113,18 @@ Metrics evaluate_retrieval(models::RetrievalModel& model, const data::Dataset& d
   return metrics.compute();
 }
 
-Metrics evaluate_ranking(models::RankingModel& model, const data::Dataset& dataset,
+Metrics evaluate_ranking(models::hstu::RankingModel& model, const data::Dataset& dataset,
                          const std::vector<data::Sample>& samples,
                          const EvaluationOptions& options) {
   const EvaluationMode mode(model);
-  const models::ModelSpec& spec = model.spec();
+  const models::hstu::ModelSpec& spec = model.spec();
   RankingMetrics metrics(spec.ranking.eval_metrics, spec, dataset.manifest());
   const int64_t width = metrics.width();
   std::vector<torch::Tensor> scores, labels, users;
   const bool whole = for_each_batch(
       model, dataset, OwnSamples(samples, options), options,
       [&](const data::Batch& batch, int64_t) {
-        const models::RankingModel::Output output = model.forward(batch, {});
+        const models::hstu::RankingModel::Output output = model.forward(batch, {});
         scores.push_back(metrics.is_classes() ? output.logits.log_softmax(1) : output.logits);
         labels.push_back(metrics.is_classes() ? torch::one_hot(output.labels, width)
                                               : output.labels);
@@ -144,6 +144,16 @@ Metrics evaluate_ranking(models::RankingModel& model, const data::Dataset& datas
                 {label + p * width, static_cast<size_t>(width)});
   }
   return metrics.compute();
+}
+
+Metrics evaluate(models::hstu::TaskModel& model, const data::Dataset& dataset,
+                 const std::vector<data::Sample>& samples, const EvaluationOptions& options) {
+  if (model.spec().task == models::hstu::Task::retrieval) {
+    return evaluate_retrieval(dynamic_cast<models::hstu::RetrievalModel&>(model), dataset, samples,
+                              options);
+  }
+  return evaluate_ranking(dynamic_cast<models::hstu::RankingModel&>(model), dataset, samples,
+                          options);
 }
 
 }  // namespace seqfuse::training

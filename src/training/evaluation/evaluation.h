@@ -1,19 +1,16 @@
-// Metrics of a model over the samples of a split, beside simple baselines. docs/metrics.md defines
-// them.
+// Metrics of a model over the samples of a split. docs/metrics.md defines them.
 #pragma once
 
 #include <cstdint>
 #include <functional>
-#include <map>
-#include <memory>
-#include <string>
-#include <utility>
 #include <vector>
 
 #include "data/batch/split.h"
 #include "data/dataset/dataset.h"
 #include "distributed/process_group.h"
-#include "models/hstu/model.h"
+#include "models/hstu/ranking_model.h"
+#include "models/hstu/retrieval_model.h"
+#include "models/hstu/task_model.h"
 #include "report/metrics.h"
 
 namespace seqfuse::training {
@@ -37,30 +34,16 @@ int64_t num_evaluated(const std::vector<data::Sample>& samples, const Evaluation
 // HR@K, NDCG@K, MRR of each sample's target (its last event) over the whole catalogue; rank 1 is
 // best, ties count against the model. Items of the user's earlier events are left out if the spec
 // says so.
-Metrics evaluate_retrieval(models::RetrievalModel& model, const data::Dataset& dataset,
+Metrics evaluate_retrieval(models::hstu::RetrievalModel& model, const data::Dataset& dataset,
                            const std::vector<data::Sample>& samples,
                            const EvaluationOptions& options);
 // AUC, NE, ACC, GAUC (per-user AUC) per task.
-Metrics evaluate_ranking(models::RankingModel& model, const data::Dataset& dataset,
+Metrics evaluate_ranking(models::hstu::RankingModel& model, const data::Dataset& dataset,
                          const std::vector<data::Sample>& samples,
                          const EvaluationOptions& options);
 
-// Popularity and first-order Markov counts over the training windows.
-std::vector<std::pair<std::string, Metrics>> retrieval_baselines(
-    const data::Dataset& dataset, const data::Split& split,
-    const std::vector<data::Sample>& samples, const config::RetrievalArgs& args);
-// Per-item mean label over the training windows.
-std::vector<std::pair<std::string, Metrics>> ranking_baselines(
-    const data::Dataset& dataset, const data::Split& split,
-    const std::vector<data::Sample>& samples, const models::ModelSpec& spec);
-
-// Those of the spec's task.
-std::vector<std::pair<std::string, Metrics>> baselines(const data::Dataset& dataset,
-                                                       const data::Split& split,
-                                                       const std::vector<data::Sample>& samples,
-                                                       const models::ModelSpec& spec);
-
-// A text table: one row a model, one column a metric; the best of each column is marked.
-std::string format_metrics_table(const std::vector<std::pair<std::string, Metrics>>& rows);
+// That of the model's task: its model is a RetrievalModel or a RankingModel.
+Metrics evaluate(models::hstu::TaskModel& model, const data::Dataset& dataset,
+                 const std::vector<data::Sample>& samples, const EvaluationOptions& options);
 
 }  // namespace seqfuse::training

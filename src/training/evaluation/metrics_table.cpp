@@ -1,4 +1,5 @@
-// format_metrics_table of evaluation.h.
+#include "training/evaluation/metrics_table.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -7,13 +8,12 @@
 #include <string>
 #include <vector>
 
-#include "training/evaluation/evaluation.h"
-
 namespace seqfuse::training {
 namespace {
 
 constexpr size_t kMaxWidth = 100;  // a wider table is turned: one row a metric
 
+using report::is_better;
 using report::value_of;
 using Cells = std::vector<std::vector<std::string>>;
 
@@ -41,7 +41,7 @@ Cells transposed(const Cells& cells) {
 
 }  // namespace
 
-std::string format_metrics_table(const std::vector<std::pair<std::string, Metrics>>& rows) {
+std::string format_metrics_table(const report::NamedMetrics& rows) {
   if (rows.empty()) return "";
   Cells cells(rows.size() + 1);
   cells[0].emplace_back("");

@@ -107,8 +107,8 @@ GroupedAuc grouped_auc(std::span<const float> scores, std::span<const uint8_t> l
   return result;
 }
 
-RankingMetrics::RankingMetrics(const std::vector<std::string>& names, const models::ModelSpec& spec,
-                               const data::Manifest& manifest)
+RankingMetrics::RankingMetrics(const std::vector<std::string>& names,
+                               const models::hstu::ModelSpec& spec, const data::Manifest& manifest)
     : names_(names),
       width_(spec.ranking.prediction_head_arch.back()),
       classes_(width_ != spec.ranking.num_tasks),
@@ -193,7 +193,8 @@ Metrics RankingMetrics::compute() const {
   return result;
 }
 
-void labels_of_action(const models::ModelSpec& spec, int64_t action, std::span<uint8_t> labels) {
+void labels_of_action(const models::hstu::ModelSpec& spec, int64_t action,
+                      std::span<uint8_t> labels) {
   const bool classes = std::ssize(labels) != spec.ranking.num_tasks;
   for (int64_t c = 0; c < std::ssize(labels); ++c) {
     if (classes) {

@@ -28,7 +28,7 @@ GroupedAuc grouped_auc(std::span<const float> scores, std::span<const uint8_t> l
 class RankingMetrics {
  public:
   // names: AUC, NE, ACC, GAUC; throws UsageError on any other.
-  RankingMetrics(const std::vector<std::string>& names, const models::ModelSpec& spec,
+  RankingMetrics(const std::vector<std::string>& names, const models::hstu::ModelSpec& spec,
                  const data::Manifest& manifest);
 
   int64_t width() const { return width_; }  // tasks, or classes
@@ -59,6 +59,7 @@ class RankingMetrics {
 };
 
 // Labels [width] of an action: its bits, whether it reaches the threshold, or its class.
-void labels_of_action(const models::ModelSpec& spec, int64_t action, std::span<uint8_t> labels);
+void labels_of_action(const models::hstu::ModelSpec& spec, int64_t action,
+                      std::span<uint8_t> labels);
 
 }  // namespace seqfuse::training

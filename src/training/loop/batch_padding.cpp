@@ -46,12 +46,12 @@ struct Padding {
 
 }  // namespace
 
-data::Batch pad_batch(const data::Batch& batch, const models::ModelSpec& spec) {
-  const bool ranks = spec.task == models::Task::ranking;
+data::Batch pad_batch(const data::Batch& batch, const models::hstu::ModelSpec& spec) {
+  const bool ranks = spec.task == models::hstu::Task::ranking;
   bool all_longest = true, same_candidates = true;
   int64_t history = 0, candidates = 0, longest = 0, most_candidates = 0;
   for (int64_t b = 0; b < batch.batch_size(); ++b) {
-    const int64_t apart = models::withheld_events(spec.task, batch, b);
+    const int64_t apart = models::hstu::withheld_events(spec.task, batch, b);
     const int64_t events = batch.offsets[b + 1] - batch.offsets[b] - apart;
     all_longest &= events == spec.max_history;
     same_candidates &= batch.num_candidates[b] == batch.num_candidates[0];
@@ -86,7 +86,7 @@ data::Batch pad_batch(const data::Batch& batch, const models::ModelSpec& spec) {
   return padded;
 }
 
-void round_lengths(models::Windows& windows, const models::ModelSpec& spec) {
+void round_lengths(models::hstu::Windows& windows, const models::hstu::ModelSpec& spec) {
   windows.max_history = round_length(windows.max_history, spec.max_history);
   windows.max_candidates = round_length(windows.max_candidates, spec.max_candidates);
 }

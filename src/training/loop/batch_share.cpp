@@ -8,14 +8,14 @@ namespace seqfuse::training {
 namespace {
 
 // Tokens of a window; at most one that is withheld is counted too.
-int64_t tokens_of(const models::ModelSpec& spec, const data::Sample& sample) {
+int64_t tokens_of(const models::hstu::ModelSpec& spec, const data::Sample& sample) {
   const int64_t candidates = sample.num_candidates;
-  return models::num_tokens(spec, 1, sample.end - sample.begin - candidates, candidates);
+  return models::hstu::num_tokens(spec, 1, sample.end - sample.begin - candidates, candidates);
 }
 
 }  // namespace
 
-BatchShare batch_share(const models::ModelSpec& spec, const distributed::ProcessGroup& group,
+BatchShare batch_share(const models::hstu::ModelSpec& spec, const distributed::ProcessGroup& group,
                        bool balanced) {
   if (!group.several()) return {};
   const int rank = group.rank(), size = group.size();

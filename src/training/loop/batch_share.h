@@ -8,7 +8,7 @@
 
 #include "data/batch/split.h"
 #include "distributed/process_group.h"
-#include "models/hstu/model.h"
+#include "models/hstu/model_spec.h"
 
 namespace seqfuse::training {
 
@@ -16,7 +16,7 @@ using BatchShare = std::function<std::vector<int64_t>(std::span<const data::Samp
 
 // The shares of all processes hold each window of a batch once. balanced: the same predicted work
 // for each; otherwise as many windows, in their order. Empty of one process: all windows.
-BatchShare batch_share(const models::ModelSpec& spec, const distributed::ProcessGroup& group,
+BatchShare batch_share(const models::hstu::ModelSpec& spec, const distributed::ProcessGroup& group,
                        bool balanced);
 
 }  // namespace seqfuse::training

@@ -19,7 +19,7 @@ struct LabelCounts {
 };
 
 LabelCounts count_labels(const data::Dataset& dataset, const std::vector<data::Sample>& samples,
-                         const models::ModelSpec& spec) {
+                         const models::hstu::ModelSpec& spec) {
   const int64_t width = spec.ranking.prediction_head_arch.back();
   LabelCounts counts{.positives = std::vector<int64_t>(width)};
   std::vector<uint8_t> labels(width);
@@ -39,8 +39,8 @@ LabelCounts count_labels(const data::Dataset& dataset, const std::vector<data::S
 }  // namespace
 
 std::string check_training_labels(const data::Dataset& dataset, const data::Split& split,
-                                  const models::ModelSpec& spec) {
-  if (spec.task != models::Task::ranking || split.train.empty()) return "";
+                                  const models::hstu::ModelSpec& spec) {
+  if (spec.task != models::hstu::Task::ranking || split.train.empty()) return "";
   dataset.check_unchanged(split.train.data(), std::ssize(split.train));
   const LabelCounts counts = count_labels(dataset, split.train, spec);
   const std::vector<std::string>& names = dataset.manifest().action_names;

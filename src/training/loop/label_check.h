@@ -5,7 +5,7 @@
 
 #include "data/batch/split.h"
 #include "data/dataset/dataset.h"
-#include "models/hstu/model.h"
+#include "models/hstu/model_spec.h"
 
 namespace seqfuse::training {
 
@@ -13,6 +13,6 @@ namespace seqfuse::training {
 // them all alike, which leaves nothing to learn. Returns a warning that names the tasks whose
 // labels are (of classes: if all are of one class), else ""; also for retrieval.
 std::string check_training_labels(const data::Dataset& dataset, const data::Split& split,
-                                  const models::ModelSpec& spec);
+                                  const models::hstu::ModelSpec& spec);
 
 }  // namespace seqfuse::training

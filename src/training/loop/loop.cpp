@@ -48,21 +48,23 @@ double watched(const Metrics& metrics, const std::string& name) {
 
 }  // namespace
 
-Trainer::Trainer(TaskModel& model, const data::Dataset& dataset, const data::Split& split,
-                 const config::Config& config, distributed::ProcessGroup& group)
+Trainer::Trainer(models::hstu::TaskModel& model, const data::Dataset& dataset,
+                 const data::Split& split, const config::Config& config,
+                 distributed::ProcessGroup& group, Evaluate evaluate)
     : model_(model),
       dataset_(dataset),
       config_(config),
       group_(group),
+      evaluate_(std::move(evaluate)),
       evaluation_samples_(evaluation_samples(config.dataset, split)),
       stream_(dataset, split.train, config.trainer, config.dataset.shuffle, group.size(),
               batch_share(model.spec(), group, config.trainer.enable_balanced_shuffler)),
-      optimizer_(model.module(), config.optimizer, model.module().tables(), group),
-      exchange_(group, model.module()),
-      table_tensors_(model.module().tables()) {
+      optimizer_(model, config.optimizer, model.tables(), group),
+      exchange_(group, model),
+      table_tensors_(model.tables()) {
   state_.users_per_batch = stream_.users_per_batch();
   count_steps();
-  model_.module().train();
+  model_.train();
   const at::Device device = model_.device();
   if (device.is_cuda()) {
     device_.emplace(optimizer_, config.optimizer, group_, device,
@@ -169,10 +171,10 @@ Trainer::Step Trainer::train_step() try {
     const data::Batch batch = next_batch();
     if (i + 1 == batches) exchange_.start();
     if (batch_users_ == 0) {  // an epoch's end with fewer users than processes
-      embeddings::fetch_nothing(model_.module().tables());
+      embeddings::fetch_nothing(model_.tables());
       continue;
     }
-    const TaskModel::Loss loss = model_.loss(batch, seed);
+    const models::hstu::TaskModel::Loss loss = model_.loss(batch, seed);
     totals.tokens += batch_tokens_;
     if (loss.positions == 0) continue;
     totals.positions += loss.positions;
@@ -214,7 +216,7 @@ data::Batch Trainer::next_batch() {
   batch_users_ = 0;
   data::Batch batch = stream_.next();
   batch_users_ = batch.batch_size();
-  batch_tokens_ = models::num_tokens(model_.spec(), batch);
+  batch_tokens_ = models::hstu::num_tokens(model_.spec(), batch);
   if (profiler_) profiler_->add_batch(batch);
   return batch;
 }
@@ -286,9 +288,9 @@ void Trainer::evaluate(bool show_progress) try {
                                   // Several processes would have to agree on it.
                                   .stop = [&] { return !group_.several() && stop_signal() != 0; },
                                   .group = &group_};
-  metrics_ = model_.evaluate(dataset_, evaluation_samples_, options);
+  metrics_ = evaluate_(model_, dataset_, evaluation_samples_, options);
   if (metrics_.empty()) return;
-  if (model_.spec().task == models::Task::retrieval && !target_counts_) {
+  if (model_.spec().task == models::hstu::Task::retrieval && !target_counts_) {
     const auto evaluated =
         std::span(evaluation_samples_)
             .first(static_cast<size_t>(num_evaluated(evaluation_samples_, options)));

@@ -9,17 +9,18 @@
 #include "data/batch/split.h"
 #include "data/dataset/dataset.h"
 #include "distributed/process_group.h"
+#include "models/hstu/task_model.h"
 #include "training/checkpoint/checkpoint.h"
 #include "training/checkpoint/run_directory.h"
 #include "training/checkpoint/run_writer.h"
 #include "training/checkpoint/table_tensors.h"
 #include "training/device/device_step.h"
 #include "training/device/step_graphs.h"
+#include "training/evaluation/evaluation.h"
 #include "training/evaluation/target_counts.h"
 #include "training/loop/batch_stream.h"
 #include "training/loop/interrupt.h"
 #include "training/loop/step_exchange.h"
-#include "training/loop/task_model.h"
 #include "training/loop/training_state.h"
 #include "training/optimizer/optimizer.h"
 #include "training/profile/step_profiler.h"
@@ -36,6 +37,9 @@ struct TrainResult {
   int64_t replayed_steps = 0;  // steps that were launches of CUDA graphs
 };
 
+using Evaluate = std::function<Metrics(models::hstu::TaskModel&, const data::Dataset&,
+                                       const std::vector<data::Sample>&, const EvaluationOptions&)>;
+
 // Random numbers, the order of users and the state are functions of (seed, step): a run that stops
 // at a checkpoint and resumes has the same losses, bit for bit, as one that never stopped (with the
 // same number of threads).
@@ -45,9 +49,10 @@ class Trainer {
   // train.
   // Of several processes, each makes the same trainer and the same calls; resume() and start_from()
   // are called in the first alone, followed by share_start() in all.
-  Trainer(TaskModel& model, const data::Dataset& dataset, const data::Split& split,
+  Trainer(models::hstu::TaskModel& model, const data::Dataset& dataset, const data::Split& split,
           const config::Config& config,
-          distributed::ProcessGroup& group = distributed::ProcessGroup::single());
+          distributed::ProcessGroup& group = distributed::ProcessGroup::single(),
+          Evaluate evaluate = training::evaluate);
 
   // Continues from a checkpoint. Throws DataError if it is of another model.
   void resume(Checkpoint checkpoint);
@@ -113,10 +118,11 @@ class Trainer {
   void check_weights();
   int64_t epoch_of(int64_t batch) const { return batch / stream_.batches_per_epoch(); }
 
-  TaskModel& model_;
+  models::hstu::TaskModel& model_;
   const data::Dataset& dataset_;
   const config::Config& config_;
   distributed::ProcessGroup& group_;
+  const Evaluate evaluate_;
   const std::vector<data::Sample>& evaluation_samples_;
   BatchStream stream_;
   Optimizer optimizer_;

@@ -24,7 +24,7 @@ void Trainer::save(bool last) {
   if (device_) device_->save(state_);
   Checkpoint checkpoint;
   checkpoint.step = state_.step;
-  collect_weights(model_.module(), checkpoint);
+  collect_weights(model_, checkpoint);
   checkpoint.optimizer = optimizer_.state();
   table_tensors_.gather(checkpoint);
   bool saved = true;
@@ -43,7 +43,7 @@ void Trainer::save(bool last) {
 void Trainer::check_weights() {
   std::vector<std::string> names;
   std::vector<torch::Tensor> finite;
-  for (const auto& parameter : model_.module().named_parameters()) {
+  for (const auto& parameter : model_.named_parameters()) {
     names.push_back(parameter.key());
     finite.push_back(torch::isfinite(parameter.value().detach()).all());
   }

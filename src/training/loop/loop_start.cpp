@@ -13,13 +13,13 @@ namespace seqfuse::training {
 
 TensorMap Trainer::tensors_here() const {
   TensorMap tensors = optimizer_.state();
-  tensors.merge(named_weights(model_.module()));
+  tensors.merge(named_weights(model_));
   return tensors;
 }
 
 void Trainer::load(Checkpoint& checkpoint) {
   whole_rows_ = table_tensors_.take_whole(checkpoint, tensors_here());
-  load_weights(model_.module(), checkpoint);
+  load_weights(model_, checkpoint);
 }
 
 void Trainer::resume(Checkpoint checkpoint) {

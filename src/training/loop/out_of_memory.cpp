@@ -70,7 +70,7 @@ std::string message_of(const std::exception& error) {
   return text;
 }
 
-std::string how_to_make_steps_smaller(const config::Config& config, models::Task task,
+std::string how_to_make_steps_smaller(const config::Config& config, models::hstu::Task task,
                                       at::Device device) {
   const config::TrainerArgs& trainer = config.trainer;
   std::string text;
@@ -82,7 +82,8 @@ std::string how_to_make_steps_smaller(const config::Config& config, models::Task
   }
   std::vector<std::string> others = {
       fmt::format("DatasetArgs.max_history_seqlen (now {})", config.dataset.max_history_seqlen)};
-  if (task == models::Task::retrieval && config.retrieval.negatives != config::Negatives::full) {
+  if (task == models::hstu::Task::retrieval &&
+      config.retrieval.negatives != config::Negatives::full) {
     const int64_t negatives = config.retrieval.num_negatives;
     others.push_back(fmt::format("RetrievalArgs.num_negatives (now {})",
                                  negatives > 0 ? std::to_string(negatives) : "one a position"));

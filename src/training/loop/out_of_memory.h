@@ -7,7 +7,7 @@
 #include <string>
 
 #include "config/args.h"
-#include "models/hstu/model.h"
+#include "models/hstu/model_spec.h"
 
 namespace seqfuse::training {
 
@@ -20,7 +20,7 @@ std::string message_of(const std::exception& error);
 
 // What makes a training step smaller: first what a resumed run may change, as flags, then what
 // only a new one may.
-std::string how_to_make_steps_smaller(const config::Config& config, models::Task task,
+std::string how_to_make_steps_smaller(const config::Config& config, models::hstu::Task task,
                                       at::Device device);
 // Likewise evaluations.
 std::string how_to_make_evaluations_smaller(const config::TrainerArgs& args);

@@ -71,11 +71,12 @@ bool may_change_on_resume(std::string_view name) {
 }
 
 std::vector<report::Difference> changes_on_resume(const std::string& run, const std::string& before,
-                                                  const std::string& now, models::Task task) {
+                                                  const std::string& now, models::hstu::Task task) {
   std::vector<report::Difference> changes =
       report::differences({report::split_parameters(before), report::split_parameters(now)});
-  const std::string_view other_task =
-      task == models::Task::ranking ? config::RetrievalArgs::kName : config::RankingArgs::kName;
+  const std::string_view other_task = task == models::hstu::Task::ranking
+                                          ? config::RetrievalArgs::kName
+                                          : config::RankingArgs::kName;
   std::erase_if(changes, [&](const auto& change) {
     return std::string_view(change.name).substr(0, change.name.find('.')) == other_task;
   });

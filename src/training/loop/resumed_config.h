@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "models/hstu/model.h"
+#include "models/hstu/model_spec.h"
 #include "report/parameters.h"
 
 namespace seqfuse::training {
@@ -18,7 +18,7 @@ bool may_change_on_resume(std::string_view name);
 // The parameters that differ between two operative configurations, each with the value before and
 // now. Throws UsageError that names those that may not change. run: for messages.
 std::vector<report::Difference> changes_on_resume(const std::string& run, const std::string& before,
-                                                  const std::string& now, models::Task task);
+                                                  const std::string& now, models::hstu::Task task);
 
 // A value of a report::Difference, for messages: "" is "unset".
 std::string shown_value(const std::string& value);

@@ -2,9 +2,9 @@
 
 namespace seqfuse::training {
 
-data::SplitOptions split_options(const config::DatasetArgs& args, models::Task task) {
+data::SplitOptions split_options(const config::DatasetArgs& args, models::hstu::Task task) {
   return {.kind = args.split,
-          .retrieval = task == models::Task::retrieval,
+          .retrieval = task == models::hstu::Task::retrieval,
           .max_history = args.max_history_seqlen,
           .max_candidates = args.max_num_candidates,
           .truncate = args.truncate,

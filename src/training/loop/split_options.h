@@ -5,12 +5,12 @@
 
 #include "config/args.h"
 #include "data/batch/split.h"
-#include "models/hstu/model.h"
+#include "models/hstu/model_spec.h"
 
 namespace seqfuse::training {
 
 // Throws UsageError on an unknown split or truncation.
-data::SplitOptions split_options(const config::DatasetArgs& args, models::Task task);
+data::SplitOptions split_options(const config::DatasetArgs& args, models::hstu::Task task);
 
 // What evaluations during training use: the split's test or validation windows, by evaluate_on.
 const std::vector<data::Sample>& evaluation_samples(const config::DatasetArgs& args,

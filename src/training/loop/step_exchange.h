@@ -8,7 +8,7 @@
 
 #include "distributed/gradient_buckets.h"
 #include "distributed/process_group.h"
-#include "models/hstu/model.h"
+#include "models/common/model.h"
 
 namespace seqfuse::training {
 

@@ -37,13 +37,13 @@ struct SpecDifference {
 
 // Between a checkpoint's model and this one. Throws DataError if the vocabularies differ.
 std::vector<SpecDifference> differences(const json& checkpoint_state,
-                                        const models::ModelSpec& spec) {
+                                        const models::hstu::ModelSpec& spec) {
   const json here = to_json(spec), there = checkpoint_state.value("spec", json::object());
   std::vector<SpecDifference> differences;
   const auto compare = [&](const std::string& name, const json& value, const json& other) {
     if (value != other) differences.push_back({name, other.dump(), value.dump()});
   };
-  const std::string_view other_task = spec.task == models::Task::ranking
+  const std::string_view other_task = spec.task == models::hstu::Task::ranking
                                           ? config::RetrievalArgs::kName
                                           : config::RankingArgs::kName;
   for (const auto& [name, value] : here.items()) {
@@ -69,7 +69,7 @@ std::vector<SpecDifference> differences(const json& checkpoint_state,
 
 }  // namespace
 
-json state_to_json(const TrainingState& state, const models::ModelSpec& spec, int64_t seed) {
+json state_to_json(const TrainingState& state, const models::hstu::ModelSpec& spec, int64_t seed) {
   json object = {{"spec", to_json(spec)}, {"seed", seed}, {"uvqk_layout", kUvqkLayout}};
   visit(state, [&](const char* name, const auto& value) { object[name] = value; });
   object["best_metrics"] = state.best_metrics;
@@ -77,7 +77,7 @@ json state_to_json(const TrainingState& state, const models::ModelSpec& spec, in
   return object;
 }
 
-void check_same_model(const json& checkpoint_state, const models::ModelSpec& spec) {
+void check_same_model(const json& checkpoint_state, const models::hstu::ModelSpec& spec) {
   for (const SpecDifference& difference : differences(checkpoint_state, spec)) {
     if (may_change_on_resume(difference.name)) continue;
     throw_error<DataError>(
@@ -87,7 +87,7 @@ void check_same_model(const json& checkpoint_state, const models::ModelSpec& spe
 }
 
 std::vector<std::string> compare_with_weights(const json& checkpoint_state,
-                                              const models::ModelSpec& spec) {
+                                              const models::hstu::ModelSpec& spec) {
   std::vector<std::string> others;
   for (const SpecDifference& difference : differences(checkpoint_state, spec)) {
     others.push_back(
@@ -96,7 +96,8 @@ std::vector<std::string> compare_with_weights(const json& checkpoint_state,
   return others;
 }
 
-TrainingState state_from_json(const json& object, const models::ModelSpec& spec, int64_t seed) {
+TrainingState state_from_json(const json& object, const models::hstu::ModelSpec& spec,
+                              int64_t seed) {
   check_same_model(object, spec);
   try {
     SEQFUSE_CHECK_AS(DataError, object.at("uvqk_layout") == kUvqkLayout,

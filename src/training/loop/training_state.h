@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "models/hstu/model.h"
-#include "training/evaluation/evaluation.h"
+#include "models/hstu/model_spec.h"
+#include "report/metrics.h"
 
 namespace seqfuse::training {
 
@@ -29,27 +29,27 @@ struct TrainingState {
   // Early stopping. best_step -1: no evaluation yet.
   std::string watched;  // the metric
   int64_t best_step = -1;
-  Metrics best_metrics;
+  report::Metrics best_metrics;
   int64_t evaluations_since_best = 0;
 };
 
 // The "state" of a checkpoint: this, the seed, the model's spec and its weight layout.
-nlohmann::json state_to_json(const TrainingState& state, const models::ModelSpec& spec,
+nlohmann::json state_to_json(const TrainingState& state, const models::hstu::ModelSpec& spec,
                              int64_t seed);
 
 // Throws DataError if the checkpoint is of another model (architecture, sizes, vocabulary, loss)
 // than spec, naming the first field that differs, or of another seed. Parameters that may change
 // when a run is resumed are not compared.
-TrainingState state_from_json(const nlohmann::json& json, const models::ModelSpec& spec,
+TrainingState state_from_json(const nlohmann::json& json, const models::hstu::ModelSpec& spec,
                               int64_t seed);
 
 // The first of these checks alone.
-void check_same_model(const nlohmann::json& checkpoint_state, const models::ModelSpec& spec);
+void check_same_model(const nlohmann::json& checkpoint_state, const models::hstu::ModelSpec& spec);
 
 // For weights that another run begins with: throws DataError only if the vocabularies differ, since
 // shapes are compared as weights are loaded (weights.h). Returns what else differs between the
 // models' descriptions, "name: there, here" each.
 std::vector<std::string> compare_with_weights(const nlohmann::json& checkpoint_state,
-                                              const models::ModelSpec& spec);
+                                              const models::hstu::ModelSpec& spec);
 
 }  // namespace seqfuse::training

@@ -83,7 +83,7 @@ void read_peak_memory([[maybe_unused]] at::Device device, [[maybe_unused]] StepP
 
 }  // namespace
 
-StepProfiler::StepProfiler(const config::TrainerArgs& args, const models::ModelSpec& spec,
+StepProfiler::StepProfiler(const config::TrainerArgs& args, const models::hstu::ModelSpec& spec,
                            at::Device device, std::filesystem::path run)
     : args_(args), spec_(spec), device_(device), run_(std::move(run)) {
   // Kineto looks for a GPU and reports an error if there is none, even if none is wanted.
@@ -141,7 +141,7 @@ void StepProfiler::start(int64_t step) {
 
 void StepProfiler::add_batch(const data::Batch& batch) {
   if (state_ != State::recording || !profile_.layer_flops) return;
-  const std::optional<double> flops = models::layer_flops(spec_, batch);
+  const std::optional<double> flops = models::hstu::layer_flops(spec_, batch);
   profile_.layer_flops = flops ? std::optional(*profile_.layer_flops + *flops) : std::nullopt;
 }
 

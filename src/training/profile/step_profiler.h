@@ -9,7 +9,7 @@
 
 #include "config/args.h"
 #include "data/batch/batch.h"
-#include "models/hstu/model.h"
+#include "models/hstu/model_spec.h"
 #include "training/profile/step_profile.h"
 
 namespace seqfuse::training {
@@ -21,8 +21,8 @@ class StepProfiler {
  public:
   // args and spec must outlive it. run: the directory for profile.json and trace.json. Empty in all
   // processes but the first: they record, so that all are equally slowed down, but do not write.
-  StepProfiler(const config::TrainerArgs& args, const models::ModelSpec& spec, at::Device device,
-               std::filesystem::path run);
+  StepProfiler(const config::TrainerArgs& args, const models::hstu::ModelSpec& spec,
+               at::Device device, std::filesystem::path run);
   ~StepProfiler();  // drops an unfinished recording
   StepProfiler(const StepProfiler&) = delete;
   StepProfiler& operator=(const StepProfiler&) = delete;
@@ -46,7 +46,7 @@ class StepProfiler {
   void wait_for_gpu() const;
 
   const config::TrainerArgs& args_;
-  const models::ModelSpec& spec_;
+  const models::hstu::ModelSpec& spec_;
   at::Device device_;
   std::filesystem::path run_;
   State state_ = State::waiting;
