@@ -37,9 +37,9 @@
 #include "training/evaluation/evaluation.h"
 #include "training/evaluation/metrics_table.h"
 #include "training/loop/label_check.h"
-#include "training/loop/loop.h"
 #include "training/loop/out_of_memory.h"
 #include "training/loop/split_options.h"
+#include "training/loop/trainer.h"
 
 namespace seqfuse::cli {
 namespace {

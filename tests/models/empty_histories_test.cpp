@@ -12,7 +12,7 @@
 #include "models/hstu/task_model.h"
 #include "tests/models/model_fixtures.h"
 #include "tests/temporary_directory.h"
-#include "training/loop/loop.h"
+#include "training/loop/trainer.h"
 
 namespace seqfuse::training {
 namespace {

@@ -14,8 +14,8 @@
 #include "tests/models/model_fixtures.h"
 #include "tests/run_metrics.h"
 #include "tests/temporary_directory.h"
-#include "training/loop/loop.h"
 #include "training/loop/split_options.h"
+#include "training/loop/trainer.h"
 
 namespace seqfuse::training {
 

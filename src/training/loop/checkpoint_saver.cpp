@@ -1,0 +1,71 @@
+#include "training/loop/checkpoint_saver.h"
+
+#include <fmt/format.h>
+#include <torch/types.h>
+
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "training/checkpoint/weights.h"
+#include "training/loop/not_finite.h"
+#include "training/loop/time_limit.h"
+
+namespace seqfuse::training {
+namespace {
+
+// A checkpoint holds finite weights only.
+void check_weights(const models::Model& model, int64_t step) {
+  std::vector<std::string> names;
+  std::vector<torch::Tensor> finite;
+  for (const auto& parameter : model.named_parameters()) {
+    names.push_back(parameter.key());
+    finite.push_back(torch::isfinite(parameter.value().detach()).all());
+  }
+  const torch::Tensor all = torch::stack(finite).cpu();
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (all[static_cast<int64_t>(i)].item<bool>()) continue;
+    throw NotFinite(names[i], std::numeric_limits<double>::quiet_NaN(), step);
+  }
+}
+
+}  // namespace
+
+CheckpointSaver::CheckpointSaver(models::hstu::TaskModel& model, StepUpdate& update,
+                                 const TableTensors& tables, const config::TrainerArgs& args,
+                                 distributed::ProcessGroup& group, RunWriter& writer,
+                                 int64_t saved_step)
+    : model_(model),
+      update_(update),
+      tables_(tables),
+      args_(args),
+      group_(group),
+      writer_(writer),
+      saved_step_(saved_step) {}
+
+void CheckpointSaver::save(TrainingState& state, bool last) {
+  allow(group_, args_, fmt::format("checkpoint of step {}", state.step));
+  Step unlogged;
+  update_.read_losses(unlogged);
+  state.loss_sum += unlogged.loss_sum;
+  const Optimizer::Averages averages(update_.optimizer());
+  check_weights(model_, state.step);
+  update_.save(state);
+  Checkpoint checkpoint;
+  checkpoint.step = state.step;
+  collect_weights(model_, checkpoint);
+  checkpoint.optimizer = update_.optimizer().state();
+  tables_.gather(checkpoint);
+  bool saved = true;
+  if (group_.is_first()) {  // of what is not sharded, the others have the same
+    checkpoint.state = state_to_json(state, model_.spec(), args_.seed);
+    saved = writer_.save(checkpoint, last);
+  }
+  // All must agree on whether it is to be tried again.
+  if (group_.several()) {
+    saved = group_.broadcast(saved ? "saved" : "not", "outcome of the checkpoint") == "saved";
+  }
+  if (saved) saved_step_ = state.step;
+}
+
+}  // namespace seqfuse::training

@@ -1,0 +1,22 @@
+// The best evaluation so far, and whether training stops for want of a better one.
+#pragma once
+
+#include "config/args.h"
+#include "report/metrics.h"
+#include "training/loop/training_state.h"
+
+namespace seqfuse::training {
+
+// Compares the metrics after state.step with the best so far, by
+// TrainerArgs.early_stopping_metric or the first metric. An undefined (NaN) metric does not count.
+// Throws UsageError if there is no such metric.
+void compare_with_best(const config::TrainerArgs& args, const report::Metrics& metrics,
+                       TrainingState& state);
+
+// Forgets the best evaluation of a resumed run that now watches another metric.
+void forget_best_of_other_metric(const config::TrainerArgs& args, TrainingState& state);
+
+// TrainerArgs.early_stopping_patience evaluations were not better than the best.
+bool early_stop_due(const config::TrainerArgs& args, const TrainingState& state);
+
+}  // namespace seqfuse::training

@@ -1,0 +1,47 @@
+// When a run logs, evaluates, saves and ends.
+#pragma once
+
+#include <cstdint>
+
+#include "config/args.h"
+#include "training/loop/training_state.h"
+
+namespace seqfuse::training {
+
+class RunSchedule {
+ public:
+  // args must outlive it.
+  RunSchedule(const config::TrainerArgs& args, int64_t batches_per_epoch)
+      : args_(args), batches_per_epoch_(batches_per_epoch) {}
+
+  // Counts the steps of the whole run from where it stands: a run may be resumed with batches or
+  // steps of another size.
+  void count_steps(const TrainingState& state);
+  int64_t total_steps() const { return total_steps_; }
+
+  struct Due {
+    bool last = false;  // the step was the run's last
+    bool log = false, evaluate = false, save = false;
+    bool any() const { return log || evaluate || save; }
+  };
+  // After the step at which state stands; batches_before: batches that were consumed before it.
+  Due due(const TrainingState& state, int64_t batches_before) const;
+
+  // Whether an evaluation was due after the step at which a resumed run stands.
+  bool evaluation_was_due(const TrainingState& state) const;
+
+  // Epochs count from 1. Of the last batch consumed; 0 before the first.
+  int64_t epoch(const TrainingState& state) const;
+  int64_t epoch_of_batch(int64_t batch) const { return batch / batches_per_epoch_ + 1; }
+  // Of the run's last batch.
+  int64_t last_epoch(const TrainingState& state) const;
+
+ private:
+  bool evaluation_due(const TrainingState& state, int64_t batches_before) const;
+
+  const config::TrainerArgs& args_;
+  const int64_t batches_per_epoch_;
+  int64_t total_steps_ = 0;
+};
+
+}  // namespace seqfuse::training

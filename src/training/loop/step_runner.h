@@ -1,0 +1,56 @@
+// Training steps: the next batches, forward, backward, the exchange between processes, the update.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "config/args.h"
+#include "data/batch/batch.h"
+#include "distributed/process_group.h"
+#include "models/hstu/task_model.h"
+#include "training/device/step_graphs.h"
+#include "training/loop/batch_stream.h"
+#include "training/loop/step_exchange.h"
+#include "training/loop/step_update.h"
+
+namespace seqfuse::training {
+
+class StepRunner {
+ public:
+  // All references must outlive it.
+  StepRunner(models::hstu::TaskModel& model, const config::Config& config, BatchStream& stream,
+             StepUpdate& update, distributed::ProcessGroup& group);
+
+  // With TrainerArgs.cuda_graph, where a step can be one: steps are CUDA graphs until
+  // stop_graphs(), which frees their memory.
+  void start_graphs();
+  void stop_graphs() { graphs_.reset(); }
+  int64_t replayed_steps() const { return graphs_ ? graphs_->replayed() : 0; }
+
+  // The step after `done` of `total` steps. signal: that has come to this process, or 0. on_batch
+  // sees each batch first. Throws NotFinite, with the weights as they were.
+  Step run(int64_t done, int64_t total, const std::function<int()>& signal,
+           const std::function<void(const data::Batch&)>& on_batch);
+
+  // " (batch of 8 users, 160 tokens)", of the batch that is computed; empty if it has no users.
+  std::string batch_text() const;
+
+ private:
+  models::StepSeed seed_of_next_batch() const;
+  data::Batch next_batch(const std::function<void(const data::Batch&)>& on_batch);
+  void run_graph(int64_t number, const std::function<void(const data::Batch&)>& on_batch,
+                 Step& step);
+
+  models::hstu::TaskModel& model_;
+  const config::Config& config_;
+  BatchStream& stream_;
+  StepUpdate& update_;
+  distributed::ProcessGroup& group_;
+  StepExchange exchange_;
+  std::optional<StepGraphs> graphs_;
+  int64_t batch_users_ = 0, batch_tokens_ = 0;  // of the batch that is computed
+};
+
+}  // namespace seqfuse::training

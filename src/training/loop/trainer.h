@@ -1,0 +1,93 @@
+// Training: steps, evaluations, checkpoints, early stopping, resuming.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+
+#include "config/args.h"
+#include "data/batch/split.h"
+#include "data/dataset/dataset.h"
+#include "distributed/process_group.h"
+#include "models/hstu/task_model.h"
+#include "training/checkpoint/checkpoint.h"
+#include "training/checkpoint/run_directory.h"
+#include "training/checkpoint/table_tensors.h"
+#include "training/evaluation/evaluation.h"
+#include "training/loop/batch_stream.h"
+#include "training/loop/run_evaluator.h"
+#include "training/loop/run_schedule.h"
+#include "training/loop/step_runner.h"
+#include "training/loop/step_update.h"
+#include "training/loop/training_start.h"
+#include "training/loop/training_state.h"
+
+namespace seqfuse::training {
+
+struct TrainResult {
+  int64_t step = 0;
+  Metrics metrics;         // of the last evaluation; empty if there was none
+  int64_t best_step = -1;  // the best evaluation by the watched metric
+  Metrics best_metrics;
+  bool stopped_early = false;
+  int signal = 0;              // SIGINT or SIGTERM stopped it, after a checkpoint
+  int64_t replayed_steps = 0;  // steps that were launches of CUDA graphs
+};
+
+// Random numbers, the order of users and the state are functions of (seed, step): a run that stops
+// at a checkpoint and resumes has the same losses, bit for bit, as one that never stopped (with the
+// same number of threads).
+class Trainer {
+ public:
+  // All references must outlive the trainer. Throws UsageError or DataError on settings that cannot
+  // train. With several processes, each makes the same trainer and the same calls; resume() and
+  // start_from() are called in the first alone, followed by share_start() in all.
+  Trainer(models::hstu::TaskModel& model, const data::Dataset& dataset, const data::Split& split,
+          const config::Config& config,
+          distributed::ProcessGroup& group = distributed::ProcessGroup::single(),
+          Evaluate evaluate = training::evaluate);
+  Trainer(const Trainer&) = delete;
+  Trainer& operator=(const Trainer&) = delete;
+
+  // Continues from a checkpoint. Throws DataError if it is of another model.
+  void resume(Checkpoint checkpoint) { start_.resume(std::move(checkpoint)); }
+
+  // Begins with the weights of a checkpoint. Throws DataError if a weight has another shape or the
+  // vocabulary is another one; what else differs is logged.
+  void start_from(Checkpoint checkpoint) { start_.load_weights_of(std::move(checkpoint)); }
+
+  // Weights, optimiser and state of the first process go to the others.
+  void share_start() { start_.share(group_); }
+
+  int64_t total_steps() const { return schedule_.total_steps(); }
+  int64_t step() const { return state_.step; }               // steps done
+  int64_t epoch() const { return schedule_.epoch(state_); }  // of the last batch, from 1; or 0
+
+  // Until the last step, early stopping or a signal. A loss or gradient that is not finite is an
+  // Error that names the step; the weights of that step are not saved. Out of memory, and data that
+  // turn out to be damaged: saves, then throws. docs/faults.md has them all. On a GPU losses are
+  // read when they are logged, and before evaluations and checkpoints.
+  TrainResult run(RunDirectory& run, bool show_progress);
+
+ private:
+  struct Running;  // what exists while run() is at work
+
+  void run_all(Running& run);
+  void run_step(Running& run);
+  Step train_step(Running& run);
+  void evaluate(Running& run);
+  void evaluate_missed(Running& run);
+
+  models::hstu::TaskModel& model_;
+  const config::Config& config_;
+  distributed::ProcessGroup& group_;
+  TrainingState state_;
+  BatchStream stream_;
+  RunSchedule schedule_;
+  StepUpdate update_;
+  StepRunner steps_;
+  RunEvaluator evaluator_;
+  TableTensors table_tensors_;
+  TrainingStart start_;
+};
+
+}  // namespace seqfuse::training

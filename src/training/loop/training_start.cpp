@@ -1,0 +1,80 @@
+#include "training/loop/training_start.h"
+
+#include <fmt/ranges.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/log.h"
+#include "training/checkpoint/weights.h"
+#include "training/loop/early_stopping.h"
+#include "training/loop/time_limit.h"
+
+namespace seqfuse::training {
+
+TrainingStart::TrainingStart(models::hstu::TaskModel& model, const config::TrainerArgs& args,
+                             StepUpdate& update, const TableTensors& tables, BatchStream& stream,
+                             RunSchedule& schedule, TrainingState& state)
+    : model_(model),
+      args_(args),
+      update_(update),
+      tables_(tables),
+      stream_(stream),
+      schedule_(schedule),
+      state_(state) {}
+
+TensorMap TrainingStart::tensors_here() {
+  TensorMap tensors = update_.optimizer().state();
+  tensors.merge(named_weights(model_));
+  return tensors;
+}
+
+void TrainingStart::load(Checkpoint& checkpoint) {
+  whole_rows_ = tables_.take_whole(checkpoint, tensors_here());
+  load_weights(model_, checkpoint);
+}
+
+void TrainingStart::resume(Checkpoint checkpoint) {
+  check_same_model(checkpoint.state, model_.spec());
+  load(checkpoint);
+  set_state(checkpoint.state, checkpoint.optimizer);
+  saved_step_ = state_.step;
+}
+
+void TrainingStart::load_weights_of(Checkpoint checkpoint) {
+  const std::vector<std::string> others = compare_with_weights(checkpoint.state, model_.spec());
+  if (!others.empty()) {
+    log::info("train", "the weights come from a model that differs in\n  {}",
+              fmt::join(others, "\n  "));
+  }
+  checkpoint.optimizer.clear();
+  load(checkpoint);
+}
+
+void TrainingStart::set_state(const nlohmann::json& state, const TensorMap& optimizer) {
+  state_ = state_from_json(state, model_.spec(), args_.seed);
+  update_.load(state_, optimizer);
+  const int64_t saved_with = std::exchange(state_.users_per_batch, stream_.users_per_batch());
+  if (saved_with != state_.users_per_batch) {
+    state_.batch = stream_.position_after(state_.batch, saved_with);
+    log::info("train", "batches had {} users and now have {}: losses will differ", saved_with,
+              state_.users_per_batch);
+  }
+  stream_.seek(state_.batch);
+  schedule_.count_steps(state_);
+  forget_best_of_other_metric(args_, state_);
+}
+
+void TrainingStart::share(distributed::ProcessGroup& group) {
+  if (!group.several()) return;
+  allow(group, args_, "start");
+  // The first process may have found its own files alone, or none.
+  const auto state = nlohmann::json::parse(group.broadcast(
+      state_to_json(state_, model_.spec(), args_.seed).dump(), "broadcast of the state"));
+  tables_.share(tensors_here(), std::exchange(whole_rows_, {}), group);
+  set_state(state, update_.optimizer().state());
+  saved_step_ = state_.step > 0 ? state_.step : -1;
+}
+
+}  // namespace seqfuse::training

@@ -1,0 +1,57 @@
+// Where a run starts: anew, from a checkpoint of its own, or from the weights of another run.
+#pragma once
+
+#include <cstdint>
+
+#include "config/args.h"
+#include "distributed/process_group.h"
+#include "models/hstu/task_model.h"
+#include "training/checkpoint/checkpoint.h"
+#include "training/checkpoint/table_tensors.h"
+#include "training/loop/batch_stream.h"
+#include "training/loop/run_schedule.h"
+#include "training/loop/step_update.h"
+#include "training/loop/training_state.h"
+
+namespace seqfuse::training {
+
+// With several processes, the first one alone calls resume() or load_weights_of(); then all call
+// share().
+class TrainingStart {
+ public:
+  // All references must outlive it.
+  TrainingStart(models::hstu::TaskModel& model, const config::TrainerArgs& args, StepUpdate& update,
+                const TableTensors& tables, BatchStream& stream, RunSchedule& schedule,
+                TrainingState& state);
+
+  // Throws DataError if the checkpoint is of another model.
+  void resume(Checkpoint checkpoint);
+
+  // Throws DataError if a weight has another shape or the vocabulary is another one; what else
+  // differs is logged.
+  void load_weights_of(Checkpoint checkpoint);
+
+  // Weights, optimiser and state of the first process go to the others.
+  void share(distributed::ProcessGroup& group);
+
+  // The step of the checkpoint at which the run stands; -1: it is not saved yet.
+  int64_t saved_step() const { return saved_step_; }
+
+ private:
+  // Weights and the optimiser's state by name: of sharded tables, the rows of this process.
+  TensorMap tensors_here();
+  void load(Checkpoint& checkpoint);
+  void set_state(const nlohmann::json& state, const TensorMap& optimizer);
+
+  models::hstu::TaskModel& model_;
+  const config::TrainerArgs& args_;
+  StepUpdate& update_;
+  const TableTensors& tables_;
+  BatchStream& stream_;
+  RunSchedule& schedule_;
+  TrainingState& state_;
+  TensorMap whole_rows_;  // of sharded tables, until share()
+  int64_t saved_step_ = -1;
+};
+
+}  // namespace seqfuse::training
