@@ -113,6 +113,7 @@ void set_delimiter(const char* flag, const std::string& delimiter, data::TableFo
 data::DatasetFormat csv_format(const Flags& f) {
   data::DatasetFormat format;
   format.name = "csv";
+  format.from_flags = true;
   set_delimiter("--delimiter", f.delimiter, format.table);
   format.table.columns = f.header;
   format.user_column = f.user_column;

@@ -193,9 +193,9 @@ struct NetworkArgs {
     v(disable_contextual_mask, "disable_contextual_mask",
       "context rows are plain causal; forced when the loss covers history");
     v(architecture, "architecture", "hstu or hstu_research");
-    v(max_attn_len, "max_attn_len", "window: a token sees so many before it; 0: all");
+    v(max_attn_len, "max_attn_len", "local attention: a token sees so many earlier ones; 0: all");
     v(min_full_attn_seq_len, "min_full_attn_seq_len",
-      "the newest so many tokens ignore the window");
+      "local attention: the newest so many tokens see all");
     v(num_time_buckets, "num_time_buckets", "hstu_research: buckets of the bias by time, less one");
   }
 

@@ -78,6 +78,7 @@ TEST(FileBlocks, BatchesFindEveryChangeOfWhatTheyRead) {
   }
   DatasetFormat format;
   format.name = "csv";
+  format.from_flags = true;
   format.user_column = "user_id";
   format.item_column = "item_id";
   format.time_column = "timestamp";

@@ -30,6 +30,7 @@ class ParquetLog : public ParquetTest {
  protected:
   ParquetLog() {
     format_.name = "csv";
+    format_.from_flags = true;
     format_.user_column = "user";
     format_.item_column = "item";
     format_.time_column = "ts";

@@ -24,6 +24,7 @@ class PreprocessTest : public testing::Test {
     options_.ingest.input = path("in");
     options_.output = path("out");
     csv_.name = "csv";
+    csv_.from_flags = true;
     csv_.user_column = "user";
     csv_.item_column = "item";
     csv_.time_column = "time";

@@ -66,7 +66,7 @@ void name_values(const Ingested& in, const std::string& column,
 
 std::vector<int64_t> events_of_actions(const Ingested& in) {
   std::vector<std::atomic<int64_t>> events(in.tables.actions.code_bound());
-  HistoryPass(in.events, {}, int64_t{1} << 28, in.tables.items.code_bound())
+  KeptHistories(in.events, {}, int64_t{1} << 28, in.tables.items.code_bound())
       .for_each([&](int64_t, const std::vector<Event>& history) {
         for (const Event& event : history) {
           events[static_cast<size_t>(event.action)].fetch_add(1, std::memory_order_relaxed);
@@ -75,9 +75,9 @@ std::vector<int64_t> events_of_actions(const Ingested& in) {
   return {events.begin(), events.end()};
 }
 
-int32_t highest_label(const HistoryPass& pass) {
+int32_t highest_label(const KeptHistories& histories) {
   std::atomic<int32_t> highest{0};
-  pass.for_each([&](int64_t, const std::vector<Event>& history) {
+  histories.for_each([&](int64_t, const std::vector<Event>& history) {
     int32_t mine = 0;
     for (const Event& event : history) mine = std::max(mine, event.action);
     for (int32_t seen = highest; seen < mine && !highest.compare_exchange_weak(seen, mine);) {
@@ -129,13 +129,13 @@ std::vector<StrayAction> stray_actions(const DatasetFormat& format, const Ingest
 }
 
 ActionLabels make_action_labels(const DatasetFormat& format, const IngestOptions& options,
-                                const Ingested& in, const HistoryPass& pass,
+                                const Ingested& in, const KeptHistories& histories,
                                 const std::vector<StrayAction>& strays) {
   ActionLabels labels;
   const ActionRule rule = rule_in_force(format, options, in);
   if (rule == ActionRule::none) return labels;
   labels.kind = rule == ActionRule::bits ? ActionKind::bits : ActionKind::classes;
-  const int32_t highest = options.kind == InputKind::log ? 0 : highest_label(pass);
+  const int32_t highest = options.kind == InputKind::log ? 0 : highest_label(histories);
   const std::string input = options.input.string();
   switch (rule) {
     case ActionRule::none:

@@ -7,8 +7,8 @@
 
 #include "data/ingest/event_rows.h"
 #include "data/ingest/formats.h"
-#include "data/ingest/history_pass.h"
 #include "data/ingest/ingest.h"
+#include "data/ingest/kept_histories.h"
 
 namespace seqfuse::data {
 
@@ -41,7 +41,7 @@ std::vector<StrayAction> stray_actions(const DatasetFormat& format, const Ingest
 // Strays have no label. Throws DataError for too many distinct values or for labels unknown to the
 // format.
 ActionLabels make_action_labels(const DatasetFormat& format, const IngestOptions& options,
-                                const Ingested& in, const HistoryPass& pass,
+                                const Ingested& in, const KeptHistories& histories,
                                 const std::vector<StrayAction>& strays);
 
 }  // namespace seqfuse::data

@@ -58,6 +58,9 @@ struct DatasetFormat {
   std::optional<UserTable> users;
   std::optional<TitleTable> titles;
   bool joins_logs = false;  // the published rule drops users that are missing from any file
+  // The command line describes it: every file of the input is a log, empty parts are left out
+  // (Spark writes such), and a file of titles that is named must be there.
+  bool from_flags = false;
 };
 
 // ml-100k, ml-latest-small, ml-1m, ml-20m, kuairand-pure, kuairand-1k, kuairand-27k.

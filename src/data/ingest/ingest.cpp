@@ -84,14 +84,13 @@ class Ingestor {
                              options_.input.string(), format_.users->file.text(), format_.name,
                              shown(names));
     }
-    if (is_csv() && format_.titles && !out_.has_titles) {
+    if (format_.from_flags && format_.titles && !out_.has_titles) {
       throw_error<DataError>("{} has no {}, the file of titles; it has: {}",
                              options_.input.string(), format_.titles->file.text(), shown(names));
     }
   }
 
  private:
-  bool is_csv() const { return format_.name == "csv"; }
   // Whether it is one of several files of a folder or archive.
   bool is_part(const InputMember& member) const {
     return member.location != options_.input.string();
@@ -102,8 +101,7 @@ class Ingestor {
     if (options_.kind == InputKind::processed_seqs) {
       return name.ends_with(".csv") || !is_part(member);
     }
-    // With `csv`, any file is the log.
-    return is_csv() || format_.log.matches(name);
+    return format_.from_flags || format_.log.matches(name);
   }
   bool is_users(const InputMember& member) const {
     return options_.kind == InputKind::log && format_.users &&
@@ -209,7 +207,7 @@ class Ingestor {
     if (names.empty()) {
       names = chunks.header();
       if (names.empty()) {
-        if (is_csv() && is_part(member)) return;  // Spark writes empty parts like this
+        if (format_.from_flags && is_part(member)) return;
         throw_error<DataError>("{} is empty: its first row must name the columns", member.location);
       }
     }

@@ -13,7 +13,7 @@
 #include "base/parallel.h"
 #include "data/dataset/arrow_files.h"
 #include "data/ingest/action_labels.h"
-#include "data/ingest/history_pass.h"
+#include "data/ingest/kept_histories.h"
 
 namespace seqfuse::data {
 namespace fs = std::filesystem;
@@ -30,7 +30,7 @@ class Preprocessor {
   PreprocessResult run() {
     ingest(format_, options_.ingest, in_);
     in_.events.finish();
-    pass_.emplace(in_.events, history_options(), options_.memory_limit * 4 / 10,
+    kept_.emplace(in_.events, history_options(), options_.memory_limit * 4 / 10,
                   in_.tables.items.code_bound());
     drop_stray_actions();
     select_users_and_items();
@@ -65,7 +65,7 @@ class Preprocessor {
   void drop_stray_actions() {
     strays_ = stray_actions(format_, options_.ingest, in_);
     for (const StrayAction& stray : strays_) {
-      pass_->drop_action(static_cast<int32_t>(stray.code));
+      kept_->drop_action(static_cast<int32_t>(stray.code));
       in_.bad_rows += stray.events;
       in_.add_bad_example(stray.reason);
     }
@@ -77,21 +77,21 @@ class Preprocessor {
     if (format_.joins_logs) dropped |= join_files();
     std::vector<int64_t> item_events;
     const bool filters = options_.min_user_events > 1 || options_.min_item_events > 1;
-    if (dropped || filters || options_.deduplicate) item_events = pass_->survey();
+    if (dropped || filters || options_.deduplicate) item_events = kept_->survey();
     if (filters) {
-      pass_->drop_users_below(options_.min_user_events);
+      kept_->drop_users_below(options_.min_user_events);
       for (size_t code = 0; code < item_events.size(); ++code) {
         if (item_events[code] < options_.min_item_events)
-          pass_->drop_item(static_cast<uint32_t>(code));
+          kept_->drop_item(static_cast<uint32_t>(code));
       }
-      item_events = pass_->survey();
+      item_events = kept_->survey();
       rule(fmt::format(
           "Users with fewer than {} events and items with fewer than {} are left out: counted "
           "once, over all events.",
           options_.min_user_events, options_.min_item_events));
     }
     for (int64_t position = 0; position < num_positions(); ++position) {
-      if (pass_->events(position) > 0) users_.push_back(position);
+      if (kept_->events(position) > 0) users_.push_back(position);
     }
     if (users_.empty()) {
       throw_error<DataError>("no user is left: --min-user-events {}, --min-item-events {}",
@@ -116,7 +116,7 @@ class Preprocessor {
       const bool known = !in_.has_users || in_.users.contains(user_text(position));
       missing += !in_all;
       unknown += in_all && !known;
-      if (inner && !(in_all && known)) pass_->drop_user(position);
+      if (inner && !(in_all && known)) kept_->drop_user(position);
     }
     if (inner) {
       rule(fmt::format(
@@ -142,7 +142,7 @@ class Preprocessor {
   }
 
   void label_actions() {
-    labels_ = make_action_labels(format_, options_.ingest, in_, *pass_, strays_);
+    labels_ = make_action_labels(format_, options_.ingest, in_, *kept_, strays_);
     manifest_.summary.action_kind = labels_.kind;
     manifest_.summary.action_names = labels_.names;
     manifest_.summary.num_actions = labels_.count();
@@ -150,7 +150,7 @@ class Preprocessor {
   }
 
   void plan_shards() {
-    shards_ = pass_->cut();
+    shards_ = kept_->cut();
     manifest_.summary.num_users = static_cast<int64_t>(users_.size());
     manifest_.summary.num_items = static_cast<int64_t>(items_.size());
     manifest_.summary.has_timestamps = in_.has_time;
@@ -232,7 +232,7 @@ class Preprocessor {
     std::vector<std::string> names;
     for (const ContextFeature& feature : manifest_.summary.context) names.push_back(feature.name);
     std::vector<SequenceColumns> columns_of(static_cast<size_t>(num_threads()));
-    pass_->run_bounded(static_cast<int64_t>(shards_.size()), [&](int64_t s, int64_t worker) {
+    kept_->run_bounded(static_cast<int64_t>(shards_.size()), [&](int64_t s, int64_t worker) {
       const UserRange& shard = shards_[static_cast<size_t>(s)];
       SequenceColumns& columns = columns_of[static_cast<size_t>(worker)];
       columns.context.resize(names.size());
@@ -242,7 +242,7 @@ class Preprocessor {
       if (in_.has_time) columns.timestamps.reserve(columns.items.capacity());
       HistoryCounts counts;
       int64_t index = shard.first_index;
-      pass_->visit(shard, counts, [&](int64_t, const std::vector<Event>& history) {
+      kept_->visit(shard, counts, [&](int64_t, const std::vector<Event>& history) {
         append(index++, history, columns);
       });
       const std::string file = fmt::format("sequences/part-{:05}.arrow", s);
@@ -327,9 +327,9 @@ class Preprocessor {
   const PreprocessOptions& options_;
   PendingDirectory output_;
   Ingested in_;
-  std::optional<HistoryPass> pass_;  // once all events are in
-  std::vector<uint32_t> items_;      // codes by index - 1
-  std::vector<int64_t> item_index_;  // by code
+  std::optional<KeptHistories> kept_;  // once all events are in
+  std::vector<uint32_t> items_;        // codes by index - 1
+  std::vector<int64_t> item_index_;    // by code
   std::vector<StrayAction> strays_;
   ActionLabels labels_;
   std::vector<int64_t> users_;                 // positions by index - 1

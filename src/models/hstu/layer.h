@@ -28,7 +28,7 @@ struct LayerOptions {
   double alpha = 1;               // scale of q k^T
   int64_t scaling_seqlen = 1;     // S
   int64_t target_group_size = 1;  // candidates in a group
-  int64_t max_attn_len = 0;       // window, 0: off
+  int64_t max_attn_len = 0;       // local attention: so many earlier tokens; 0: off
   int64_t min_full_attn_seq_len = 0;
   int64_t bias_positions = 0;     // N: relative bias over 2 N - 1 distances; 0: none
   int64_t bias_time_buckets = 0;  // relative bias over so many buckets of time; 0: none

@@ -17,12 +17,12 @@ void RunSchedule::count_steps(const TrainingState& state) {
   total_steps_ = std::min(total_steps_, args_.max_train_iters.value_or(total_steps_));
 }
 
-RunSchedule::Due RunSchedule::due(const TrainingState& state, int64_t batches_before) const {
+RunSchedule::Due RunSchedule::due(const TrainingState& state, int64_t first_batch) const {
   const auto every = [&](int64_t interval) { return interval > 0 && state.step % interval == 0; };
   Due due;
   due.last = state.step == total_steps_;
   due.log = due.last || every(args_.log_interval);
-  due.evaluate = due.last || evaluation_due(state, batches_before);
+  due.evaluate = due.last || evaluation_due(state, first_batch);
   const int64_t interval = args_.ckpt_save_interval;  // below 0: after evaluations
   due.save = due.last || every(interval) || (interval < 0 && due.evaluate);
   return due;
@@ -33,11 +33,11 @@ bool RunSchedule::evaluation_was_due(const TrainingState& state) const {
          evaluation_due(state, state.batch - args_.gradient_accumulation_steps);
 }
 
-bool RunSchedule::evaluation_due(const TrainingState& state, int64_t batches_before) const {
+bool RunSchedule::evaluation_due(const TrainingState& state, int64_t first_batch) const {
   if (args_.eval_interval_epochs) {
     const int64_t interval = *args_.eval_interval_epochs;
     return interval > 0 && state.batch / batches_per_epoch_ / interval >
-                               batches_before / batches_per_epoch_ / interval;
+                               first_batch / batches_per_epoch_ / interval;
   }
   return args_.eval_interval > 0 && state.step % args_.eval_interval == 0;
 }

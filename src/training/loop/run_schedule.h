@@ -24,8 +24,8 @@ class RunSchedule {
     bool log = false, evaluate = false, save = false;
     bool any() const { return log || evaluate || save; }
   };
-  // After the step at which state stands; batches_before: batches that were consumed before it.
-  Due due(const TrainingState& state, int64_t batches_before) const;
+  // After the step at which state stands; first_batch: the step's first one.
+  Due due(const TrainingState& state, int64_t first_batch) const;
 
   // Whether an evaluation was due after the step at which a resumed run stands.
   bool evaluation_was_due(const TrainingState& state) const;
@@ -37,7 +37,7 @@ class RunSchedule {
   int64_t last_epoch(const TrainingState& state) const;
 
  private:
-  bool evaluation_due(const TrainingState& state, int64_t batches_before) const;
+  bool evaluation_due(const TrainingState& state, int64_t first_batch) const;
 
   const config::TrainerArgs& args_;
   const int64_t batches_per_epoch_;

@@ -1,4 +1,4 @@
-// Passes over the histories of the kept users, in parallel and in bounded memory.
+// The histories of the kept users, visited in parallel and in bounded memory.
 #pragma once
 
 #include <cstdint>
@@ -18,12 +18,12 @@ struct UserRange {
   int64_t events = 0;       // remaining events
 };
 
-class HistoryPass {
+class KeptHistories {
  public:
   // Keeps all users and items at first. items: upper bound of their codes. memory: bytes for the
   // ranges being visited.
-  HistoryPass(const EventStore& store, const HistoryOptions& options, int64_t memory,
-              uint32_t items);
+  KeptHistories(const EventStore& store, const HistoryOptions& options, int64_t memory,
+                uint32_t items);
 
   void drop_user(int64_t position) { keep_user_[static_cast<size_t>(position)] = 0; }
   void drop_users_below(int64_t events);

@@ -1,4 +1,4 @@
-#include "data/ingest/history_pass.h"
+#include "data/ingest/kept_histories.h"
 
 #include <algorithm>
 #include <atomic>
@@ -16,27 +16,27 @@ constexpr int64_t kLoadEvents = int64_t{1} << 14;
 
 }  // namespace
 
-HistoryPass::HistoryPass(const EventStore& store, const HistoryOptions& options, int64_t memory,
-                         uint32_t items)
+KeptHistories::KeptHistories(const EventStore& store, const HistoryOptions& options, int64_t memory,
+                             uint32_t items)
     : store_(store),
       options_(options),
       memory_(memory),
       keep_user_(static_cast<size_t>(store.num_users()), 1),
       keep_item_(items, 1) {}
 
-void HistoryPass::drop_users_below(int64_t least) {
+void KeptHistories::drop_users_below(int64_t least) {
   for (int64_t position = 0; position < store_.num_users(); ++position) {
     if (events(position) < least) drop_user(position);
   }
 }
 
-int64_t HistoryPass::events(int64_t position) const {
+int64_t KeptHistories::events(int64_t position) const {
   const auto p = static_cast<size_t>(position);
   if (keep_user_[p] == 0) return 0;
   return user_events_.empty() ? store_.count(position) : user_events_[p];
 }
 
-std::vector<int64_t> HistoryPass::survey() {
+std::vector<int64_t> KeptHistories::survey() {
   std::vector<std::atomic<int64_t>> item_events(keep_item_.size());
   std::vector<int64_t> user_events(keep_user_.size());
   for_each([&](int64_t position, const std::vector<Event>& history) {
@@ -49,7 +49,7 @@ std::vector<int64_t> HistoryPass::survey() {
   return {item_events.begin(), item_events.end()};
 }
 
-std::vector<UserRange> HistoryPass::cut() const {
+std::vector<UserRange> KeptHistories::cut() const {
   std::vector<UserRange> ranges;
   UserRange range;
   int64_t next_index = 1;
@@ -65,8 +65,8 @@ std::vector<UserRange> HistoryPass::cut() const {
   return ranges;
 }
 
-void HistoryPass::run_bounded(int64_t tasks,
-                              const std::function<void(int64_t, int64_t)>& body) const {
+void KeptHistories::run_bounded(int64_t tasks,
+                                const std::function<void(int64_t, int64_t)>& body) const {
   const int64_t allowed = std::max<int64_t>(1, memory_ / (kRangeEvents * kBytesPerEvent));
   std::atomic<int64_t> next{0};
   parallel_tasks(std::min({tasks, allowed, int64_t{num_threads()}}), [&](int64_t worker) {
@@ -74,7 +74,7 @@ void HistoryPass::run_bounded(int64_t tasks,
   });
 }
 
-void HistoryPass::visit(const UserRange& range, HistoryCounts& counts, const Body& body) const {
+void KeptHistories::visit(const UserRange& range, HistoryCounts& counts, const Body& body) const {
   std::vector<Event> events, history;
   for (int64_t begin = range.begin, end = begin; begin < range.end; begin = end) {
     for (int64_t total = 0; end < range.end && total < kLoadEvents; ++end)
@@ -97,7 +97,7 @@ void HistoryPass::visit(const UserRange& range, HistoryCounts& counts, const Bod
   }
 }
 
-void HistoryPass::for_each(const Body& body) const {
+void KeptHistories::for_each(const Body& body) const {
   const std::vector<UserRange> ranges = cut();
   run_bounded(static_cast<int64_t>(ranges.size()), [&](int64_t range, int64_t) {
     HistoryCounts counts;
