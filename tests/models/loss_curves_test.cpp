@@ -83,8 +83,8 @@ class LossCurves : public TrainingLoop {
     const data::MemoryDataset dataset = golden_dataset();
     const config::Config config = golden_config(task, architecture);
     const auto model = models::hstu::make_task_model(
-        models::hstu::ModelSpec::make(task, config, dataset.manifest()), 1);
-    model->to(torch::kDouble);
+        models::hstu::ModelSpec::make(task, config, dataset.manifest()), 1,
+        torch::kDouble);
     ASSERT_NO_FATAL_FAILURE(set_weights(*model, curve.at("parameters")));
     EXPECT_EQ(train(config, name, *model, dataset).step, 50);
     std::vector<double> losses;
