@@ -52,7 +52,8 @@ def site_seed(step, site):
 
 def dropout_factors(count, seed):
     threshold = round(DROPOUT * 2**32)
-    return torch.tensor([0.0 if word < threshold else 1 / (1 - DROPOUT) for word in words(seed, 0x64726F706F757400, count)])
+    drawn = words(seed, 0x64726F706F757400, count)
+    return torch.tensor([0.0 if word < threshold else 1 / (1 - DROPOUT) for word in drawn])
 
 
 def dropout(x, valid, seed):
@@ -152,7 +153,8 @@ def layer(w, index, x, mask, bias, alpha, scaling, valid, step):
     batch, n = x.shape[:2]
 
     def norm(values, which):
-        return F.layer_norm(values, values.shape[-1:], w.get(f"{name}{which}_weight"), w.get(f"{name}{which}_bias"), EPS)
+        weight, bias = w.get(f"{name}{which}_weight"), w.get(f"{name}{which}_bias")
+        return F.layer_norm(values, values.shape[-1:], weight, bias, EPS)
 
     uvqk = F.silu(norm(x, "input_norm") @ w[name + "uvqk_weight"] + w.get(name + "uvqk_bias", 0))
     u, v, q, k = uvqk.split(H * HEAD, -1)
@@ -256,7 +258,8 @@ def train(users, architecture, ranking):
     tables = [weight for name, weight in w.items() if name.startswith("tables.")]
     others = [weight for name, weight in w.items() if not name.startswith("tables.")]
     make = torch.optim.AdamW if ranking else torch.optim.Adam
-    optimizer = make([{"params": tables, "weight_decay": 0.0}, {"params": others, "weight_decay": WEIGHT_DECAY}], eps=1e-8)
+    groups = [{"params": tables, "weight_decay": 0.0}, {"params": others, "weight_decay": WEIGHT_DECAY}]
+    optimizer = make(groups, eps=1e-8)
     windows = training_windows(users, MAX_CANDIDATES if ranking else 0)
     per_epoch = (len(windows) + BATCH - 1) // BATCH
     losses, clipped = [], 0

@@ -75,7 +75,7 @@ class HstuRetrievalModel : public RetrievalModel {
 
   Windows upload(const data::Batch& batch, const StepInputs& inputs) override {
     const PredictedEvents predicted{.items = next_items(batch), .actions = {}, .windows = {}};
-    return make_windows(batch, Reading::next_item, device(), predicted, inputs);
+    return make_windows(batch, Reading::next_item, tables_->device(), predicted, inputs);
   }
 
   at::Tensor losses(const Windows& windows, const StepSeed& seed,
@@ -91,7 +91,7 @@ class HstuRetrievalModel : public RetrievalModel {
                                     mask ? windows.history_offsets : ops::OptionalTensor());
     }
     const at::Tensor drawn =
-        negatives.defined() ? negatives.to(device()) : draw_negatives(targets, seed);
+        negatives.defined() ? negatives.to(tables_->device()) : draw_negatives(targets, seed);
     const EmbeddingTable& item = *tables_->item;
     if (!item.is_sharded() && item.num_rows() < embeddings::kSparseTableRows) {
       tables_->fetch(windows);
@@ -106,7 +106,7 @@ class HstuRetrievalModel : public RetrievalModel {
   }
 
   at::Tensor query(const data::Batch& batch) override {
-    const Windows windows = make_windows(batch, Reading::query, device());
+    const Windows windows = make_windows(batch, Reading::query, tables_->device());
     tables_->fetch(windows);
     const at::Tensor states = encoder_->forward(windows, {}).history.to(tables_->dtype());
     const at::Tensor lengths = windows.history_offsets.diff();
@@ -123,15 +123,13 @@ class HstuRetrievalModel : public RetrievalModel {
   }
 
  private:
-  at::Device device() const { return tables_->device(); }
-
   // L2-normalised, of the tables' dtype.
   at::Tensor hidden_states(const Windows& windows, const StepSeed& seed) {
     return normalize(encoder_->forward(windows, seed).history.to(tables_->dtype()));
   }
 
   const at::Tensor& catalogue() {
-    if (catalogue_.device() != device()) catalogue_ = catalogue_.to(device());
+    if (catalogue_.device() != tables_->device()) catalogue_ = catalogue_.to(tables_->device());
     return catalogue_;
   }
 

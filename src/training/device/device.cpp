@@ -1,5 +1,7 @@
 #include "training/device/device.h"
 
+#include <torch/cuda.h>
+
 #include <cstdlib>
 #include <optional>
 

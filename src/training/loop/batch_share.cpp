@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "distributed/work_balance.h"
+#include "models/hstu/windows.h"
 
 namespace seqfuse::training {
 namespace {
