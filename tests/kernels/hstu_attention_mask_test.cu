@@ -1,6 +1,6 @@
 // The mask in the attention kernels, evaluated on the host, against its definition for every small
 // mask.
-#include "ops/kernels/attention/sm80/mask.cuh"
+#include "ops/kernels/attention/common/tile_mask.cuh"
 
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@
 namespace seqfuse {
 namespace {
 
-using namespace ops::sm80;
+using namespace ops::attention;
 using oracle::HstuAttentionMask;
 
 constexpr int kTile = 2;  // queries and keys

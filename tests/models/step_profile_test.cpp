@@ -25,36 +25,52 @@ using enum KernelClass;
 TEST(KernelClasses, OfOurKernels) {
   const std::vector<std::pair<KernelClass, std::vector<const char*>>> kernels = {
       {attention_forward,
-       {"void seqfuse::ops::sm80::forward_kernel<__half, seqfuse::ops::sm80::ForwardShape<64, "
+       {"void seqfuse::ops::attention::sm80::forward_kernel<__half, "
+        "seqfuse::ops::attention::sm80::ForwardShape<64, "
         "false> "
-        ">(seqfuse::ops::sm80::Arguments)",
-        "void seqfuse::ops::sm80::forward_lagging_kernel<__nv_bfloat16, "
-        "seqfuse::ops::sm80::ForwardLaggingShape<256, 2> >(seqfuse::ops::sm80::Arguments)",
-        "void seqfuse::ops::sm80::forward_pairs_kernel<__nv_bfloat16, "
-        "seqfuse::ops::sm80::ForwardPairsShape<128> >(seqfuse::ops::sm80::Arguments)",
-        "seqfuse::ops::forward_list_kernel(seqfuse::ops::ListArguments)",
+        ">(seqfuse::ops::attention::Arguments)",
+        "void seqfuse::ops::attention::sm80::forward_lagging_kernel<__nv_bfloat16, "
+        "seqfuse::ops::attention::sm80::ForwardLaggingShape<256, 2> "
+        ">(seqfuse::ops::attention::Arguments)",
+        "void seqfuse::ops::attention::sm80::forward_pairs_kernel<__nv_bfloat16, "
+        "seqfuse::ops::attention::sm80::ForwardPairsShape<128> "
+        ">(seqfuse::ops::attention::Arguments)",
+        "seqfuse::ops::attention::forward_list_kernel(seqfuse::ops::attention::ListArguments)",
         "void seqfuse::ops::(anonymous namespace)::forward_kernel<float>("
         "seqfuse::ops::RelativeBiasParams)"}},
       {attention_backward,
-       {"void seqfuse::ops::sm80::backward_kernel<seqfuse::ops::sm80::BackwardShape<__half, 64, "
-        "false> >(seqfuse::ops::sm80::Arguments)",
-        "void seqfuse::ops::sm80::backward_wide_kernel<seqfuse::ops::sm80::BackwardWideShape<"
-        "__nv_bfloat16, 256, false, seqfuse::ops::sm80::Places{2, 1, 2}> >("
-        "seqfuse::ops::sm80::Arguments)",
-        "void seqfuse::ops::sm80::backward_queries_kernel<__nv_bfloat16, "
-        "seqfuse::ops::sm80::BackwardQueriesShape<256, false> >(seqfuse::ops::sm80::Arguments)",
-        "void seqfuse::ops::sm80::bias_gradient_kernel<__half, "
-        "seqfuse::ops::sm80::BiasGradientShape<32> >(seqfuse::ops::sm80::Arguments)",
-        "void seqfuse::ops::sm80::finish_dq_kernel<seqfuse::ops::sm80::BackwardShape<__half, 64, "
-        "false> >(seqfuse::ops::sm80::Arguments)",
+       {"void "
+        "seqfuse::ops::attention::sm80::backward_kernel<seqfuse::ops::attention::sm80::"
+        "BackwardShape<__half, 64, "
+        "false> >(seqfuse::ops::attention::Arguments)",
+        "void "
+        "seqfuse::ops::attention::sm80::backward_wide_kernel<seqfuse::ops::attention::sm80::"
+        "BackwardWideShape<"
+        "__nv_bfloat16, 256, false, seqfuse::ops::attention::sm80::Places{2, 1, 2}> >("
+        "seqfuse::ops::attention::Arguments)",
+        "void seqfuse::ops::attention::sm80::backward_queries_kernel<__nv_bfloat16, "
+        "seqfuse::ops::attention::sm80::BackwardQueriesShape<256, false> "
+        ">(seqfuse::ops::attention::Arguments)",
+        "void seqfuse::ops::attention::sm80::bias_gradient_kernel<__half, "
+        "seqfuse::ops::attention::sm80::BiasGradientShape<32> "
+        ">(seqfuse::ops::attention::Arguments)",
+        "void "
+        "seqfuse::ops::attention::sm80::finish_dq_kernel<seqfuse::ops::attention::sm80::DqSums<__"
+        "half, 64, 64, "
+        "4> >(seqfuse::ops::attention::Arguments)",
         "void seqfuse::ops::(anonymous namespace)::backward_kernel<float>("
         "seqfuse::ops::RelativeBiasParams)",
-        "seqfuse::ops::bias_sums_kernel(seqfuse::ops::ListArguments, seqfuse::ops::BiasSums)",
-        "seqfuse::ops::add_totals_kernel(float const*, int, std::array<float*, 3ul>)",
-        "seqfuse::ops::backward_prepare_kernel(seqfuse::ops::BackwardPreparation)",
-        "seqfuse::ops::time_tables_kernel(seqfuse::ops::TimeEdges, float const*, int, "
-        "seqfuse::ops::sm80::TimeTables*)",
-        "seqfuse::ops::times_kernel(seqfuse::ops::ListArguments, long const*, long const*, "
+        "seqfuse::ops::attention::bias_sums_kernel(seqfuse::ops::attention::ListArguments, "
+        "seqfuse::ops::attention::BiasSums)",
+        "seqfuse::ops::attention::add_totals_kernel(float const*, int, "
+        "seqfuse::ops::attention::Totals)",
+        "seqfuse::ops::attention::backward_prepare_kernel(seqfuse::ops::attention::"
+        "BackwardPreparation)",
+        "seqfuse::ops::attention::time_tables_kernel(seqfuse::ops::attention::TimeEdges, float "
+        "const*, int, "
+        "seqfuse::ops::attention::TimeTables*)",
+        "seqfuse::ops::attention::times_kernel(seqfuse::ops::attention::ListArguments, long "
+        "const*, long const*, "
         "double*, "
         "double*)"}},
       {norms,

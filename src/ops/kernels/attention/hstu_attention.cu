@@ -4,24 +4,25 @@
 #include <algorithm>
 #include <limits>
 
-#include "ops/kernels/attention/common/hstu_attention_bias_sums.cuh"
-#include "ops/kernels/attention/common/hstu_attention_prepare.cuh"
-#include "ops/kernels/attention/common/hstu_attention_totals.cuh"
-#include "ops/kernels/attention/sm80/launch.h"
-#include "ops/kernels/common/device_limits.h"
+#include "ops/kernels/attention/common/bias_sums.cuh"
+#include "ops/kernels/attention/common/prepare.cuh"
+#include "ops/kernels/attention/common/time_edges.h"
+#include "ops/kernels/attention/common/time_kernels.cuh"
+#include "ops/kernels/attention/common/totals.cuh"
+#include "ops/kernels/attention/launch.h"
 
 namespace seqfuse::ops {
 namespace {
 
-using sm80::Arguments;
+using namespace attention;
 
 // Of the tables for biases by time and both tables of times, with room for their alignment.
 int64_t time_bytes(const HstuAttentionParams& p) {
-  return p.time_bias ? int64_t{sizeof(sm80::TimeTables)} + p.total_keys * 16 + 3 * 256 : 0;
+  return p.time_bias ? int64_t{sizeof(TimeTables)} + p.total_keys * 16 + 3 * 256 : 0;
 }
 
 // With the widest moves that its addresses allow.
-sm80::HeadsView view_of(const JaggedHeads& t, int64_t head_dim) {
+HeadsView view_of(const JaggedHeads& t, int64_t head_dim) {
   const auto all_multiples = [&](int64_t elements) {
     return reinterpret_cast<uintptr_t>(t.data) % static_cast<uintptr_t>(2 * elements) == 0 &&
            t.row_stride % elements == 0 && t.head_stride % elements == 0 &&
@@ -70,7 +71,7 @@ class Workspace {
 };
 
 ListArguments list_arguments(const HstuAttentionParams& p, int64_t tile_rows, bool of_keys,
-                             sm80::WorkList* list) {
+                             WorkList* list) {
   // Two tensors of half words are read for each tile of the list. What was best on an H200, whose
   // cache has 50 MB: small groups and a last one of two for tiles of queries; for tiles of keys,
   // whose kernel adds to dq besides, large groups.
@@ -100,10 +101,10 @@ ListArguments list_arguments(const HstuAttentionParams& p, int64_t tile_rows, bo
 cudaError_t make_times(const HstuAttentionParams& p, Workspace& workspace, Arguments& a,
                        cudaStream_t stream) {
   if (!p.time_bias || p.total_keys == 0) return cudaSuccess;
-  auto* tables = workspace.take<sm80::TimeTables>(sizeof(sm80::TimeTables));
+  auto* tables = workspace.take<TimeTables>(sizeof(TimeTables));
   auto* times = workspace.take<double>(p.total_keys * 8);
   auto* times_after = workspace.take<double>(p.total_keys * 8);
-  time_tables_kernel<<<1, sm80::kTimeCells, 0, stream>>>(
+  time_tables_kernel<<<1, kTimeCells, 0, stream>>>(
       time_edges(), static_cast<const float*>(p.time_bias), bounded(p.num_time_buckets), tables);
   const dim3 grid(static_cast<unsigned>((p.max_seqlen + kElementThreads - 1) / kElementThreads),
                   static_cast<unsigned>(p.batch));
@@ -115,28 +116,38 @@ cudaError_t make_times(const HstuAttentionParams& p, Workspace& workspace, Argum
   return cudaGetLastError();
 }
 
-// Calls body with the width of tiles for a head_dim, as a constant.
-template <class Body>
-cudaError_t for_head_dim(int64_t head_dim, Body&& body) {
-  if (head_dim <= 32) return body(std::integral_constant<int, 32>());
-  if (head_dim <= 64) return body(std::integral_constant<int, 64>());
-  if (head_dim <= 128) return body(std::integral_constant<int, 128>());
-  return body(std::integral_constant<int, 256>());
+int width_of(const HstuAttentionParams& p) {
+  return tile_width(static_cast<int>(p.head_dim));
 }
 
-int width_of(int64_t head_dim) {
-  int width = 0;
-  for_head_dim(head_dim, [&](auto w) {
-    width = w();
-    return cudaSuccess;
-  });
-  return width;
+Problem problem_of(const HstuAttentionParams& p, Pass pass, const Arguments& a) {
+  const bool backward = pass != Pass::forward;
+  return {.pass = pass,
+          .head_dim = static_cast<int>(p.head_dim),
+          .biased = a.bias.position || a.bias.tables,
+          .aligned_inputs = a.q.grain == 16 && a.k.grain == 16 && a.v.grain == 16 &&
+                            (!backward || a.dout.grain == 16),
+          .aligned_outputs = backward || a.out.grain == 16};
+}
+
+// The kernel of a pass, which is logged.
+const Variant& choose(const HstuAttentionParams& p, Pass pass, const Arguments& a,
+                      const Device& device, DType dtype) {
+  const Problem problem = problem_of(p, pass, a);
+  const Variant& variant = choose_variant(problem, device);
+  log_choice(problem, variant.config, dtype);
+  return variant;
+}
+
+// The most tiles of so many rows that there are, for all heads.
+int64_t most_pieces(const HstuAttentionParams& p, int64_t rows, int tile_rows) {
+  return (rows / tile_rows + p.batch) * p.heads;
 }
 
 // With room for the tiles of any device.
 int64_t forward_list_bytes(const HstuAttentionParams& p) {
-  return sm80::work_list_bytes(p.total_queries, p.batch,
-                               sm80::forward_queries(width_of(p.head_dim), true));
+  return work_list_bytes(p.total_queries, p.batch,
+                         least_tile_rows(Pass::forward, static_cast<int>(p.head_dim)));
 }
 
 }  // namespace
@@ -161,42 +172,40 @@ cudaError_t hstu_attention_forward_cuda(const HstuAttentionParams& p, DType dtyp
   Workspace workspace(p.workspace);
   cudaError_t error = make_times(p, workspace, a, stream);
   if (error != cudaSuccess) return error;
-  int block_bytes = 0;
-  error = shared_bytes_of_block(block_bytes);
+  Device device;
+  error = current_device(device);
   if (error != cudaSuccess) return error;
-  const int64_t tile_queries =
-      sm80::forward_queries(width_of(p.head_dim), is_short_of_shared(block_bytes));
-  a.list = workspace.take<sm80::WorkList>(forward_list_bytes(p));
+  const Variant& variant = choose(p, Pass::forward, a, device, dtype);
+  const int tile_queries = variant.config.tile_queries;
+  a.list = workspace.take<WorkList>(forward_list_bytes(p));
   forward_list_kernel<<<static_cast<unsigned>(list_slices(p.batch)), kPrepareThreads, 0, stream>>>(
       list_arguments(p, tile_queries, false, a.list));
   error = cudaGetLastError();
   if (error != cudaSuccess) return error;
-  const int64_t pieces = (p.total_queries / tile_queries + p.batch) * p.heads;
-  return for_head_dim(p.head_dim, [&](auto width) {
-    return sm80::launch_forward<width()>(a, dtype, block_bytes, pieces, stream);
-  });
+  return launch(variant, dtype, a, most_pieces(p, p.total_queries, tile_queries), stream,
+                /*early=*/true);
 }
 
 namespace {
 
 // Of the table of masks and the sums of dq.
 int64_t query_tiles(const HstuAttentionParams& p) {
-  return p.total_queries / sm80::kBackwardQueries + p.batch;
+  return p.total_queries / kBackwardQueries + p.batch;
 }
 // Of whole pieces of the workspace, so that nothing lies between them and what is taken next.
 int64_t dq_sums_bytes(const HstuAttentionParams& p) {
-  static_assert(sm80::kBackwardQueries * sizeof(float) % 256 == 0);
-  return query_tiles(p) * p.heads * sm80::kBackwardQueries * width_of(p.head_dim) * 4;
+  static_assert(kBackwardQueries * sizeof(float) % 256 == 0);
+  return query_tiles(p) * p.heads * kBackwardQueries * width_of(p) * 4;
 }
 
 bool wants_bias_gradient(const HstuAttentionBackwardParams& params) {
   return params.d_position_bias || params.d_time_bias;
 }
 int64_t bias_row(const HstuAttentionParams& p) {
-  return p.max_seqlen + sm80::kBiasGradientKeys + sm80::kBuckets;
+  return p.max_seqlen + kBiasGradientKeys + kBuckets;
 }
 int64_t key_tiles(const HstuAttentionParams& p) {
-  return p.total_keys / sm80::kBiasGradientKeys + p.batch;
+  return p.total_keys / kBiasGradientKeys + p.batch;
 }
 int64_t bias_sums_bytes(const HstuAttentionBackwardParams& params) {
   const HstuAttentionParams& p = params.forward;
@@ -208,16 +217,16 @@ bool wants_totals(const HstuAttentionBackwardParams& params) {
 }
 int64_t totals_bytes(const HstuAttentionBackwardParams& params) {
   const HstuAttentionParams& p = params.forward;
-  constexpr int64_t kBytes = 3 * sm80::kTotals * sizeof(float);
+  constexpr int64_t kBytes = 3 * kTotals * sizeof(float);
   return wants_totals(params) ? kBytes * p.heads * p.head_dim : 0;
 }
 void take_totals(const HstuAttentionBackwardParams& params, Workspace& workspace, Arguments& a) {
   const int64_t width = params.forward.heads * params.forward.head_dim;
   auto* totals = workspace.take<float>(totals_bytes(params));
-  for (sm80::GradientView* gradient : {&a.dq, &a.dk, &a.dv}) {
+  for (GradientView* gradient : {&a.dq, &a.dk, &a.dv}) {
     gradient->totals = totals;
     gradient->totals_row = static_cast<int>(width);
-    totals += sm80::kTotals * width;
+    totals += kTotals * width;
   }
 }
 cudaError_t add_totals(const HstuAttentionBackwardParams& params, const Arguments& a,
@@ -231,10 +240,10 @@ cudaError_t add_totals(const HstuAttentionBackwardParams& params, const Argument
 
 // Of any list of tiles of a backward pass, for any device.
 int64_t backward_list_bytes(const HstuAttentionParams& p) {
-  const int width = width_of(p.head_dim);
-  const int rows = std::min({sm80::backward_keys(width, true),
-                             sm80::backward_dq_queries(width, true), sm80::kBiasGradientKeys});
-  return sm80::work_list_bytes(std::max(p.total_keys, p.total_queries), p.batch, rows);
+  const auto least = [&](Pass pass) { return least_tile_rows(pass, static_cast<int>(p.head_dim)); };
+  const int rows =
+      std::min({least(Pass::backward), least(Pass::backward_queries), least(Pass::bias_gradient)});
+  return work_list_bytes(std::max(p.total_keys, p.total_queries), p.batch, rows);
 }
 
 cudaError_t prepare(const BackwardPreparation& p, cudaStream_t stream) {
@@ -242,25 +251,6 @@ cudaError_t prepare(const BackwardPreparation& p, cudaStream_t stream) {
   if (blocks > std::numeric_limits<int>::max()) return cudaErrorInvalidValue;
   backward_prepare_kernel<<<static_cast<unsigned>(blocks), kPrepareThreads, 0, stream>>>(p);
   return cudaGetLastError();
-}
-
-// dk, dv and, unless a.dq_sums is null, dq; from a list of tiles of so many keys.
-cudaError_t run_keys(const HstuAttentionParams& p, const Arguments& a, int64_t tile_keys,
-                     DType dtype, int block_bytes, cudaStream_t stream) {
-  const int64_t pieces = (p.total_keys / tile_keys + p.batch) * p.heads;
-  return for_head_dim(p.head_dim, [&](auto width) {
-    return sm80::launch_backward<width()>(a, dtype, block_bytes, pieces, stream);
-  });
-}
-
-// dq alone, from a list of tiles of so many queries.
-cudaError_t run_queries(const HstuAttentionParams& p, const Arguments& a, int64_t tile_queries,
-                        DType dtype, int block_bytes, cudaStream_t stream) {
-  if (p.total_queries == 0) return cudaSuccess;
-  const int64_t pieces = (p.total_queries / tile_queries + p.batch) * p.heads;
-  return for_head_dim(p.head_dim, [&](auto width) {
-    return sm80::launch_backward_queries<width()>(a, dtype, block_bytes, pieces, stream);
-  });
 }
 
 // Where there are no keys: those that are not of tokens.
@@ -278,17 +268,15 @@ cudaError_t zero_small_gradients(const HstuAttentionBackwardParams& params, cuda
   return error;
 }
 
-cudaError_t run_bias_gradient(const HstuAttentionBackwardParams& params, const Arguments& a,
-                              DType dtype, int block_bytes, cudaStream_t stream) {
+cudaError_t run_bias_gradient(const HstuAttentionBackwardParams& params, const Variant& variant,
+                              const Arguments& a, DType dtype, cudaStream_t stream) {
   const HstuAttentionParams& p = params.forward;
-  const cudaError_t error = for_head_dim(p.head_dim, [&](auto width) {
-    return sm80::launch_bias_gradient<width()>(a, dtype, block_bytes, key_tiles(p), stream);
-  });
+  const cudaError_t error = launch(variant, dtype, a, key_tiles(p), stream);
   if (error != cudaSuccess) return error;
   const BiasSums sums{.rows = a.bias_sums,
                       .row = a.bias_row,
                       .max_seqlen = a.max_seqlen,
-                      .scale = a.inverse_scale / sm80::kScoreGradientFactor,
+                      .scale = a.inverse_scale / kScoreGradientFactor,
                       .d_position = static_cast<float*>(params.d_position_bias),
                       .reach = a.bias.reach,
                       .d_time = static_cast<float*>(params.d_time_bias),
@@ -296,7 +284,7 @@ cudaError_t run_bias_gradient(const HstuAttentionBackwardParams& params, const A
   const int64_t weights = (params.d_position_bias ? p.position_bias_size : 0) + sums.buckets;
   const auto blocks = static_cast<unsigned>((weights + kSumColumns - 1) / kSumColumns);
   bias_sums_kernel<<<blocks, kSumColumns * kSumParts, 0, stream>>>(
-      list_arguments(p, sm80::kBiasGradientKeys, true, nullptr), sums);
+      list_arguments(p, variant.config.tile_keys, true, nullptr), sums);
   return cudaGetLastError();
 }
 
@@ -305,7 +293,7 @@ cudaError_t run_bias_gradient(const HstuAttentionBackwardParams& params, const A
 int64_t hstu_attention_backward_workspace_bytes(const HstuAttentionBackwardParams& params) {
   const HstuAttentionParams& p = params.forward;
   return time_bytes(p) + kMostLists * backward_list_bytes(p) +
-         query_tiles(p) * static_cast<int64_t>(sizeof(sm80::TileMask)) + bias_sums_bytes(params) +
+         query_tiles(p) * static_cast<int64_t>(sizeof(TileMask)) + bias_sums_bytes(params) +
          (params.deterministic ? 0 : dq_sums_bytes(p)) + totals_bytes(params) + 4 * 256;
 }
 
@@ -321,7 +309,7 @@ cudaError_t hstu_attention_backward_cuda(const HstuAttentionBackwardParams& para
   Arguments a = arguments_of(p);
   a.dout = view_of(params.dout, p.head_dim);
   const auto gradient_of = [&](const JaggedHeads& to, const JaggedHeads& pre) {
-    return sm80::GradientView{view_of(to, p.head_dim), view_of(pre, p.head_dim), nullptr, 0};
+    return GradientView{view_of(to, p.head_dim), view_of(pre, p.head_dim), nullptr, 0};
   };
   a.dq = gradient_of(params.dq, params.pre_q);
   a.dk = gradient_of(params.dk, params.pre_k);
@@ -335,26 +323,27 @@ cudaError_t hstu_attention_backward_cuda(const HstuAttentionBackwardParams& para
   if (error != cudaSuccess) return error;
   BackwardPreparation preparation{};
   const auto add_list = [&](int64_t tile_rows, bool of_keys) {
-    auto* list = workspace.take<sm80::WorkList>(backward_list_bytes(p));
+    auto* list = workspace.take<WorkList>(backward_list_bytes(p));
     preparation.lists[preparation.list_count++] = list_arguments(p, tile_rows, of_keys, list);
     return list;
   };
-  int block_bytes = 0;
-  error = shared_bytes_of_block(block_bytes);
+  Device device;
+  error = current_device(device);
   if (error != cudaSuccess) return error;
-  const int width = width_of(p.head_dim);
-  const bool is_short = is_short_of_shared(block_bytes);
-  const int tile_keys = sm80::backward_keys(width, is_short);
-  const int tile_queries = sm80::backward_dq_queries(width, is_short);
-  auto* const keys_list = add_list(tile_keys, true);
-  auto* const bias_list =
-      wants_bias_gradient(params) ? add_list(sm80::kBiasGradientKeys, true) : nullptr;
-  auto* const queries_list = params.deterministic ? add_list(tile_queries, false) : nullptr;
-  preparation.tiles = list_arguments(p, sm80::kBackwardQueries, false, nullptr);
+  const Variant& of_keys = choose(p, Pass::backward, a, device, dtype);
+  auto* const keys_list = add_list(of_keys.config.tile_keys, true);
+  const Variant* const of_biases =
+      wants_bias_gradient(params) ? &choose(p, Pass::bias_gradient, a, device, dtype) : nullptr;
+  auto* const bias_list = of_biases ? add_list(of_biases->config.tile_keys, true) : nullptr;
+  const Variant* const of_queries =
+      params.deterministic ? &choose(p, Pass::backward_queries, a, device, dtype) : nullptr;
+  auto* const queries_list =
+      of_queries ? add_list(of_queries->config.tile_queries, false) : nullptr;
+  preparation.tiles = list_arguments(p, kBackwardQueries, false, nullptr);
   preparation.tiles_of_longest =
-      static_cast<int>((p.max_seqlen + sm80::kBackwardQueries - 1) / sm80::kBackwardQueries);
+      static_cast<int>((p.max_seqlen + kBackwardQueries - 1) / kBackwardQueries);
   preparation.mask = a.mask;
-  preparation.masks = workspace.take<sm80::TileMask>(query_tiles(p) * sizeof(sm80::TileMask));
+  preparation.masks = workspace.take<TileMask>(query_tiles(p) * sizeof(TileMask));
   a.tile_masks = preparation.masks;
   if (!params.deterministic) {
     // Sums of dq and totals lie side by side, and are zeroed as one.
@@ -365,20 +354,22 @@ cudaError_t hstu_attention_backward_cuda(const HstuAttentionBackwardParams& para
   }
   error = prepare(preparation, stream);
   if (error != cudaSuccess) return error;
-  if (wants_bias_gradient(params)) {
+  if (of_biases) {
     a.list = bias_list;
     a.bias_row = static_cast<int>(bias_row(p));
     a.bias_sums = workspace.take<float>(bias_sums_bytes(params));
-    error = run_bias_gradient(params, a, dtype, block_bytes, stream);
+    error = run_bias_gradient(params, *of_biases, a, dtype, stream);
     if (error != cudaSuccess) return error;
   }
-  if (params.deterministic) {
+  if (of_queries && p.total_queries > 0) {
     a.list = queries_list;
-    error = run_queries(p, a, tile_queries, dtype, block_bytes, stream);
+    error = launch(*of_queries, dtype, a,
+                   most_pieces(p, p.total_queries, of_queries->config.tile_queries), stream);
     if (error != cudaSuccess) return error;
   }
   a.list = keys_list;
-  error = run_keys(p, a, tile_keys, dtype, block_bytes, stream);
+  error = launch(of_keys, dtype, a, most_pieces(p, p.total_keys, of_keys.config.tile_keys), stream);
+  if (error == cudaSuccess) error = launch_finish_dq(of_keys, dtype, a, stream);
   if (error != cudaSuccess || !wants_totals(params)) return error;
   return add_totals(params, a, stream);
 }

@@ -11,12 +11,12 @@
 
 #include "ops/kernels/attention/sm80/backward_parts.cuh"
 
-namespace seqfuse::ops::sm80 {
+namespace seqfuse::ops::attention::sm80 {
 
 template <class T_, int kD_, bool kBias_>
 struct BackwardShape {
   using T = T_;
-  static constexpr int kD = kD_, kStages = 2, kM = kBackwardQueries, kN = backward_keys(kD, false);
+  static constexpr int kD = kD_, kStages = 2, kM = kBackwardQueries, kN = 128;
   static constexpr bool kBias = kBias_;
   static constexpr int kWarps = kN / 32, kThreads = 32 * kWarps, kBlocks = 2;
   static constexpr int kQueries = 32;  // of a warp at a time
@@ -155,4 +155,4 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
   }
 }
 
-}  // namespace seqfuse::ops::sm80
+}  // namespace seqfuse::ops::attention::sm80

@@ -1,10 +1,9 @@
-#include "ops/kernels/attention/sm80/backward_launch.cuh"
+#include "ops/kernels/attention/sm80/backward_variants.cuh"
 
-namespace seqfuse::ops::sm80 {
+namespace seqfuse::ops::attention::sm80 {
 
-template cudaError_t launch_backward_queries<32>(const Arguments&, DType, int, int64_t,
-                                                 cudaStream_t);
-template cudaError_t launch_backward<32>(const Arguments&, DType, int, int64_t, cudaStream_t);
-template cudaError_t launch_bias_gradient<32>(const Arguments&, DType, int, int64_t, cudaStream_t);
+template std::span<const Variant> backward_variants<32>();
+template std::span<const Variant> backward_queries_variants<32>();
+template std::span<const Variant> bias_gradient_variants<32>();
 
-}  // namespace seqfuse::ops::sm80
+}  // namespace seqfuse::ops::attention::sm80

@@ -1,11 +1,10 @@
 // What the kernels of the backward pass that go by tiles of keys have in common.
 #pragma once
 
+#include "ops/kernels/attention/common/tile_mask.cuh"
 #include "ops/kernels/attention/sm80/bias.cuh"
-#include "ops/kernels/attention/sm80/launch.h"
-#include "ops/kernels/attention/sm80/mask.cuh"
 
-namespace seqfuse::ops::sm80 {
+namespace seqfuse::ops::attention::sm80 {
 
 // A part of a tile of kBackwardQueries, or a whole one, where kM queries are visited at a time.
 template <int kM>
@@ -183,6 +182,16 @@ __device__ __forceinline__ void add_dq(const Arguments& args, const WorkItem& it
       add_to_global(to + (r * (kDqColumns / 8) + c) * 128, dq.v[r][c]);
 }
 
+// How a backward kernel leaves the sums of dq, which is all that the kernel that reads them depends
+// on.
+template <class T_, int kD_, int kM_, int kWarps_>
+struct DqSums {
+  using T = T_;
+  static constexpr int kD = kD_, kM = kM_, kWarps = kWarps_, kThreads = 32 * kWarps;
+};
+template <class Shape>
+using DqSumsOf = DqSums<typename Shape::T, Shape::kD, Shape::kM, Shape::kWarps>;
+
 // dq from its sums. A block for each (tile, head, sequence); threads as in the kernel before.
 template <class Shape>
 __global__ void __launch_bounds__(Shape::kThreads)
@@ -220,4 +229,4 @@ __global__ void __launch_bounds__(Shape::kThreads)
                                              tile, row0, column0, lane);
 }
 
-}  // namespace seqfuse::ops::sm80
+}  // namespace seqfuse::ops::attention::sm80

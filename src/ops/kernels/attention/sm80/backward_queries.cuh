@@ -5,11 +5,11 @@
 #include "ops/kernels/attention/sm80/backward_parts.cuh"
 #include "ops/kernels/attention/sm80/forward_parts.cuh"
 
-namespace seqfuse::ops::sm80 {
+namespace seqfuse::ops::attention::sm80 {
 
 template <int kD_, bool kBias_, bool kIsShort = false>
 struct BackwardQueriesShape {
-  static constexpr int kD = kD_, kM = backward_dq_queries(kD, kIsShort), kN = 32;
+  static constexpr int kD = kD_, kM = kD == 256 ? (kIsShort ? 32 : 64) : 128, kN = 32;
   static constexpr bool kBias = kBias_;
   static constexpr int kSplit = kD == 256 ? 2 : 1;  // as in ForwardShape
   static constexpr int kRowGroups = kM / 32, kThreads = 32 * kRowGroups * kSplit;
@@ -138,4 +138,4 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
   }
 }
 
-}  // namespace seqfuse::ops::sm80
+}  // namespace seqfuse::ops::attention::sm80

@@ -5,7 +5,7 @@
 
 #include "ops/kernels/attention/sm80/backward_parts.cuh"
 
-namespace seqfuse::ops::sm80 {
+namespace seqfuse::ops::attention::sm80 {
 
 // Where the tiles are, and what else the scores depend on.
 struct ScoreTiles {
@@ -140,4 +140,4 @@ struct ScoresInHalves {
   }
 };
 
-}  // namespace seqfuse::ops::sm80
+}  // namespace seqfuse::ops::attention::sm80

@@ -12,11 +12,9 @@
 // tiles as well.
 #pragma once
 
-#include <algorithm>
-
 #include "ops/kernels/attention/sm80/backward_scores.cuh"
 
-namespace seqfuse::ops::sm80 {
+namespace seqfuse::ops::attention::sm80 {
 
 // Places for tiles of Q, of dO, and of P and dS: 1 or 2 each. Two of P and dS: for a grain of 16.
 struct Places {
@@ -26,16 +24,17 @@ struct Places {
 template <class T_, int kD_, bool kBias_, Places kPlaces_, bool kIsShort = false>
 struct BackwardWideShape {
   using T = T_;
-  static constexpr int kD = kD_, kN = backward_keys(kD, kIsShort);
-  static constexpr int kM = std::min(kN, kBackwardQueries);
+  static constexpr int kD = kD_, kN = (kD == 256 ? 64 : 128) / (kIsShort ? 2 : 1);
+  static constexpr int kM = least(kN, kBackwardQueries);
   static constexpr bool kBias = kBias_;
   static constexpr Places kPlaces = kPlaces_;
+  static constexpr int kStages = kPlaces.q;
   static constexpr bool kAligned = kPlaces.scores == 2;
   using MakeScores =
-      std::conditional_t<kD == 128, ScoresTogether<T, kD, kN, kM>, ScoresInHalves<T, kD, kN, kM>>;
+      Either<kD == 128, ScoresTogether<T, kD, kN, kM>, ScoresInHalves<T, kD, kN, kM>>;
   static constexpr int kWarps = MakeScores::kWarps, kThreads = 32 * kWarps, kBlocks = 1;
   // A warp has 64 columns and these rows of dK or dV.
-  static constexpr int kGradRows = std::min(kN, 64), kRowBlocks = kN / kGradRows;
+  static constexpr int kGradRows = least(kN, 64), kRowBlocks = kN / kGradRows;
   static_assert(kWarps / 2 == kRowBlocks * kD / 64);
   static constexpr int kKeyTile = kN * kD * 2, kQueryTile = kM * kD * 2, kScores = kN * kM * 2;
 
@@ -259,4 +258,4 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
   }
 }
 
-}  // namespace seqfuse::ops::sm80
+}  // namespace seqfuse::ops::attention::sm80

@@ -1,10 +1,9 @@
 // The relative bias of a tile of scores, from what is staged in shared memory.
 #pragma once
 
-#include "ops/kernels/attention/sm80/arguments.cuh"
-#include "ops/kernels/attention/sm80/tile.cuh"
+#include "ops/kernels/attention/sm80/worker.cuh"
 
-namespace seqfuse::ops::sm80 {
+namespace seqfuse::ops::attention::sm80 {
 
 // Of kQ queries and kK keys; which are the rows of scores is the caller's affair.
 template <int kQ, int kK>
@@ -50,18 +49,6 @@ struct BiasShared {
                           valid);
     }
   }
-
-  // floor(ln(max(|difference|, 1)) / 0.301) of a whole number.
-  __device__ __forceinline__ int bucket(double difference) const {
-    constexpr int kFirst = 0x3ff00000 >> 18;  // of 1.0: the exponent, two bits of the mantissa
-    const auto high = static_cast<uint32_t>(__double2hiint(difference)) & 0x7fffffffu;
-    const int cell = max(static_cast<int>(high >> 18), kFirst) - kFirst;
-    const TimeCell c = tables.cells[cell];
-    bool second = high >= c.edge_high;
-    if (high == c.edge_high)
-      second = static_cast<uint32_t>(__double2loint(difference)) >= tables.edge_low[cell];
-    return c.first + (second ? 1 : 0);
-  }
 };
 
 // s becomes alpha s + bias, for rows of queries and columns of keys from (row, column) of the tile;
@@ -100,12 +87,13 @@ __device__ __forceinline__ void add_bias(Accumulators<kRows, kColumns>& s, const
       const double other = of_columns[column0 + c / 2 * 8 + c % 2];
 #pragma unroll
       for (int r = 0; r < kRows / 8; ++r)
-        s.v[r / 2][c / 2][r % 2 * 2 + c % 2] += bias.tables.weights[bias.bucket(t[r] - other)];
+        s.v[r / 2][c / 2][r % 2 * 2 + c % 2] +=
+            bias.tables.weights[bias.tables.bucket(t[r] - other)];
     }
   }
 }
 
 template <int kQ, int kK, bool kBias>
-using MaybeBias = std::conditional_t<kBias, BiasShared<kQ, kK>, char>;
+using MaybeBias = Either<kBias, BiasShared<kQ, kK>, char>;
 
-}  // namespace seqfuse::ops::sm80
+}  // namespace seqfuse::ops::attention::sm80

@@ -6,17 +6,15 @@
 // of their own in the workspace, and a second kernel adds the rows in order: nothing is atomic.
 #pragma once
 
-#include <algorithm>
-
 #include "ops/kernels/attention/sm80/backward_parts.cuh"
 
-namespace seqfuse::ops::sm80 {
+namespace seqfuse::ops::attention::sm80 {
 
 template <int kD_, bool kIsShort = false>
 struct BiasGradientShape {
   static constexpr int kM = kBackwardQueries, kN = kBiasGradientKeys;
   // Columns that are multiplied at a time, of head_dim; where shared memory is short, not all.
-  static constexpr int kD = kIsShort ? std::min(kD_, 128) : kD_, kParts = kD_ / kD;
+  static constexpr int kD = kIsShort ? least(kD_, 128) : kD_, kParts = kD_ / kD;
   static constexpr int kThreads = 128, kBlocks = kD <= 64 ? 2 : 1;
   static constexpr int kStages = kD == 256 || kIsShort ? 1 : 2;
   static constexpr int kTile = kM * kD * 2, kPitch = kN + 1;
@@ -93,7 +91,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     for (int q = threadIdx.x / kN; q < kM; q += kThreads / kN) {
       const float value = shared.sums[q * kPitch + c];
       if (value != 0)
-        atomicAdd(histogram + shared.bias.bucket(shared.bias.times_after[slot][q] - time),
+        atomicAdd(histogram + shared.bias.tables.bucket(shared.bias.times_after[slot][q] - time),
                   __float2int_rn(value * fixed.scale));
     }
     __syncthreads();
@@ -237,4 +235,4 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
   }
 }
 
-}  // namespace seqfuse::ops::sm80
+}  // namespace seqfuse::ops::attention::sm80

@@ -15,13 +15,12 @@
 
 #include "ops/kernels/attention/sm80/bias.cuh"
 #include "ops/kernels/attention/sm80/forward_parts.cuh"
-#include "ops/kernels/attention/sm80/launch.h"
 
-namespace seqfuse::ops::sm80 {
+namespace seqfuse::ops::attention::sm80 {
 
 template <int kD_, bool kBias_, bool kIsShort = false>
 struct ForwardShape {
-  static constexpr int kD = kD_, kM = forward_queries(kD, kIsShort);
+  static constexpr int kD = kD_, kM = kD == 256 && kIsShort ? 64 : 128;
   static constexpr int kN = kM / 2;
   static constexpr bool kBias = kBias_;
   static constexpr int kSplit = kD == 256 ? 2 : 1;
@@ -36,7 +35,7 @@ struct ForwardShape {
   static constexpr bool kMaskOfTile = kD == 128;
 
   struct Shared {
-    std::conditional_t<kMaskOfTile, RowMaskOfTile, RowMask> rows[kM];
+    Either<kMaskOfTile, RowMaskOfTile, RowMask> rows[kM];
     TileMask warps[kRowGroups];
     Worker::Shared work;
     MaybeBias<kM, kN, kBias> bias;
@@ -113,8 +112,8 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
       commit_copies();
       filling = filling + 1 == kStages ? 0 : filling + 1;
     };
-    constexpr std::true_type kValuesTile;
-    constexpr std::false_type kKeysTile;
+    constexpr Yes kValuesTile;
+    constexpr No kKeysTile;
     fill(0, kKeysTile);
     if constexpr (kStages == 3) fill(0, kValuesTile);
     int reading = 0;
@@ -198,4 +197,4 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
   }
 }
 
-}  // namespace seqfuse::ops::sm80
+}  // namespace seqfuse::ops::attention::sm80

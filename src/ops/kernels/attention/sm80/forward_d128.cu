@@ -1,7 +1,7 @@
-#include "ops/kernels/attention/sm80/forward_launch.cuh"
+#include "ops/kernels/attention/sm80/forward_variants.cuh"
 
-namespace seqfuse::ops::sm80 {
+namespace seqfuse::ops::attention::sm80 {
 
-template cudaError_t launch_forward<128>(const Arguments&, DType, int, int64_t, cudaStream_t);
+template std::span<const Variant> forward_variants<128>();
 
-}  // namespace seqfuse::ops::sm80
+}  // namespace seqfuse::ops::attention::sm80

@@ -21,13 +21,13 @@
 
 #include "ops/kernels/attention/sm80/forward_parts.cuh"
 
-namespace seqfuse::ops::sm80 {
+namespace seqfuse::ops::attention::sm80 {
 
 template <int kD_, int kPlaces_>
 struct ForwardLaggingShape {
   static constexpr int kD = kD_, kM = 128, kN = 64;
-  static constexpr int kPlaces = kPlaces_;  // for tiles of K, and of V
-  static constexpr int kSplit = 2;          // as in ForwardShape
+  static constexpr int kPlaces = kPlaces_, kStages = kPlaces;  // for tiles of K, and of V
+  static constexpr int kSplit = 2;                             // as in ForwardShape
   static constexpr int kThreads = 128 * kSplit, kBlocks = 1;
   static constexpr int kTile = kM * kD * 2, kRingTile = kN * kD * 2, kP = kM * kN * 2;
 
@@ -164,12 +164,12 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     const WorkItem& item = worker.item();
     const Loader keys(args.k, item.k_begin, worker.head());
     const Loader values(args.v, item.k_begin, worker.head());
-    constexpr std::true_type kYes;
-    constexpr std::false_type kNo;
+    constexpr Yes kYes;
+    constexpr No kNo;
     enum class Second { kNone, kValues, kOutput };
-    constexpr std::integral_constant<Second, Second::kNone> kNone;
-    constexpr std::integral_constant<Second, Second::kValues> kValues;
-    constexpr std::integral_constant<Second, Second::kOutput> kOutput;
+    constexpr Constant<Second::kNone> kNone;
+    constexpr Constant<Second::kValues> kValues;
+    constexpr Constant<Second::kOutput> kOutput;
     // Whether at the last tile there is a record of a next piece.
     const auto knows_next = [&] { return tiles.count - first > 1 && worker.next_item().tile >= 0; };
     const auto load_keys = [&](int t, int to) {
@@ -220,7 +220,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
           load_values(t, values_at(t & 1));
         }
         commit_copies();
-        if constexpr (!std::is_same_v<decltype(more), std::true_type>) {
+        if constexpr (!kIsSame<decltype(more), Yes>) {
           if (!more && knows_next()) {
             const WorkItem& next = worker.next_item();
             if constexpr (!kOnePlace) {
@@ -311,4 +311,4 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
   write_output(first);
 }
 
-}  // namespace seqfuse::ops::sm80
+}  // namespace seqfuse::ops::attention::sm80

@@ -7,11 +7,11 @@
 
 #include "ops/kernels/attention/sm80/forward_parts.cuh"
 
-namespace seqfuse::ops::sm80 {
+namespace seqfuse::ops::attention::sm80 {
 
 template <int kD_>
 struct ForwardPairsShape {
-  static constexpr int kD = kD_, kM = 128, kN = 64;
+  static constexpr int kD = kD_, kM = 128, kN = 64, kStages = 2;
   static constexpr int kThreads = kM, kBlocks = 2;
   static constexpr int kTile = kM * kD * 2, kRingTile = kN * kD * 2;
 
@@ -91,9 +91,9 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
       worker.look_ahead(t, tiles.count);
       const int j0 = tiles[t] * kN;
       if (tiles.covered(t)) {
-        run(t, std::false_type());
+        run(t, No());
       } else if (shared.warps[warp].touches(j0, j0 + kN)) {
-        run(t, std::true_type());
+        run(t, Yes());
       } else {
         load_pair(t + 1);
       }
@@ -105,4 +105,4 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
   }
 }
 
-}  // namespace seqfuse::ops::sm80
+}  // namespace seqfuse::ops::attention::sm80

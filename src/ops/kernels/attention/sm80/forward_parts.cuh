@@ -1,12 +1,10 @@
 // What kernels that go by tiles of queries have in common.
 #pragma once
 
-#include <type_traits>
+#include "ops/kernels/attention/common/tile_mask.cuh"
+#include "ops/kernels/attention/sm80/worker.cuh"
 
-#include "ops/kernels/attention/sm80/arguments.cuh"
-#include "ops/kernels/attention/sm80/mask.cuh"
-
-namespace seqfuse::ops::sm80 {
+namespace seqfuse::ops::attention::sm80 {
 
 // The mask of this thread's query of a tile, from m0 on.
 __device__ __forceinline__ RowMask row_mask_of_thread(const MaskOptions& options,
@@ -23,7 +21,7 @@ __device__ __forceinline__ TileMask make_row_masks(Shared& shared, const MaskOpt
                                                    WorkItem item, int m0) {
   if (threadIdx.x < kM) {
     const RowMask m = row_mask_of_thread(options, item, m0);
-    if constexpr (std::is_same_v<decltype(Shared::rows), RowMask[kM]>) shared.rows[threadIdx.x] = m;
+    if constexpr (kIsSame<decltype(Shared::rows), RowMask[kM]>) shared.rows[threadIdx.x] = m;
     const TileMask all = combine_lanes(m);
     if (threadIdx.x % 32 == 0) shared.warps[threadIdx.x / 32] = all;
   }
@@ -153,4 +151,4 @@ class OutputInParts {
   int rows_ = 0, columns_ = 0;
 };
 
-}  // namespace seqfuse::ops::sm80
+}  // namespace seqfuse::ops::attention::sm80

@@ -5,8 +5,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-#include <cstdint>
-#include <type_traits>
+#include "ops/kernels/common/host_device.h"
 
 namespace seqfuse::ops::sm80 {
 
@@ -112,7 +111,7 @@ __device__ __forceinline__ uint4 load_shared_16(uint32_t address) {
 template <class T>
 __device__ __forceinline__ void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0,
                                              uint32_t b1) {
-  if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+  if constexpr (kIsSame<T, __nv_bfloat16>) {
     asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
         "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};\n"
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
@@ -129,7 +128,7 @@ __device__ __forceinline__ void multiply_add(float (&c)[4], const uint32_t (&a)[
 template <class T>
 __device__ __forceinline__ uint32_t pack(float low, float high) {
   uint32_t r;
-  if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+  if constexpr (kIsSame<T, __nv_bfloat16>) {
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;\n" : "=r"(r) : "f"(high), "f"(low));
   } else {
     asm("cvt.rn.f16x2.f32 %0, %1, %2;\n" : "=r"(r) : "f"(high), "f"(low));

@@ -1,10 +1,10 @@
 // Adds the rows that bias_gradient_kernel wrote, in order.
 #pragma once
 
-#include "ops/kernels/attention/common/hstu_attention_prepare.cuh"
-#include "ops/kernels/attention/sm80/launch.h"
+#include "ops/kernels/attention/common/arguments.h"
+#include "ops/kernels/attention/common/sequences.cuh"
 
-namespace seqfuse::ops {
+namespace seqfuse::ops::attention {
 
 struct BiasSums {
   const float* rows;  // [tiles of keys][row]: max_seqlen + kBiasGradientKeys diagonals, buckets
@@ -26,11 +26,11 @@ __global__ void __launch_bounds__(kSumColumns* kSumParts)
   const int positions = s.d_position ? 2 * s.reach + 1 : 0;
   const int weight = blockIdx.x * kSumColumns + column, bucket = weight - positions;
   // Buckets beyond the last weight count as the last; weights beyond the last bucket have none.
-  const int bucket_end = bucket == s.buckets - 1 ? sm80::kBuckets : min(bucket + 1, sm80::kBuckets);
+  const int bucket_end = bucket == s.buckets - 1 ? kBuckets : min(bucket + 1, kBuckets);
   float total = 0;
   for (int b = part; b < a.batch; b += kSumParts) {
-    const sm80::WorkItem item = item_of(a, b);
-    const float* row = s.rows + sm80::tile_base(item.k_begin, b, a.tile_rows) * s.row;
+    const WorkItem item = item_of(a, b);
+    const float* row = s.rows + tile_base(item.k_begin, b, a.tile_rows) * s.row;
     for (int n0 = 0; n0 < item.keys; n0 += a.tile_rows, row += s.row) {
       if (bucket < 0) {
         // Distance 0 of the last query is at its own key.
@@ -54,4 +54,4 @@ __global__ void __launch_bounds__(kSumColumns* kSumParts)
   }
 }
 
-}  // namespace seqfuse::ops
+}  // namespace seqfuse::ops::attention

@@ -6,38 +6,9 @@
 // blocks from it. Kernels without registers to spare ask at the start of a piece.
 #pragma once
 
-#include "ops/kernels/attention/sm80/ptx.cuh"
+#include "ops/kernels/attention/sm80/rows.cuh"
 
-namespace seqfuse::ops::sm80 {
-
-struct MaskOptions {
-  int group_size, window, full_rows;
-  bool causal;
-};
-
-// Of q_offsets or k_offsets, which are of either width.
-__device__ __forceinline__ int64_t offset_at(const void* offsets, bool int32, int64_t b) {
-  return int32 ? static_cast<const int32_t*>(offsets)[b] : static_cast<const int64_t*>(offsets)[b];
-}
-
-struct alignas(16) WorkItem {
-  int tile;      // -1: no more work
-  int sequence;  // of the batch
-  int q_begin, queries, k_begin, keys;
-  int contexts, targets;
-};
-
-struct alignas(16) WorkList {
-  int count;       // of tiles; there is one piece of work for each tile and head
-  int taken;       // pieces that were taken beyond the first of each block
-  int padding[2];  // records are 16-byte aligned
-  __host__ __device__ WorkItem* items() { return reinterpret_cast<WorkItem*>(this + 1); }
-};
-
-constexpr int64_t work_list_bytes(int64_t rows, int64_t batch, int64_t tile_rows) {
-  const int64_t bytes = sizeof(WorkList) + (rows / tile_rows + batch) * sizeof(WorkItem);
-  return (bytes + 255) / 256 * 256;
-}
+namespace seqfuse::ops::attention::sm80 {
 
 // Hands out (tile, head) to the blocks of a grid. All threads of a block call everything.
 class Worker {
@@ -137,4 +108,4 @@ class Worker {
   int next_ = 0;  // of thread 0
 };
 
-}  // namespace seqfuse::ops::sm80
+}  // namespace seqfuse::ops::attention::sm80

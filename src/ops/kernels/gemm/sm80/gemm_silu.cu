@@ -3,7 +3,7 @@
 //
 // Slices of a and b along k go through a ring in shared memory, which is filled kStages - 1 slices
 // ahead; fragments of the next 16 of k are read while those at hand are multiplied.
-#include "ops/kernels/attention/sm80/tile.cuh"
+#include "ops/kernels/common/sm80/tile.cuh"
 #include "ops/kernels/gemm/gemm_silu_kernels.h"
 
 namespace seqfuse::ops {
