@@ -25,7 +25,7 @@ TEST(HstuAttentionMask, IntervalsAreTheDefinition) {
     const ops::cpu::SequenceMask mask(p, 0, definition.keys);
     for (int64_t i = 0; i < definition.keys; ++i) {
       for (int64_t j = 0; j < definition.keys; ++j) {
-        ASSERT_EQ(mask.row(i).contains(j), definition(i, j))
+        ASSERT_EQ(mask.row(i).sees(static_cast<int>(j)), definition(i, j))
             << describe(definition) << " i=" << i << " j=" << j;
         ++cases;
       }

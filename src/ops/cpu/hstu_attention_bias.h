@@ -7,18 +7,19 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 
 #include "ops/cpu/row_vectors.h"
 #include "ops/cpu/scratch.h"
+#include "ops/kernels/attention/common/time_edges.h"
 #include "ops/kernels/attention/hstu_attention.h"
 
 namespace seqfuse::ops::cpu {
 
-// floor(ln(max(|x|, 1)) / 0.301) by table, exactly as float64 arithmetic gives it. A cell is a
-// quarter of an octave: narrower than a bucket, so it holds the edge of one bucket at most.
+// The bucket of a difference of times, a whole number, by a table of cells: see time_buckets.h.
 class TimeBuckets {
  public:
-  static constexpr int kCount = 148;  // differences of int64 reach 2^64: bucket 147
+  static constexpr int kCount = attention::kBuckets;
 
   static const TimeBuckets& instance() {
     static const TimeBuckets buckets;
@@ -32,26 +33,23 @@ class TimeBuckets {
   }
 
  private:
-  static constexpr int kCellShift = 50, kCells = 4 * 65;
+  static constexpr int kCellShift = attention::kTimeCellShift + 32;
+  static constexpr int kCells = attention::kTimeCells + 4;  // differences may be rounded to 2^64
   static constexpr int64_t kFirstCell = std::bit_cast<int64_t>(1.0) >> kCellShift;
 
-  static int by_definition(double x) { return static_cast<int>(std::floor(std::log(x) / 0.301)); }
-
-  // The smallest double in the bucket or above.
-  static double lower_edge(int bucket) {
-    int64_t below = std::bit_cast<int64_t>(1.0) - 1, above = std::bit_cast<int64_t>(0x1p65);
-    while (above - below > 1) {
-      const int64_t middle = below + (above - below) / 2;
-      (by_definition(std::bit_cast<double>(middle)) >= bucket ? above : below) = middle;
-    }
-    return std::bit_cast<double>(above);
-  }
-
   TimeBuckets() {
+    const attention::TimeEdges& edges = attention::time_edges();
+    int bucket = 0;
+    // The last bucket has no end.
+    const auto next_edge = [&] {
+      return bucket + 1 < kCount ? static_cast<double>(edges.edge[bucket + 1])
+                                 : std::numeric_limits<double>::infinity();
+    };
     for (int cell = 0; cell < kCells; ++cell) {
-      first_[cell] = by_definition(std::bit_cast<double>((cell + kFirstCell) << kCellShift));
-      const bool same = cell > 0 && first_[cell] == first_[cell - 1];
-      next_edge_[cell] = same ? next_edge_[cell - 1] : lower_edge(first_[cell] + 1);
+      const auto begin = std::bit_cast<double>((cell + kFirstCell) << kCellShift);
+      while (begin >= next_edge()) ++bucket;
+      first_[cell] = bucket;
+      next_edge_[cell] = next_edge();
     }
   }
 

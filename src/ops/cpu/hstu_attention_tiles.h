@@ -59,12 +59,12 @@ class Strip {
       for (int l = vec * kW; l < (vec + 1) * kW; ++l) {
         const RowMask row = first + l >= first_query ? mask.row(first + l) : RowMask{};
         lo_[l] = row.lo;
-        hi_[l] = row.hi;
+        hi_[l] = row.lo + row.length;
         group_lo_[l] = row.group_lo;
-        group_hi_[l] = row.group_hi;
-        history_[vec] = history_[vec].hull({row.lo, row.hi});
-        group_[vec] = group_[vec].hull({row.group_lo, row.group_hi});
-        full_[vec] = full_[vec].clip({row.lo, row.hi});
+        group_hi_[l] = row.group_lo + row.group_length;
+        history_[vec] = history_[vec].hull({lo_[l], hi_[l]});
+        group_[vec] = group_[vec].hull({group_lo_[l], group_hi_[l]});
+        full_[vec] = full_[vec].clip({lo_[l], hi_[l]});
       }
     }
   }

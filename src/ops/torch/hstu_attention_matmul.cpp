@@ -5,6 +5,8 @@
 #include <tuple>
 #include <utility>
 
+#include "ops/kernels/attention/dense_mask.h"
+#include "ops/kernels/attention/mask_options.h"
 #include "ops/kernels/attention/relative_bias.h"
 #include "ops/torch/cuda.h"
 #include "ops/torch/hstu_attention_inputs.h"
@@ -35,20 +37,11 @@ bool same_positions(const HstuAttentionInputs& in) {
 }
 
 // Everything that is the same for all heads, as dense tensors that broadcast over [b, h, i, j].
-// Keys beyond the end of a sequence need no mask: their v is 0, and so is the gradient of their
-// scores.
+// Keys beyond the end of a sequence may have a mask of 1: their v is 0, and so is the gradient of
+// their scores.
 class DenseTerms {
  public:
   explicit DenseTerms(const HstuAttentionInputs& in) : in_(in) {
-    const auto integers = in.q_offsets.options();
-    const int64_t n = in.max_seqlen;
-    const Tensor positions = at::arange(n, integers);
-    j_ = positions.view({1, 1, n});
-    i_ = positions.view({1, n, 1});
-    if (!same_positions(in)) {
-      // The queries are the last positions of the keys.
-      i_ = i_ + (in.k_offsets.diff() - in.q_offsets.diff()).view({-1, 1, 1});
-    }
     if (in.position_bias.defined() || in.time_bias.defined()) bias_ = make_bias();
     mask_ = make_mask().to(in.q.scalar_type());
   }
@@ -80,47 +73,33 @@ class DenseTerms {
     return (all.size(0) == 1 ? all : all.slice(0, begin, end)).unsqueeze(1);
   }
 
-  // [1 or B, N, N] of bool: the closed form of kernels/hstu_attention.h.
+  // [1 or B, N, N] of bool: 1 where all sequences may have the longest one's.
   Tensor make_mask() const {
-    const auto per_sequence = [](const Tensor& values) { return values.view({-1, 1, 1}); };
-    Tensor id_i = i_, id_j = j_;
-    if (in_.num_contexts.defined()) {
-      const Tensor contexts = per_sequence(in_.num_contexts);
-      id_i = (i_ - contexts + 1).clamp_min(0);
-      id_j = (j_ - contexts + 1).clamp_min(0);
+    const int64_t n = in_.max_seqlen;
+    const bool one_for_all = same_positions(in_) && !in_.num_contexts.defined() &&
+                             !in_.num_targets.defined() &&
+                             (in_.max_attn_len == 0 || in_.min_full_attn_seq_len == 0);
+    const int64_t batch = one_for_all ? 1 : in_.k_offsets.numel() - 1;
+    Tensor mask = at::empty({batch, n, n}, in_.q.options().dtype(at::kBool));
+    const auto integers = [&](const Tensor& values) {
+      return values.defined() && !one_for_all ? values.const_data_ptr<int64_t>() : nullptr;
+    };
+    const DenseMaskParams params{.mask = mask.mutable_data_ptr<bool>(),
+                                 .options = kernel_mask(in_),
+                                 .q_offsets = integers(in_.q_offsets),
+                                 .k_offsets = integers(in_.k_offsets),
+                                 .num_contexts = integers(in_.num_contexts),
+                                 .num_targets = integers(in_.num_targets),
+                                 .batch = batch,
+                                 .max_len = n};
+#ifdef SEQFUSE_HAS_CUDA
+    if (mask.is_cuda()) {
+      C10_CUDA_CHECK(dense_mask_cuda(params, c10::cuda::getCurrentCUDAStream()));
+      return mask;
     }
-    Tensor distance = id_i - id_j;
-    if (in_.causal == 0) distance = distance.abs();
-    Tensor visible = distance.gt(0).logical_or(i_.eq(j_));
-    if (!in_.num_contexts.defined() && !in_.num_targets.defined() && in_.max_attn_len == 0)
-      return visible;
-
-    Tensor history_end = per_sequence(in_.k_offsets.diff());
-    if (in_.num_targets.defined()) {
-      history_end = history_end - per_sequence(in_.num_targets);
-      const auto group = [&](const Tensor& place) {
-        return (place - history_end).floor_divide(in_.target_group_size);
-      };
-      const Tensor both_targets = i_.ge(history_end).logical_and(j_.ge(history_end));
-      visible =
-          visible.logical_and(both_targets.logical_and(group(i_).ne(group(j_))).logical_not());
-    }
-    if (in_.max_attn_len > 0) {
-      Tensor near = distance.le(in_.max_attn_len);
-      if (in_.min_full_attn_seq_len > 0) {
-        Tensor id_end = history_end;
-        if (in_.num_contexts.defined()) {
-          id_end = (history_end - per_sequence(in_.num_contexts) + 1).clamp_min(0);
-        }
-        near = near.logical_or(id_i.ge(id_end - in_.min_full_attn_seq_len));
-      }
-      visible = visible.logical_and(near);
-    }
-    if (in_.num_contexts.defined()) {
-      const Tensor is_context = i_.lt(per_sequence(in_.num_contexts));
-      visible = visible.logical_or(is_context.logical_and(j_.lt(history_end)));
-    }
-    return visible;
+#endif
+    dense_mask_cpu(params);
+    return mask;
   }
 
   RelativeBiasParams bias_params(const Tensor& dense) const {
@@ -168,14 +147,17 @@ class DenseTerms {
   Tensor by_position(const Tensor& rows, bool backward) const {
     if (same_positions(in_)) return rows;
     const int64_t n = in_.max_seqlen;
-    const Tensor place = i_.clamp_max(n - 1).expand({rows.size(0), n, n});
+    // The queries are the last positions of the keys.
+    const Tensor shift = in_.k_offsets.diff() - in_.q_offsets.diff();
+    const Tensor place = (at::arange(n, shift.options()).view({1, n, 1}) + shift.view({-1, 1, 1}))
+                             .clamp_max(n - 1)
+                             .expand({rows.size(0), n, n});
     if (!backward) return rows.gather(1, place);
     // Rows beyond the last query have a gradient of 0.
     return at::zeros_like(rows).scatter_add_(1, place, rows);
   }
 
   const HstuAttentionInputs& in_;
-  Tensor i_, j_;  // positions among the keys: [1 or B, N, 1], [1, 1, N]
   Tensor mask_, bias_;
 };
 

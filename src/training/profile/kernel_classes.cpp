@@ -34,6 +34,7 @@ constexpr Rule kOurs[] = {
     {"forward_lagging_kernel", attention_forward},
     {"forward_pairs_kernel", attention_forward},
     {"forward_list_kernel", attention_forward},
+    {"dense_mask_kernel", attention_forward},
     {"check_sequences_kernel", attention_forward},
     {"backward_kernel", attention_backward},
     {"backward_wide_kernel", attention_backward},

@@ -10,6 +10,7 @@
 #include "ops/kernels/attention/common/time_kernels.cuh"
 #include "ops/kernels/attention/common/totals.cuh"
 #include "ops/kernels/attention/launch.h"
+#include "ops/kernels/attention/mask_options.h"
 
 namespace seqfuse::ops {
 namespace {
@@ -42,8 +43,7 @@ Arguments arguments_of(const HstuAttentionParams& p) {
   a.k = view_of(p.k, p.head_dim);
   a.v = view_of(p.v, p.head_dim);
   a.out = view_of(p.out, p.head_dim);
-  a.mask = {bounded(p.target_group_size), bounded(p.max_attn_len), bounded(p.min_full_attn_seq_len),
-            p.causal};
+  a.mask = kernel_mask(p);
   if (p.position_bias) {
     a.bias.reach = static_cast<int>((p.position_bias_size - 1) / 2);
     a.bias.position = static_cast<const float*>(p.position_bias) + a.bias.reach;

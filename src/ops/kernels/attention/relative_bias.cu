@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "ops/kernels/attention/common/time_buckets.h"
 #include "ops/kernels/attention/relative_bias.h"
 #include "ops/kernels/common/device_limits.h"
 
@@ -17,11 +18,11 @@ namespace {
 
 constexpr int kForwardThreads = 128;
 constexpr int kBackwardThreads = 256;  // half as many where shared memory has no room for more
-constexpr int kMaxBuckets = 148;       // differences of int64 reach 2^64: bucket 147
+constexpr int kMaxBuckets = attention::kBuckets;
 
 __device__ int bucket_of(int64_t difference, int num_buckets) {
   const double x = fmax(fabs(static_cast<double>(difference)), 1.0);
-  return min(static_cast<int>(floor(log(x) / 0.301)), num_buckets - 1);
+  return min(attention::time_bucket(x), num_buckets - 1);
 }
 
 // The time after event i, from which ages are counted.
