@@ -172,6 +172,7 @@ TEST_F(PreprocessTest, MovieLensFromAnArchiveWithLatin1Titles) {
   EXPECT_EQ(dataset->num_users(), 2) << "user 9 has no event";
   EXPECT_EQ(dataset->item_title(1), "Mis\xC3\xA9rables, Les (1995)");
   EXPECT_THAT(dataset->user(1).actions, ElementsAre(0, 4));
+  EXPECT_EQ(dataset->manifest().time_units_per_second, 1);
   ASSERT_EQ(dataset->manifest().context.size(), 5U);
   EXPECT_EQ(dataset->context(1, 0), 1) << "F";
   EXPECT_EQ(dataset->context(4, 1), 2) << "02460 is text, after the number 48067";
@@ -216,6 +217,7 @@ TEST_F(PreprocessTest, KuaiRandBitsAndJoin) {
   EXPECT_THAT(inner->user(0).actions, ElementsAre(2, 1 + 64 + 128));
   EXPECT_THAT(items(*inner, 0), ElementsAre("6", "5"));
   EXPECT_EQ(inner->manifest().num_actions, 256);
+  EXPECT_EQ(inner->manifest().time_units_per_second, 1000);
   EXPECT_THAT(result_.manifest.rules, Contains(HasSubstr("dropped (1 of 2)")));
   options_.join = Join::outer;
   options_.force = true;

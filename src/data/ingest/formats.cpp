@@ -23,6 +23,7 @@ DatasetFormat movielens_without_header(const char* name, const char* log,
   format.user_column = "user_id";
   format.item_column = "movie_id";
   format.time_column = "unix_timestamp";
+  format.time_units_per_second = 1;
   format.action_columns = {"rating"};
   format.action_rule = ActionRule::whole_stars;
   format.user_id_feature = true;
@@ -66,6 +67,7 @@ DatasetFormat movielens_csv(const char* name) {
   format.user_column = "userId";
   format.item_column = "movieId";
   format.time_column = "timestamp";
+  format.time_units_per_second = 1;
   format.action_columns = {"rating"};
   format.action_rule = ActionRule::half_stars;
   format.user_id_feature = true;
@@ -80,6 +82,7 @@ DatasetFormat kuairand(const std::string& variant) {
   format.user_column = "user_id";
   format.item_column = "video_id";
   format.time_column = "time_ms";
+  format.time_units_per_second = 1000;
   format.action_columns = {"is_click",   "is_like", "is_follow", "is_comment",
                            "is_forward", "is_hate", "long_view", "is_profile_enter"};
   format.action_rule = ActionRule::bits;

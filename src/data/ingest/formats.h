@@ -1,6 +1,7 @@
 // Layout of the known datasets: file names, columns, context features, labels.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -51,6 +52,7 @@ struct DatasetFormat {
   NamePattern log;
   TableFormat table;                                  // of the log
   std::string user_column, item_column, time_column;  // time may be ""
+  int64_t time_units_per_second = 0;                  // of numbers in time_column; 0: not known
   std::vector<std::string> action_columns;
   ActionRule action_rule = ActionRule::none;
   bool user_id_feature = false;        // the user itself is the first context feature

@@ -277,7 +277,10 @@ class Preprocessor {
   void fill_summary() {
     Manifest& summary = manifest_.summary;
     summary.dataset_name = format_.name;
-    summary.time_units_per_second = in_.has_time ? in_.units_per_second.value_or(0) : 0;
+    const bool is_log = options_.ingest.kind == InputKind::log;  // with the format's own times
+    summary.time_units_per_second =
+        in_.has_time ? in_.units_per_second.value_or(is_log ? format_.time_units_per_second : 0)
+                     : 0;
     for (const ShardEntry& shard : manifest_.shards) summary.num_events += shard.events;
     const size_t middle = lengths_.size() / 2;
     std::nth_element(lengths_.begin(), lengths_.begin() + static_cast<int64_t>(middle),
