@@ -437,20 +437,4 @@ struct BenchmarkDatasetArgs {
   bool operator==(const BenchmarkDatasetArgs&) const = default;
 };
 
-// A whole gin file. Which classes were bound tells the tasks apart.
-struct Config {
-  TrainerArgs trainer;
-  DatasetArgs dataset;
-  NetworkArgs network;
-  OptimizerArgs optimizer;
-  TensorModelParallelArgs tensor_model_parallel;
-  RankingArgs ranking;
-  RetrievalArgs retrieval;
-  std::vector<EmbeddingArgs> embeddings;  // empty: sizes from the dataset's manifest
-  std::vector<DynamicEmbeddingArgs> dynamic_embeddings;
-  std::optional<BenchmarkDatasetArgs> benchmark_dataset;  // instead of DatasetArgs
-
-  bool operator==(const Config&) const = default;
-};
-
 }  // namespace seqfuse::config

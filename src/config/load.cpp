@@ -30,7 +30,76 @@ std::vector<Args> build_tables(const Bindings& bindings, Binder& binder) {
   return tables;
 }
 
-LoadedConfig build_config(Bindings& bindings, const std::string& source,
+// Builds all but tables, which may be referred to by what is built.
+struct BuildInstances {
+  const Bindings& bindings;
+  Binder& binder;
+
+  template <class Args>
+  void operator()(Args& args) {
+    args = binder.build<Args>();
+  }
+  template <class Args>
+  void if_bound(Args& args) {
+    if (bindings.binds(Args::kName)) (*this)(args);
+  }
+  template <class Args, class Other>
+  void one_of(Args& args, std::optional<Other>& other) {
+    if (bindings.binds(Other::kName)) {
+      (*this)(other.emplace());
+    } else {
+      (*this)(args);
+    }
+  }
+  template <class Args>
+  void tables(std::vector<Args>& /*tables*/) {}
+};
+
+struct BuildTables {
+  const Bindings& bindings;
+  Binder& binder;
+
+  template <class Args>
+  void operator()(Args& /*args*/) {}
+  template <class Args>
+  void if_bound(Args& /*args*/) {}
+  template <class Args, class Other>
+  void one_of(Args& /*args*/, std::optional<Other>& /*other*/) {}
+  template <class Args>
+  void tables(std::vector<Args>& tables) {
+    tables = build_tables<Args>(bindings, binder);
+  }
+};
+
+// Whether the root builds tables, which are scoped classes: only then is one that nothing refers to
+// a mistake.
+struct HasTables {
+  bool found = false;
+
+  template <class Args>
+  void operator()(Args& /*args*/) {}
+  template <class Args>
+  void if_bound(Args& /*args*/) {}
+  template <class Args, class Other>
+  void one_of(Args& /*args*/, std::optional<Other>& /*other*/) {}
+  template <class Args>
+  void tables(std::vector<Args>& /*tables*/) {
+    found = true;
+  }
+};
+
+void warn_of_unused(const Bindings& bindings) {
+  for (const Binding* binding : bindings.unused()) {
+    if (!why_ignored(*binding).empty()) continue;
+    log::warning("config", "{}: {}.{} has no effect: nothing refers to @{}()",
+                 binding->parameter_location.text(),
+                 scoped_name(binding->scope, binding->class_name), binding->parameter,
+                 scoped_name(binding->scope, binding->class_name));
+  }
+}
+
+template <class Root>
+Loaded<Root> build_config(Bindings& bindings, const std::string& source,
                           const std::vector<std::string>& overrides) {
   for (size_t i = 0; i < overrides.size(); ++i) {
     bindings.add_text(fmt::format("--gin #{}", i + 1), overrides[i]);
@@ -44,52 +113,47 @@ LoadedConfig build_config(Bindings& bindings, const std::string& source,
     }
   }
 
-  LoadedConfig loaded;
+  Loaded<Root> loaded;
   loaded.ranking_bound = bindings.binds(RankingArgs::kName);
-  Config& config = loaded.config;
   Binder binder(bindings);
-  config.trainer = binder.build<TrainerArgs>();
-  if (bindings.binds(BenchmarkDatasetArgs::kName)) {
-    config.benchmark_dataset = binder.build<BenchmarkDatasetArgs>();
-  } else {
-    config.dataset = binder.build<DatasetArgs>();
-  }
-  config.network = binder.build<NetworkArgs>();
-  config.optimizer = binder.build<OptimizerArgs>();
-  config.tensor_model_parallel = binder.build<TensorModelParallelArgs>();
-  if (loaded.ranking_bound) config.ranking = binder.build<RankingArgs>();
-  config.retrieval = binder.build<RetrievalArgs>();
-  config.embeddings = build_tables<EmbeddingArgs>(bindings, binder);
-  config.dynamic_embeddings = build_tables<DynamicEmbeddingArgs>(bindings, binder);
+  BuildInstances build_instances{bindings, binder};
+  loaded.config.visit(build_instances);
+  BuildTables build_all_tables{bindings, binder};
+  loaded.config.visit(build_all_tables);
 
   SEQFUSE_CHECK_AS(UsageError, binder.missing().empty(),
                    "{}: required parameters are not bound:\n  {}", source,
                    fmt::join(binder.missing(), "\n  "));
-  validate(config, loaded.ranking_bound, bindings);
-  for (const Binding* binding : bindings.unused()) {
-    if (!why_ignored(*binding).empty()) continue;
-    log::warning("config", "{}: {}.{} has no effect: nothing refers to @{}()",
-                 binding->parameter_location.text(),
-                 scoped_name(binding->scope, binding->class_name), binding->parameter,
-                 scoped_name(binding->scope, binding->class_name));
-  }
-  loaded.operative = operative_config(config, loaded.ranking_bound);
+  validate(loaded.config, loaded.ranking_bound, bindings);
+  HasTables has_tables;
+  loaded.config.visit(has_tables);
+  if (has_tables.found) warn_of_unused(bindings);
+  loaded.operative = operative_config(loaded.config, loaded.ranking_bound);
   return loaded;
 }
 
 }  // namespace
 
-LoadedConfig load_config(const std::string& file, const std::vector<std::string>& overrides) {
+template <class Root>
+Loaded<Root> load_config(const std::string& file, const std::vector<std::string>& overrides) {
   Bindings bindings;
   if (!file.empty()) bindings.add_file(file);
-  return build_config(bindings, file.empty() ? "--gin" : file, overrides);
+  return build_config<Root>(bindings, file.empty() ? "--gin" : file, overrides);
 }
 
-LoadedConfig load_config_text(const std::string& source, const std::string& text,
+template <class Root>
+Loaded<Root> load_config_text(const std::string& source, const std::string& text,
                               const std::vector<std::string>& overrides) {
   Bindings bindings;
   bindings.add_text(source, text);
-  return build_config(bindings, source, overrides);
+  return build_config<Root>(bindings, source, overrides);
 }
+
+template Loaded<Config> load_config(const std::string&, const std::vector<std::string>&);
+template Loaded<Config> load_config_text(const std::string&, const std::string&,
+                                         const std::vector<std::string>&);
+template Loaded<EvaluateConfig> load_config(const std::string&, const std::vector<std::string>&);
+template Loaded<EvaluateConfig> load_config_text(const std::string&, const std::string&,
+                                                 const std::vector<std::string>&);
 
 }  // namespace seqfuse::config

@@ -119,24 +119,49 @@ class Printer {
   std::vector<std::pair<TableArgs, std::string>> tables_;  // with a reference to each
 };
 
+// Prints the members of a root.
+struct PrintInstances {
+  Printer& printer;
+  bool bound;
+
+  template <class Args>
+  void operator()(const Args& args) {
+    printer.print(args);
+  }
+  template <class Args>
+  void if_bound(const Args& args) {
+    if (bound) printer.print(args);
+  }
+  template <class Args, class Other>
+  void one_of(const Args& args, const std::optional<Other>& other) {
+    if (other) {
+      printer.print(*other);
+    } else {
+      printer.print(args);
+    }
+  }
+  template <class Args>
+  void tables(const std::vector<Args>& tables) {
+    for (const Args& table : tables) printer.print_table(table);
+  }
+};
+
+template <class Root>
+std::string print_root(Root config, bool bound) {
+  Printer printer;
+  PrintInstances print{printer, bound};
+  config.visit(print);
+  return "# Every parameter in force.\n\n" + printer.take();
+}
+
 }  // namespace
 
-std::string operative_config(const Config& config, bool ranking) {
-  Printer printer;
-  printer.print(config.trainer);
-  for (const EmbeddingArgs& table : config.embeddings) printer.print_table(table);
-  for (const DynamicEmbeddingArgs& table : config.dynamic_embeddings) printer.print_table(table);
-  if (config.benchmark_dataset) {
-    printer.print(*config.benchmark_dataset);
-  } else {
-    printer.print(config.dataset);
-  }
-  printer.print(config.network);
-  printer.print(config.optimizer);
-  printer.print(config.tensor_model_parallel);
-  if (ranking) printer.print(config.ranking);
-  printer.print(config.retrieval);
-  return "# Every parameter in force.\n\n" + printer.take();
+std::string operative_config(const Config& config, bool bound) {
+  return print_root(config, bound);
+}
+
+std::string operative_config(const EvaluateConfig& config, bool bound) {
+  return print_root(config, bound);
 }
 
 }  // namespace seqfuse::config

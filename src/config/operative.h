@@ -3,12 +3,13 @@
 
 #include <string>
 
-#include "config/args.h"
+#include "config/roots.h"
 
 namespace seqfuse::config {
 
 // Prints RankingArgs if ranking is true, and DatasetArgs unless there is a benchmark dataset.
 // Scopes are named after their contents. Loads back to an equal Config.
-std::string operative_config(const Config& config, bool ranking);
+std::string operative_config(const Config& config, bool bound);
+std::string operative_config(const EvaluateConfig& config, bool bound);
 
 }  // namespace seqfuse::config

@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
-#include "config/args.h"
 #include "config/bindings.h"
+#include "config/roots.h"
 
 namespace seqfuse::config {
 
@@ -39,5 +39,6 @@ void validate(const BenchmarkDatasetArgs& args, const Instance& instance);
 
 // Checks across classes. ranking: RankingArgs is bound.
 void validate(const Config& config, bool ranking, const Bindings& bindings);
+inline void validate(const EvaluateConfig&, bool, const Bindings&) {}
 
 }  // namespace seqfuse::config

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "config/args.h"
+#include "config/roots.h"
 
 namespace seqfuse::config {
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/random.h"
-#include "config/args.h"
+#include "config/roots.h"
 #include "data/batch/batch.h"
 #include "models/hstu/ranking_model.h"
 #include "models/hstu/retrieval_model.h"

@@ -120,6 +120,32 @@ TEST(ConfigLoad, MissingParametersAreListedTogether) {
   EXPECT_THROW(load_config("", {}), UsageError);
 }
 
+TEST(ConfigLoad, AVerbNeedsTheClassesOfItsRootAlone) {
+  const std::string lines =
+      "TrainerArgs.train_batch_size = 4\nTrainerArgs.eval_batch_size = 3\n"
+      "DatasetArgs.dataset_name = 'ml-1m'\nDatasetArgs.max_history_seqlen = 20\n";
+  const auto loaded = load_config_text<EvaluateConfig>("t.gin", lines);
+  EXPECT_EQ(loaded.config.trainer.eval_batch_size, 3);
+  EXPECT_EQ(loaded.config.dataset.max_history_seqlen, 20);
+  EXPECT_THAT(loaded.operative, HasSubstr("TrainerArgs.eval_batch_size = 3"));
+  EXPECT_THAT(loaded.operative, testing::Not(HasSubstr("NetworkArgs")));
+  EXPECT_EQ(load_config_text<EvaluateConfig>("o", loaded.operative).config, loaded.config);
+  EXPECT_THROW(load_config_text("t.gin", lines), UsageError) << "train needs more";
+  // Other classes may be there: their names are checked, and nothing else.
+  const auto whole = load_config_text<EvaluateConfig>(
+      "t.gin", lines + "OptimizerArgs.learning_rate = 1e-3\nitem/EmbeddingArgs.table_name = 'x'\n");
+  EXPECT_EQ(whole.config, loaded.config);
+  EXPECT_THROW(load_config_text<EvaluateConfig>("t.gin", lines + "NetworkArgs.num_layer = 1\n"),
+               UsageError);
+  try {
+    load_config_text<EvaluateConfig>("t.gin", "DatasetArgs.dataset_name = 'ml-1m'\n");
+    FAIL() << "loaded without required parameters";
+  } catch (const UsageError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("TrainerArgs.eval_batch_size"));
+    EXPECT_THAT(error.what(), testing::Not(HasSubstr("OptimizerArgs")));
+  }
+}
+
 TEST(ConfigLoad, RankingIsRequiredOnlyWhereBound) {
   EXPECT_FALSE(load_config_text("t.gin", kMinimalConfig).ranking_bound);
   const LoadedConfig loaded =

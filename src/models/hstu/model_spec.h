@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "config/args.h"
+#include "config/roots.h"
 #include "data/dataset/dataset.h"
 
 namespace seqfuse::models::hstu {

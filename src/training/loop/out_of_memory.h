@@ -6,7 +6,7 @@
 #include <exception>
 #include <string>
 
-#include "config/args.h"
+#include "config/roots.h"
 #include "models/hstu/model_spec.h"
 
 namespace seqfuse::training {

@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "base/progress.h"
-#include "config/args.h"
+#include "config/roots.h"
 #include "report/metrics.h"
 #include "training/checkpoint/run_writer.h"
 #include "training/evaluation/target_counts.h"

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "config/args.h"
+#include "config/roots.h"
 #include "data/batch/batch.h"
 #include "distributed/process_group.h"
 #include "models/hstu/task_model.h"

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "config/args.h"
+#include "config/roots.h"
 #include "distributed/process_group.h"
 #include "models/hstu/task_model.h"
 #include "training/checkpoint/checkpoint.h"

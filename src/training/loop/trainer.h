@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "config/args.h"
+#include "config/roots.h"
 #include "data/batch/split.h"
 #include "data/dataset/dataset.h"
 #include "distributed/process_group.h"
