@@ -11,8 +11,8 @@
 #include "base/random.h"
 #include "tests/models/fake_models.h"
 #include "tests/unit/memory_dataset.h"
+#include "training/evaluation/catalogue.h"
 #include "training/evaluation/evaluation.h"
-#include "training/evaluation/evaluation_catalogue.h"
 #include "training/evaluation/retrieval_metrics.h"
 #include "training/evaluation/target_counts.h"
 
@@ -61,14 +61,14 @@ void expect_ranks(const Problem& problem, const std::vector<int64_t>& expected) 
   if (torch::cuda::is_available()) devices.emplace_back(at::kCUDA);
   for (const at::Device device : devices) {
     const torch::Tensor ranks =
-        CatalogueRanks(problem.rows.to(device))
+        Catalogue(problem.rows.to(device))
             .ranks(problem.queries.to(device), problem.targets, problem.excluded)
             .cpu();
     EXPECT_TRUE(at::equal(ranks, torch::tensor(expected))) << device << "\n" << ranks;
   }
 }
 
-TEST(CatalogueRanks, EqualBruteForceWithTiesAndSeenItemsAcrossTiles) {
+TEST(Catalogue, EqualBruteForceWithTiesAndSeenItemsAcrossTiles) {
   for (const auto dtype : {torch::kFloat, torch::kDouble}) {
     for (const int64_t items : {1, 50, 4096, 4097, 9000}) {
       const Problem problem = random_problem(5, items, dtype, 7);
@@ -80,7 +80,7 @@ TEST(CatalogueRanks, EqualBruteForceWithTiesAndSeenItemsAcrossTiles) {
   }
 }
 
-TEST(CatalogueRanks, EqualRowsTieWhateverTheirPlaceInATile) {
+TEST(Catalogue, EqualRowsTieWhateverTheirPlaceInATile) {
   torch::manual_seed(1);
   const torch::Tensor rows = torch::randn({1, 50}).repeat({10'001, 1});
   expect_ranks({.queries = torch::randn({3, 50}),
@@ -90,14 +90,14 @@ TEST(CatalogueRanks, EqualRowsTieWhateverTheirPlaceInATile) {
                {10'000, 10'000, 10'000});
 }
 
-TEST(CatalogueRanks, NaNCountsAgainstTheModel) {
+TEST(Catalogue, NaNCountsAgainstTheModel) {
   torch::Tensor rows = torch::randn({101, 8});
   rows[50].fill_(std::numeric_limits<float>::quiet_NaN());
   const torch::Tensor queries = torch::full({1, 8}, std::numeric_limits<float>::quiet_NaN());
   expect_ranks({.queries = queries, .rows = rows, .targets = {3}, .excluded = {{}}}, {100});
 }
 
-TEST(CatalogueRanks, UnknownTargetIsFoundByNobody) {
+TEST(Catalogue, UnknownTargetIsFoundByNobody) {
   const torch::Tensor rows = torch::ones({11, 4});
   expect_ranks({.queries = torch::ones({1, 4}), .rows = rows, .targets = {0}, .excluded = {{}}},
                {11});

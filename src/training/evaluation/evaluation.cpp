@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "base/progress.h"
 #include "data/batch/batch.h"
-#include "training/evaluation/evaluation_catalogue.h"
+#include "training/evaluation/catalogue.h"
 #include "training/evaluation/ranking_metrics.h"
 #include "training/evaluation/retrieval_metrics.h"
 #include "training/evaluation/seen_items.h"
@@ -49,8 +49,8 @@ struct OwnSamples {
 // visit(batch, first) for each batch; first: the index of its first sample. False if it was
 // stopped.
 template <class Visit>
-bool for_each_batch(const models::Model& model, const data::Dataset& dataset, const OwnSamples& own,
-                    const EvaluationOptions& options, Visit&& visit) {
+bool for_each_batch(const embeddings::Tables& tables, const data::Dataset& dataset,
+                    const OwnSamples& own, const EvaluationOptions& options, Visit&& visit) {
   data::BatchLoader loader(dataset, own.samples,
                            {.batch_size = options.batch_size, .shuffle = false},
                            /*epoch=*/0);
@@ -66,7 +66,7 @@ bool for_each_batch(const models::Model& model, const data::Dataset& dataset, co
   }
   // Others may have one batch more, for which they read rows of sharded tables.
   for (; batches * options.batch_size < own.most; ++batches) {
-    embeddings::fetch_nothing(model.tables());
+    embeddings::fetch_nothing(tables);
   }
   return true;
 }
@@ -86,25 +86,23 @@ int64_t num_evaluated(const std::vector<data::Sample>& samples, const Evaluation
   return std::min(count, options.max_batches * options.batch_size * options.group->size());
 }
 
-Metrics evaluate_retrieval(models::hstu::RetrievalModel& model, const data::Dataset& dataset,
+Metrics evaluate_retrieval(const RetrievalScorer& scorer, const data::Dataset& dataset,
                            const std::vector<data::Sample>& samples,
                            const EvaluationOptions& options) {
-  const EvaluationMode mode(model);
-  const config::RetrievalArgs& args = model.spec().retrieval;
-  RetrievalMetrics metrics(args.eval_metrics);
-  const CatalogueRanks catalogue(model.item_rows());
+  RetrievalMetrics metrics(scorer.args.eval_metrics);
   const OwnSamples own(samples, options);
   std::vector<torch::Tensor> ranks;
-  const bool whole =
-      for_each_batch(model, dataset, own, options, [&](const data::Batch& batch, int64_t first) {
+  const bool whole = for_each_batch(
+      scorer.tables, dataset, own, options, [&](const data::Batch& batch, int64_t first) {
         std::vector<int64_t> targets;
-        std::vector<std::vector<int64_t>> seen;
+        ItemLists seen;
         for (int64_t b = 0; b < batch.batch_size(); ++b) {
           const data::Sample& sample = own.samples[first + b];
           targets.push_back(target_item(dataset, sample));
-          seen.push_back(args.filter_seen ? seen_items(dataset, sample) : std::vector<int64_t>{});
+          seen.push_back(scorer.args.filter_seen ? seen_items(dataset, sample)
+                                                 : std::vector<int64_t>{});
         }
-        ranks.push_back(catalogue.ranks(model.query(batch), targets, seen));
+        ranks.push_back(scorer.catalogue.ranks(scorer.queries(batch), targets, seen));
       });
   if (!whole) return {};
   const torch::Tensor all = gather(options, ranks, torch::zeros({0}, torch::kLong));
@@ -113,18 +111,17 @@ Metrics evaluate_retrieval(models::hstu::RetrievalModel& model, const data::Data
   return metrics.compute();
 }
 
-Metrics evaluate_ranking(models::hstu::RankingModel& model, const data::Dataset& dataset,
+Metrics evaluate_ranking(const RankingScorer& scorer, const data::Dataset& dataset,
                          const std::vector<data::Sample>& samples,
                          const EvaluationOptions& options) {
-  const EvaluationMode mode(model);
-  const models::hstu::ModelSpec& spec = model.spec();
+  const models::hstu::ModelSpec& spec = scorer.spec;
   RankingMetrics metrics(spec.ranking.eval_metrics, spec, dataset.manifest());
   const int64_t width = metrics.width();
   std::vector<torch::Tensor> scores, labels, users;
   const bool whole = for_each_batch(
-      model, dataset, OwnSamples(samples, options), options,
+      scorer.tables, dataset, OwnSamples(samples, options), options,
       [&](const data::Batch& batch, int64_t) {
-        const models::hstu::RankingModel::Output output = model.forward(batch, {});
+        const models::hstu::RankingModel::Output output = scorer.forward(batch);
         scores.push_back(metrics.is_classes() ? output.logits.log_softmax(1) : output.logits);
         labels.push_back(metrics.is_classes() ? torch::one_hot(output.labels, width)
                                               : output.labels);
@@ -144,6 +141,30 @@ Metrics evaluate_ranking(models::hstu::RankingModel& model, const data::Dataset&
                 {label + p * width, static_cast<size_t>(width)});
   }
   return metrics.compute();
+}
+
+Metrics evaluate_retrieval(models::hstu::RetrievalModel& model, const data::Dataset& dataset,
+                           const std::vector<data::Sample>& samples,
+                           const EvaluationOptions& options) {
+  const EvaluationMode mode(model);
+  const Catalogue catalogue(model.item_rows());
+  return evaluate_retrieval(
+      {.args = model.spec().retrieval,
+       .catalogue = catalogue,
+       .queries = [&](const data::Batch& batch) { return model.query(batch); },
+       .tables = model.tables()},
+      dataset, samples, options);
+}
+
+Metrics evaluate_ranking(models::hstu::RankingModel& model, const data::Dataset& dataset,
+                         const std::vector<data::Sample>& samples,
+                         const EvaluationOptions& options) {
+  const EvaluationMode mode(model);
+  return evaluate_ranking(
+      {.spec = model.spec(),
+       .forward = [&](const data::Batch& batch) { return model.forward(batch, {}); },
+       .tables = model.tables()},
+      dataset, samples, options);
 }
 
 Metrics evaluate(models::hstu::TaskModel& model, const data::Dataset& dataset,

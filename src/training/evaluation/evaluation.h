@@ -5,6 +5,7 @@
 #include <functional>
 #include <vector>
 
+#include "data/batch/batch.h"
 #include "data/batch/split.h"
 #include "data/dataset/dataset.h"
 #include "distributed/process_group.h"
@@ -12,6 +13,7 @@
 #include "models/hstu/retrieval_model.h"
 #include "models/hstu/task_model.h"
 #include "report/metrics.h"
+#include "training/evaluation/catalogue.h"
 
 namespace seqfuse::training {
 
@@ -31,13 +33,37 @@ struct EvaluationOptions {
 // How many of the windows, from the first, all processes together evaluate.
 int64_t num_evaluated(const std::vector<data::Sample>& samples, const EvaluationOptions& options);
 
+// What is evaluated of a retrieval model. Tables are those whose rows several processes exchange.
+struct RetrievalScorer {
+  const config::RetrievalArgs& args;
+  const Catalogue& catalogue;
+  std::function<at::Tensor(const data::Batch&)> queries;  // [B, D]
+  embeddings::Tables tables = {};
+};
+
+// What is evaluated of a ranking model.
+struct RankingScorer {
+  const models::hstu::ModelSpec& spec;
+  std::function<models::hstu::RankingModel::Output(const data::Batch&)> forward;
+  embeddings::Tables tables = {};
+};
+
 // HR@K, NDCG@K, MRR of each sample's target (its last event) over the whole catalogue; rank 1 is
-// best, ties count against the model. Items of the user's earlier events are left out if the spec
-// says so.
-Metrics evaluate_retrieval(models::hstu::RetrievalModel& model, const data::Dataset& dataset,
+// best, ties count against the model. Items of the user's earlier events are left out if the args
+// say so.
+Metrics evaluate_retrieval(const RetrievalScorer& scorer, const data::Dataset& dataset,
                            const std::vector<data::Sample>& samples,
                            const EvaluationOptions& options);
 // AUC, NE, ACC, GAUC (per-user AUC) per task.
+Metrics evaluate_ranking(const RankingScorer& scorer, const data::Dataset& dataset,
+                         const std::vector<data::Sample>& samples,
+                         const EvaluationOptions& options);
+
+// The same of a model that may be in training: without dropout and gradients; afterwards it is in the
+// mode it was in.
+Metrics evaluate_retrieval(models::hstu::RetrievalModel& model, const data::Dataset& dataset,
+                           const std::vector<data::Sample>& samples,
+                           const EvaluationOptions& options);
 Metrics evaluate_ranking(models::hstu::RankingModel& model, const data::Dataset& dataset,
                          const std::vector<data::Sample>& samples,
                          const EvaluationOptions& options);
