@@ -10,11 +10,16 @@
 #include "base/log.h"
 #include "cli/command_line.h"
 #include "cli/verbs.h"
+#include "config/load.h"
+#include "data/batch/split.h"
 #include "serving/trained_run.h"
+#include "training/checkpoint/run_directory.h"
+#include "training/device/device.h"
 #include "training/evaluation/baselines.h"
 #include "training/evaluation/evaluation.h"
 #include "training/evaluation/metrics_table.h"
 #include "training/evaluation/target_counts.h"
+#include "training/loop/split_options.h"
 
 namespace seqfuse::cli {
 namespace {
@@ -23,17 +28,11 @@ using training::Metrics;
 using Rows = std::vector<std::pair<std::string, Metrics>>;
 
 Rows evaluate(const serving::TrainedRun& run, const data::Split& split,
-              const std::vector<data::Sample>& samples) {
-  const training::EvaluationOptions options{.batch_size = run.config.trainer.eval_batch_size,
-                                            .show_progress = true};
-  Rows rows;
-  if (run.retrieval) {
-    rows = {
-        {"model", training::evaluate_retrieval(*run.retrieval, *run.dataset, samples, options)}};
-  } else {
-    rows = {{"model", training::evaluate_ranking(*run.ranking, *run.dataset, samples, options)}};
-  }
-  const Rows baselines = training::baselines(*run.dataset, split, samples, run.spec);
+              const std::vector<data::Sample>& samples, int64_t batch_size) {
+  Rows rows = {
+      {"model", run.predictor->evaluate(*run.dataset, samples,
+                                        {.batch_size = batch_size, .show_progress = true})}};
+  const Rows baselines = training::baselines(*run.dataset, split, samples, run.predictor->spec());
   rows.insert(rows.end(), baselines.begin(), baselines.end());
   return rows;
 }
@@ -47,7 +46,7 @@ nlohmann::json to_json(const Metrics& metrics) {
 }  // namespace
 
 int cmd_evaluate(int argc, char** argv) {
-  std::string path, checkpoint, split_name = "test", data;
+  std::string path, checkpoint, split_name = "test", data, device = "auto";
   bool json = false;
   size_t max_users = 0;
   CLI::App app("Metrics of a run's model over held-out events, beside simple baselines.",
@@ -61,20 +60,29 @@ int cmd_evaluate(int argc, char** argv) {
       ->check(kPath);
   app.add_option("--max-users", max_users, "only the first so many windows")
       ->check(whole_number(1));
+  add_device_option(app, device);
   app.add_flag("--json", json, "print JSON instead of a table");
   if (const auto done = parse_arguments(app, argc, argv)) return *done;
 
-  const serving::TrainedRun run = serving::open_trained_run(path, checkpoint, data);
-  const data::Split split = run.split();
+  const serving::TrainedRun run = serving::open_trained_run(
+      path, {.checkpoint = checkpoint,
+             .data = data,
+             .device = training::choose_device(device, /*required_sm=*/"")});
+  const auto config = config::load_config<config::EvaluateConfig>(
+                          training::RunDirectory::open(path).operative_config().string(), {})
+                          .config;
+  const models::hstu::ModelSpec& spec = run.predictor->spec();
+  const data::Split split =
+      data::make_split(*run.dataset, training::split_options(config.dataset, spec.task));
   std::vector<data::Sample> samples = split_name == "test" ? split.test : split.validation;
   if (max_users > 0 && samples.size() > max_users) samples.resize(max_users);
   log::info("evaluate", "{}, step {}, {} {} windows; {}", run.path.string(), run.step,
             samples.size(), split_name, split.rule);
-  const Rows rows = evaluate(run, split, samples);
+  const Rows rows = evaluate(run, split, samples, config.trainer.eval_batch_size);
   std::optional<training::TargetCounts> targets;
-  if (run.retrieval) {
+  if (run.predictor->is_retrieval()) {
     targets = training::count_targets(*run.dataset, samples);
-    log::info("evaluate", "{}", targets->text(run.spec.retrieval.filter_seen));
+    log::info("evaluate", "{}", targets->text(spec.retrieval.filter_seen));
   }
   if (!json) {
     fmt::print("{}", training::format_metrics_table(rows));

@@ -12,11 +12,11 @@
 #include "base/log.h"
 #include "cli/command_line.h"
 #include "cli/verbs.h"
-#include "serving/ranking.h"
+#include "serving/recommendations.h"
 #include "serving/request.h"
 #include "serving/request_window.h"
-#include "serving/retrieval.h"
 #include "serving/trained_run.h"
+#include "training/device/device.h"
 
 namespace seqfuse::cli {
 namespace {
@@ -66,42 +66,38 @@ struct Flags {
 
 std::vector<Row> recommend(const serving::TrainedRun& run, const serving::RequestWindow& window,
                            int64_t top_k, bool include_seen) {
-  if (run.ranking) {
-    return serving::rank(*run.ranking, window, run.dataset->manifest().action_names, top_k);
+  if (run.predictor->is_retrieval()) {
+    return serving::retrieve(*run.predictor, window, top_k, include_seen);
   }
-  std::vector<Row> rows;
-  for (const auto& [item, score] : serving::retrieve(*run.retrieval, window, top_k, include_seen)) {
-    rows.push_back({item, {{"score", score}}});
-  }
-  return rows;
+  return serving::rank(*run.predictor, window, run.vocabulary->manifest().action_names, top_k);
 }
 
-void print_table(const data::Dataset& dataset, const std::vector<Row>& rows) {
+void print_table(const data::Vocabulary& vocabulary, const std::vector<Row>& rows) {
   if (rows.empty()) {
     fmt::print("nothing to recommend: every item has been seen (--include-seen)\n");
     return;
   }
   size_t id_width = 4;
-  for (const Row& row : rows) id_width = std::max(id_width, dataset.item_id(row.item).size());
+  for (const Row& row : rows) id_width = std::max(id_width, vocabulary.item_id(row.item).size());
   fmt::print("rank  {:>{}}", "item", id_width);
   for (const auto& [name, value] : rows.front().scores) {
     fmt::print("  {:>{}}", name, std::max<size_t>(name.size(), 6));
   }
   fmt::print("  title\n");
   for (size_t i = 0; i < rows.size(); ++i) {
-    fmt::print("{:>4}  {:>{}}", i + 1, dataset.item_id(rows[i].item), id_width);
+    fmt::print("{:>4}  {:>{}}", i + 1, vocabulary.item_id(rows[i].item), id_width);
     for (const auto& [name, value] : rows[i].scores) {
       fmt::print("  {:>{}.4f}", value, std::max<size_t>(name.size(), 6));
     }
-    fmt::print("  {}\n", dataset.item_title(rows[i].item));
+    fmt::print("  {}\n", vocabulary.item_title(rows[i].item));
   }
 }
 
 void print_json(const serving::TrainedRun& run, const std::vector<Row>& rows) {
   nlohmann::json items = nlohmann::json::array();
   for (const Row& row : rows) {
-    nlohmann::json entry = {{"item", run.dataset->item_id(row.item)}};
-    const std::string title = run.dataset->item_title(row.item);
+    nlohmann::json entry = {{"item", run.vocabulary->item_id(row.item)}};
+    const std::string title = run.vocabulary->item_title(row.item);
     if (!title.empty()) entry["title"] = title;
     for (const auto& [name, value] : row.scores) entry[name] = value;
     items.push_back(std::move(entry));
@@ -115,7 +111,8 @@ void print_json(const serving::TrainedRun& run, const std::vector<Row>& rows) {
 }  // namespace
 
 int cmd_recommend(int argc, char** argv) {
-  std::string path, checkpoint, data;
+  // One request is answered before a GPU is ready.
+  std::string path, checkpoint, data, device = "cpu";
   Flags flags;
   int64_t top_k = 10;
   bool include_seen = false, skip_unknown = false, json = false;
@@ -129,19 +126,25 @@ int cmd_recommend(int argc, char** argv) {
   app.add_option("--checkpoint", checkpoint, "step_N (default: the newest)")->check(kPath);
   app.add_option("--data", data, "dataset directory (default: the one it was trained on)")
       ->check(kPath);
+  add_device_option(app, device);
   app.add_flag("--json", json, "print JSON instead of a table");
   if (const auto done = parse_arguments(app, argc, argv)) return *done;
 
   const serving::Request request = flags.request(app);
-  const serving::TrainedRun run = serving::open_trained_run(path, checkpoint, data);
+  const serving::TrainedRun run = serving::open_trained_run(
+      path, {.checkpoint = checkpoint,
+             .data = data,
+             .device = training::choose_device(device, /*required_sm=*/""),
+             .needs_dataset = request.user.has_value(),
+             .without_dataset = ", for the events of users; --history does without"});
   const serving::RequestWindow window =
-      serving::request_window(*run.dataset, run.spec, request, skip_unknown);
+      serving::request_window(run.lookup(), run.predictor->spec(), request, skip_unknown);
   for (const std::string& warning : window.warnings) log::warning("recommend", "{}", warning);
   const std::vector<Row> rows = recommend(run, window, top_k, include_seen);
   if (json) {
     print_json(run, rows);
   } else {
-    print_table(*run.dataset, rows);
+    print_table(*run.vocabulary, rows);
   }
   return 0;
 }

@@ -24,12 +24,14 @@
 #include "config/without_effect.h"
 #include "data/batch/split.h"
 #include "data/dataset/dataset.h"
+#include "data/dataset/saved_vocabulary.h"
 #include "data/synthesize/generated_dataset.h"
 #include "distributed/launch.h"
 #include "distributed/process_group.h"
 #include "models/common/model.h"
 #include "models/hstu/tables.h"
 #include "models/hstu/task_model.h"
+#include "serving/trained_run.h"
 #include "training/checkpoint/checkpoint.h"
 #include "training/checkpoint/run_directory.h"
 #include "training/device/device.h"
@@ -70,8 +72,7 @@ std::optional<int> parse(int argc, char** argv, Arguments& arguments) {
                      ->expected(0, 1)
                      ->type_name("[RUN]");
   app.add_flag("--force", arguments.force, "replace an earlier run in --output");
-  app.add_option("--device", arguments.device, "auto, cpu or cuda")
-      ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
+  add_device_option(app, arguments.device);
   app.add_option("--require-sm", arguments.require_sm, "refuse any GPU but this, such as 8.0");
   app.add_option("--threads", arguments.threads, "CPU threads; default: all")
       ->check(CLI::PositiveNumber);
@@ -239,6 +240,12 @@ auto unless_out_of_memory(const config::Config& config, const Make& make) {
   }
 }
 
+// So that the run can be served without its dataset.
+void keep_vocabulary(const data::Dataset& dataset, const fs::path& run) {
+  const fs::path directory = serving::vocabulary_path(run);
+  if (!data::has_saved_vocabulary(directory)) data::save_vocabulary(dataset, directory);
+}
+
 // group: of several processes; made here, left in place when this throws.
 int train(int argc, char** argv, const distributed::Launch& launch,
           std::unique_ptr<distributed::ProcessGroup>& group) {
@@ -322,6 +329,7 @@ int train(int argc, char** argv, const distributed::Launch& launch,
     record_resumed(resumed, trainer.step(), trainer.epoch(), loaded.operative, info.dataset_path,
                    run);
   }
+  if (first && !generated) keep_vocabulary(*dataset, path);
   if (arguments.tensorboard && first) run.start_tensorboard();
   log::info("train", "configuration in force: {}", run.operative_config().string());
   log::info("train", "{}: {}", dataset->manifest().dataset_name, split.rule);

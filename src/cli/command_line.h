@@ -34,6 +34,13 @@ inline CLI::Validator whole_number(int64_t least) {
           ""};
 }
 
+// --device; device holds the default.
+inline void add_device_option(CLI::App& app, std::string& device) {
+  app.add_option("--device", device, "auto, cpu or cuda")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
+      ->capture_default_str();
+}
+
 // Parses argv[1..]. Returns an exit code if the verb is done (--help was printed), nothing to go
 // on. Throws UsageError, with CLI11's message and a pointer to --help.
 inline std::optional<int> parse_arguments(CLI::App& app, int argc, char** argv) {

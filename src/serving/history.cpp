@@ -51,19 +51,19 @@ std::vector<int64_t> read_actions(const data::Manifest& manifest, const Texts& t
   return actions;
 }
 
-int64_t read_context(const data::Dataset& dataset, size_t feature, std::string_view value) {
+int64_t read_context(const data::Vocabulary& vocabulary, size_t feature, std::string_view value) {
   const auto f = static_cast<int64_t>(feature);
-  if (const auto index = dataset.find_context(f, data::trim(value))) return *index;
-  const data::ContextFeature& known = dataset.manifest().context[feature];
+  if (const auto index = vocabulary.find_context(f, data::trim(value))) return *index;
+  const data::ContextFeature& known = vocabulary.manifest().context[feature];
   throw_error<UsageError>(
       "'{}' is no value of context feature {} in {}: give one of the source{}, or leave the "
       "feature out, which makes it unknown",
-      value, known.name, dataset.directory().string(),
-      known.vocab_size > 1 ? fmt::format(", such as '{}'", dataset.context_value(f, 1)) : "");
+      value, known.name, vocabulary.directory().string(),
+      known.vocab_size > 1 ? fmt::format(", such as '{}'", vocabulary.context_value(f, 1)) : "");
 }
 
-std::vector<int64_t> read_contexts(const data::Dataset& dataset, const Request& request) {
-  const data::Manifest& manifest = dataset.manifest();
+std::vector<int64_t> read_contexts(const data::Vocabulary& vocabulary, const Request& request) {
+  const data::Manifest& manifest = vocabulary.manifest();
   std::vector<int64_t> values(manifest.context.size());
   std::vector<bool> given(values.size());
   Texts names;
@@ -80,7 +80,7 @@ std::vector<int64_t> read_contexts(const data::Dataset& dataset, const Request& 
       throw_error<UsageError>("context feature '{}' is given twice: give it once", name);
     }
     given[feature] = true;
-    values[feature] = read_context(dataset, feature, value);
+    values[feature] = read_context(vocabulary, feature, value);
   }
   return values;
 }
@@ -102,12 +102,12 @@ int64_t read_time(const data::Manifest& manifest, std::string_view text) {
                           text, units > 0 ? ", or ISO 8601, such as 2024-05-06T07:08:09" : "");
 }
 
-FoundItems find_items(const data::Dataset& dataset, const Texts& ids, const char* list,
+FoundItems find_items(const data::Vocabulary& vocabulary, const Texts& ids, const char* list,
                       bool skip_unknown) {
   FoundItems found;
   for (size_t place = 0; place < ids.size(); ++place) {
     const std::string_view id = not_blank(ids[place], list, place);
-    const auto item = dataset.find_item(id);
+    const auto item = vocabulary.find_item(id);
     if (item) {
       found.items.push_back(*item);
       found.places.push_back(place);
@@ -117,7 +117,7 @@ FoundItems find_items(const data::Dataset& dataset, const Texts& ids, const char
       throw_error<UsageError>(
           "item '{}' is not among the {} items of {}: give ids of the source, such as '{}', or "
           "--skip-unknown to leave it out",
-          id, dataset.num_items(), dataset.directory().string(), dataset.item_id(1));
+          id, vocabulary.num_items(), vocabulary.directory().string(), vocabulary.item_id(1));
     }
     found.unknown.emplace_back(id);
   }
@@ -150,11 +150,12 @@ History user_history(const data::Dataset& dataset, std::string_view id) {
   return history;
 }
 
-History given_history(const data::Dataset& dataset, const Request& request, bool skip_unknown) {
+History given_history(const data::Vocabulary& vocabulary, const Request& request,
+                      bool skip_unknown) {
   const Texts& ids = *request.items;
   check_length(request.timestamps, "timestamps", ids.size());
   check_length(request.actions, "actions", ids.size());
-  FoundItems found = find_items(dataset, ids, "history", skip_unknown);
+  FoundItems found = find_items(vocabulary, ids, "history", skip_unknown);
   const auto of_found = [&](const std::vector<int64_t>& all) {
     std::vector<int64_t> values;
     for (const size_t place : found.places) values.push_back(all[place]);
@@ -162,13 +163,13 @@ History given_history(const data::Dataset& dataset, const Request& request, bool
   };
   History history;
   if (request.timestamps) {
-    history.timestamps = of_found(read_times(dataset.manifest(), *request.timestamps));
+    history.timestamps = of_found(read_times(vocabulary.manifest(), *request.timestamps));
   }
   if (request.actions) {
-    history.actions = of_found(read_actions(dataset.manifest(), *request.actions));
+    history.actions = of_found(read_actions(vocabulary.manifest(), *request.actions));
   }
   history.items = std::move(found.items);
-  history.context = read_contexts(dataset, request);
+  history.context = read_contexts(vocabulary, request);
   history.unknown = std::move(found.unknown);
   return history;
 }

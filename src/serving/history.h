@@ -19,7 +19,7 @@ struct FoundItems {
 
 // Throws UsageError for a blank and, unless skip_unknown, for an unknown id. list: what it is
 // called, such as "candidates".
-FoundItems find_items(const data::Dataset& dataset, const Texts& ids, const char* list,
+FoundItems find_items(const data::Vocabulary& vocabulary, const Texts& ids, const char* list,
                       bool skip_unknown);
 
 // Oldest first.
@@ -36,7 +36,8 @@ History user_history(const data::Dataset& dataset, std::string_view id);
 
 // Of request.items, actions, timestamps and context. Throws UsageError where these do not fit the
 // data set or each other.
-History given_history(const data::Dataset& dataset, const Request& request, bool skip_unknown);
+History given_history(const data::Vocabulary& vocabulary, const Request& request,
+                      bool skip_unknown);
 
 // A number in the unit of the data set's times, or ISO 8601 where that unit is known. Throws
 // UsageError.

@@ -11,7 +11,6 @@
 #include "base/error.h"
 #include "serving/action_names.h"
 #include "serving/history.h"
-#include "serving/typical_events.h"
 
 namespace seqfuse::serving {
 namespace {
@@ -108,11 +107,12 @@ Texts warnings_of_unread(const models::hstu::ModelSpec& spec, const Request& req
 }
 
 // Gives each event what the request does not say of it, and warns.
-Texts complete(const data::Dataset& dataset, const models::hstu::ModelSpec& spec, int64_t gap,
+Texts complete(const Lookup& lookup, const models::hstu::ModelSpec& spec, int64_t gap,
                int64_t request_time, History& history) {
+  const data::Manifest& manifest = lookup.vocabulary.manifest();
   Texts warnings;
   const int64_t events = std::ssize(history.items);
-  if (dataset.manifest().has_timestamps && history.timestamps.empty()) {
+  if (manifest.has_timestamps && history.timestamps.empty()) {
     for (int64_t i = 0; i < events; ++i) {
       history.timestamps.push_back(later(request_time, gap, i - events));
     }
@@ -123,14 +123,14 @@ Texts complete(const data::Dataset& dataset, const models::hstu::ModelSpec& spec
                       gap));
     }
   }
-  if (dataset.manifest().action_kind != data::ActionKind::none && history.actions.empty()) {
-    const int64_t action = spec.reads_actions() ? most_common_action(dataset) : 0;
+  if (manifest.action_kind != data::ActionKind::none && history.actions.empty()) {
+    const int64_t action = spec.reads_actions() ? lookup.typical.action : 0;
     history.actions.assign(events, action);
     if (spec.reads_actions() && events > 0) {
       warnings.push_back(
           fmt::format("the model reads actions, and the history has none (--actions): all are "
                       "taken to be '{}', the most common of the data set",
-                      action_text(dataset.manifest(), action)));
+                      action_text(manifest, action)));
     }
   }
   return warnings;
@@ -151,6 +151,13 @@ int64_t time_of_request(const data::Manifest& manifest, const Request& request,
         time, history.timestamps.back());
   }
   return time;
+}
+
+const data::Dataset& dataset_of(const Lookup& lookup) {
+  if (lookup.dataset != nullptr) return *lookup.dataset;
+  throw_error<UsageError>(
+      "--user needs the events of users, which are in the data set and not in the run: give it "
+      "with --data, or give the user's events with --history");
 }
 
 data::Batch one_window(const data::Manifest& manifest, const History& history,
@@ -180,14 +187,16 @@ data::Batch one_window(const data::Manifest& manifest, const History& history,
 
 }  // namespace
 
-RequestWindow request_window(const data::Dataset& dataset, const models::hstu::ModelSpec& spec,
+RequestWindow request_window(const Lookup& lookup, const models::hstu::ModelSpec& spec,
                              const Request& request, bool skip_unknown) {
-  check_fields(dataset.manifest(), spec, request);
-  History history = request.user ? user_history(dataset, *request.user)
-                                 : given_history(dataset, request, skip_unknown);
+  const data::Vocabulary& vocabulary = lookup.vocabulary;
+  const data::Manifest& manifest = vocabulary.manifest();
+  check_fields(manifest, spec, request);
+  History history = request.user ? user_history(dataset_of(lookup), *request.user)
+                                 : given_history(vocabulary, request, skip_unknown);
   FoundItems candidates;
   if (request.candidates) {
-    candidates = find_items(dataset, *request.candidates, "candidates", skip_unknown);
+    candidates = find_items(vocabulary, *request.candidates, "candidates", skip_unknown);
   }
   check_not_all_unknown(history.items, history.unknown, "items of the history");
   check_not_all_unknown(candidates.items, candidates.unknown, "candidates");
@@ -199,13 +208,12 @@ RequestWindow request_window(const data::Dataset& dataset, const models::hstu::M
     window.warnings.insert(window.warnings.end(), more.begin(), more.end());
   };
   add_warnings(warnings_of_unread(spec, request));
-  const int64_t gap = spec.reads_times() ? typical_gap(dataset) : 0;
-  const int64_t request_time = time_of_request(dataset.manifest(), request, history, gap);
-  add_warnings(complete(dataset, spec, gap, request_time, history));
+  const int64_t gap = spec.reads_times() ? lookup.typical.gap : 0;
+  const int64_t request_time = time_of_request(manifest, request, history, gap);
+  add_warnings(complete(lookup, spec, gap, request_time, history));
   static const std::vector<int64_t> kUnknownItem = {0};
-  window.batch =
-      one_window(dataset.manifest(), history, ranks(spec) ? candidates.items : kUnknownItem,
-                 request_time, spec.max_history);
+  window.batch = one_window(manifest, history, ranks(spec) ? candidates.items : kUnknownItem,
+                            request_time, spec.max_history);
   window.seen = std::move(history.items);
   window.candidates = std::move(candidates.items);
   return window;

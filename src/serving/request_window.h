@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "data/batch/batch.h"
-#include "data/dataset/dataset.h"
 #include "models/hstu/model_spec.h"
+#include "serving/lookup.h"
 #include "serving/request.h"
 
 namespace seqfuse::serving {
@@ -29,8 +29,8 @@ struct RequestWindow {
 //   context        unknown, 0
 // With skip_unknown, items that the data set does not have are left out of history and candidates.
 // Throws UsageError: an unknown id, feature, value or action; a blank; lists of different lengths;
-// times that decrease; nothing to recommend from.
-RequestWindow request_window(const data::Dataset& dataset, const models::hstu::ModelSpec& spec,
+// times that decrease; nothing to recommend from; a user where the lookup has no dataset.
+RequestWindow request_window(const Lookup& lookup, const models::hstu::ModelSpec& spec,
                              const Request& request, bool skip_unknown = false);
 
 }  // namespace seqfuse::serving

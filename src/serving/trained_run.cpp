@@ -2,14 +2,15 @@
 
 #include <optional>
 #include <system_error>
+#include <utility>
 
 #include "base/error.h"
-#include "config/load.h"
+#include "data/dataset/saved_vocabulary.h"
+#include "data/synthesize/generated_dataset.h"
 #include "training/checkpoint/checkpoint.h"
 #include "training/checkpoint/model_spec_json.h"
 #include "training/checkpoint/run_directory.h"
 #include "training/checkpoint/weights.h"
-#include "training/loop/split_options.h"
 
 namespace seqfuse::serving {
 namespace fs = std::filesystem;
@@ -36,9 +37,9 @@ fs::path checkpoint_path(const fs::path& run, const std::string& name) {
 // The data set that the run says it was trained on. A message of what is wrong with it does not yet
 // tell that it may be elsewhere.
 std::shared_ptr<const data::Dataset> open_training_dataset(const fs::path& run,
-                                                           const config::Config& config,
-                                                           const std::string& path) {
-  if (config.benchmark_dataset) {
+                                                           const std::string& path,
+                                                           const std::string& without_dataset) {
+  if (path == data::kGeneratedDataset) {
     throw_error<DataError>(
         "{} was trained on generated users (BenchmarkDatasetArgs), which no data set holds: train "
         "on one of `seqfuse preprocess`",
@@ -48,8 +49,8 @@ std::shared_ptr<const data::Dataset> open_training_dataset(const fs::path& run,
   if (!fs::exists(path, ignored)) {
     throw_error<DataError>(
         "{} was trained on the data set {}, which is not there any more\n"
-        "  --data DIR says where it is now",
-        run.string(), path);
+        "  --data DIR says where it is now{}",
+        run.string(), path, without_dataset);
   }
   try {
     return data::Dataset::open(path);
@@ -61,10 +62,10 @@ std::shared_ptr<const data::Dataset> open_training_dataset(const fs::path& run,
 
 // Indices mean the same, by the hash of the vocabularies; the rest of what the model reads must be
 // there too.
-void check_fits(const data::Dataset& dataset, const models::hstu::ModelSpec& spec,
+void check_fits(const data::Vocabulary& vocabulary, const models::hstu::ModelSpec& spec,
                 const fs::path& run) {
-  const data::Manifest& manifest = dataset.manifest();
-  const std::string where = dataset.directory().string();
+  const data::Manifest& manifest = vocabulary.manifest();
+  const std::string where = vocabulary.directory().string();
   if (manifest.hash != spec.dataset_hash) {
     throw_error<DataError>(
         "{} has another vocabulary than the dataset that {} was trained on: its ids mean other "
@@ -88,34 +89,42 @@ void check_fits(const data::Dataset& dataset, const models::hstu::ModelSpec& spe
   }
 }
 
-}  // namespace
-
-data::Split TrainedRun::split() const {
-  return data::make_split(*dataset, training::split_options(config.dataset, spec.task));
+// Sets vocabulary, typical and, where it is opened, dataset.
+void open_data(const fs::path& path, const training::RunInfo& info, const OpenOptions& options,
+               TrainedRun& run) {
+  if (options.data.empty() && !options.needs_dataset &&
+      data::has_saved_vocabulary(vocabulary_path(path))) {
+    data::SavedVocabulary saved = data::open_saved_vocabulary(vocabulary_path(path));
+    run.vocabulary = std::move(saved.vocabulary);
+    run.typical = saved.typical;
+    return;
+  }
+  run.dataset = options.data.empty()
+                    ? open_training_dataset(path, info.dataset_path, options.without_dataset)
+                    : data::Dataset::open(options.data);
+  run.vocabulary = run.dataset;
+  run.typical = data::TypicalEvents::of(*run.dataset);
 }
 
-TrainedRun open_trained_run(const fs::path& path, const std::string& checkpoint_name,
-                            const std::string& data) {
+}  // namespace
+
+fs::path vocabulary_path(const fs::path& run) {
+  return run / "vocabulary";
+}
+
+TrainedRun open_trained_run(const fs::path& path, const OpenOptions& options) {
   const training::RunDirectory directory = training::RunDirectory::open(path);
   TrainedRun run{.path = path};
-  run.config = config::load_config(directory.operative_config().string(), {}).config;
   const training::Checkpoint checkpoint =
-      training::load_checkpoint(checkpoint_path(path, checkpoint_name));
+      training::load_checkpoint(checkpoint_path(path, options.checkpoint));
   run.step = checkpoint.step;
-  run.spec = training::spec_from_json(checkpoint.state.value("spec", nlohmann::json::object()));
-  run.dataset = data.empty()
-                    ? open_training_dataset(path, run.config, directory.info().dataset_path)
-                    : data::Dataset::open(data);
-  check_fits(*run.dataset, run.spec, path);
-  if (run.spec.task == models::hstu::Task::retrieval) {
-    run.retrieval = models::hstu::make_retrieval_model(run.spec, std::nullopt);
-    training::load_weights(*run.retrieval, checkpoint);
-    run.retrieval->eval();
-  } else {
-    run.ranking = models::hstu::make_ranking_model(run.spec, std::nullopt);
-    training::load_weights(*run.ranking, checkpoint);
-    run.ranking->eval();
-  }
+  const models::hstu::ModelSpec spec =
+      training::spec_from_json(checkpoint.state.value("spec", nlohmann::json::object()));
+  open_data(path, directory.info(), options, run);
+  check_fits(*run.vocabulary, spec, path);
+  const auto model = models::hstu::make_task_model(spec, std::nullopt);
+  training::load_weights(*model, checkpoint);
+  run.predictor = std::make_shared<const Predictor>(model, options.device);
   return run;
 }
 

@@ -1,36 +1,46 @@
-// A trained run, opened for use: its configuration, its dataset, and the model of one checkpoint.
+// A trained run, opened for use: the model of one checkpoint, and what its ids mean.
 #pragma once
 
+#include <torch/types.h>
+
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <string>
 
-#include "config/args.h"
-#include "data/batch/split.h"
 #include "data/dataset/dataset.h"
-#include "models/hstu/model_spec.h"
-#include "models/hstu/ranking_model.h"
-#include "models/hstu/retrieval_model.h"
+#include "data/dataset/typical_events.h"
+#include "serving/lookup.h"
+#include "serving/predictor.h"
 
 namespace seqfuse::serving {
 
-struct TrainedRun {
-  std::filesystem::path path;
-  config::Config config;
-  std::shared_ptr<const data::Dataset> dataset;
-  int64_t step = 0;  // of the checkpoint
-  models::hstu::ModelSpec spec;
-  // The one of spec.task; in evaluation mode.
-  std::shared_ptr<models::hstu::RetrievalModel> retrieval;
-  std::shared_ptr<models::hstu::RankingModel> ranking;
-
-  data::Split split() const;
+struct OpenOptions {
+  std::string checkpoint;  // "step_N", or "" for the newest
+  std::string data;        // a dataset directory, or "" for the one of training
+  at::Device device = at::kCPU;
+  // Without it, the dataset is opened only where the run keeps no vocabulary (runs of earlier
+  // versions) or where data names one.
+  bool needs_dataset = true;
+  std::string without_dataset;  // advice where the dataset is gone: what can be done without it
 };
 
-// checkpoint: "step_N", or "" for the newest. data: a dataset directory, or "" for the one the run
-// was trained on. Throws DataError where a file is missing or damaged, or where the dataset has
-// another vocabulary, other actions or no times, unlike the one the model was trained on.
-TrainedRun open_trained_run(const std::filesystem::path& path, const std::string& checkpoint,
-                            const std::string& data);
+struct TrainedRun {
+  std::filesystem::path path;
+  int64_t step = 0;  // of the checkpoint
+  std::shared_ptr<const Predictor> predictor;
+  std::shared_ptr<const data::Vocabulary> vocabulary;
+  data::TypicalEvents typical;
+  std::shared_ptr<const data::Dataset> dataset;  // null where it is not needed
+
+  Lookup lookup() const { return {*vocabulary, dataset.get(), typical}; }
+};
+
+// Where a run keeps its vocabulary (data/dataset/saved_vocabulary.h).
+std::filesystem::path vocabulary_path(const std::filesystem::path& run);
+
+// Throws DataError where a file is missing or damaged, or where the dataset has another vocabulary,
+// other actions or no times, unlike the one the model was trained on.
+TrainedRun open_trained_run(const std::filesystem::path& path, const OpenOptions& options);
 
 }  // namespace seqfuse::serving

@@ -357,6 +357,94 @@ TEST(Recommend, SaysWhereADatasetIsExpectedThatMoved) {
   }
 }
 
+// A copy of a run that was trained on a copy of the data set.
+class RunWithOwnDataset {
+ public:
+  explicit RunWithOwnDataset(const std::string& run) {
+    fs::copy(run, path(), fs::copy_options::recursive);
+    fs::copy(TrainedRuns::get().data(), data(), fs::copy_options::recursive);
+    report::RunInfo info = report::read_run_info(path());
+    info.dataset_path = data().string();
+    report::write_run_info(path(), info);
+  }
+  fs::path path() const { return directory_.path() / "run"; }
+  fs::path data() const { return directory_.path() / "data"; }
+
+ private:
+  TemporaryDirectory directory_;
+};
+
+TEST(Recommend, HistoriesAreServedWithoutTheDataSet) {
+  for (const std::string& trained : {TrainedRuns::get().retrieval(), TrainedRuns::get().research(),
+                                     TrainedRuns::get().ranking()}) {
+    const RunWithOwnDataset run(trained);
+    const bool ranks = trained == TrainedRuns::get().ranking();
+    const std::string score = ranks ? "expected class" : "score";
+    const std::string show =
+        run.path().string() + (ranks ? " --candidates item9,item1,item5" : " --top-k 20");
+    // What is made up of times and actions comes from the run as well.
+    const std::string given = show + kItems + kTimes + kActions + kCountry, bare = show + kItems;
+    const std::string with_data = " --data " + run.data().string();
+    const json expected = recommend(given + with_data), made_up = recommend(bare + with_data);
+    EXPECT_EQ(difference(recommend(given), expected, score), 0);
+    fs::remove_all(run.data());
+    EXPECT_EQ(difference(recommend(given), expected, score), 0);
+    EXPECT_EQ(difference(recommend(bare), made_up, score), 0);
+    const Outcome wrong = outcome_of(show + " --history nothing");
+    EXPECT_EQ(wrong.code, 2);
+    EXPECT_THAT(wrong.err, HasSubstr("'nothing' is not among the 15 items"));
+
+    const Outcome user = outcome_of(show + " --user u0");
+    EXPECT_EQ(user.code, 1);
+    EXPECT_THAT(user.err, HasSubstr("trained on the data set " + run.data().string()));
+    EXPECT_THAT(user.err, HasSubstr("--data DIR"));
+    EXPECT_THAT(user.err, HasSubstr("--history does without"));
+    EXPECT_EQ(outcome_of(show + " --user u0 --data " + TrainedRuns::get().data()).code, 0);
+    EXPECT_EQ(run_seqfuse("evaluate " + run.path().string()).code, 1);
+  }
+}
+
+TEST(Recommend, RunsWithoutAVocabularyNeedTheirDataSet) {
+  const RunWithOwnDataset run(TrainedRuns::get().retrieval());
+  const std::string given = run.path().string() + kItems + kActions + kCountry;
+  const json expected = recommend(given);
+  fs::remove_all(run.path() / "vocabulary");  // as runs of earlier versions
+  EXPECT_EQ(difference(recommend(given), expected), 0);
+  fs::remove_all(run.data());
+  const Outcome lost = outcome_of(given);
+  EXPECT_EQ(lost.code, 1);
+  EXPECT_THAT(lost.err, HasSubstr("which is not there any more"));
+  const std::string data = TrainedRuns::get().data();
+  EXPECT_EQ(difference(recommend(given + " --data " + data), expected), 0);
+  // Resuming keeps one.
+  ASSERT_EQ(run_seqfuse("train retrieval --resume " + run.path().string() + " --data " + data +
+                        " --gin TrainerArgs.max_train_iters=7")
+                .code,
+            0);
+  EXPECT_TRUE(fs::exists(run.path() / "vocabulary/vocabulary.json"));
+  EXPECT_EQ(difference(recommend(given + " --checkpoint step_6"), expected), 0);
+}
+
+TEST(Recommend, ADamagedVocabularyIsNamed) {
+  const RunWithOwnDataset run(TrainedRuns::get().retrieval());
+  const fs::path file = run.path() / "vocabulary/items.arrow";
+  std::string content = read_file(file);
+  content[content.size() / 2] = static_cast<char>(content[content.size() / 2] ^ 1);
+  write_file_atomically(file, content);
+  const Outcome outcome = outcome_of(run.path().string() + kItems);
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_THAT(outcome.err, HasSubstr("items.arrow is corrupt"));
+  EXPECT_EQ(outcome_of(run.path().string() + kItems + " --data " + run.data().string()).code, 0);
+}
+
+TEST(Recommend, DeviceIsChosen) {
+  const std::string run = TrainedRuns::get().retrieval();
+  EXPECT_EQ(difference(recommend(run + kItems + " --device cpu"), recommend(run + kItems)), 0);
+  const Outcome wrong = outcome_of(run + kItems + " --device tpu");
+  EXPECT_EQ(wrong.code, 2);
+  EXPECT_THAT(wrong.err, HasSubstr("--device"));
+}
+
 TEST(Recommend, HelpFitsAScreen) {
   const Outcome outcome = run_seqfuse("recommend --help");
   EXPECT_EQ(outcome.code, 0);

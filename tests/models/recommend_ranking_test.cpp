@@ -2,11 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "serving/ranking.h"
+#include "serving/recommendations.h"
 #include "tests/models/fake_models.h"
 
 namespace seqfuse::serving {
@@ -23,18 +24,19 @@ std::vector<RankedItem> ranked(int64_t num_tasks, int64_t width, int64_t top_k,
   models::hstu::ModelSpec spec;
   spec.ranking.num_tasks = num_tasks;
   spec.ranking.prediction_head_arch = {width};
-  models::hstu::FakeRankingModel model(spec, [width](int64_t, int64_t item) {
-    std::vector<float> logits;
-    for (int64_t i = 0; i < width; ++i) logits.push_back(static_cast<float>(2 - item + i));
-    return logits;
-  });
+  const auto model =
+      std::make_shared<models::hstu::FakeRankingModel>(spec, [width](int64_t, int64_t item) {
+        std::vector<float> logits;
+        for (int64_t i = 0; i < width; ++i) logits.push_back(static_cast<float>(2 - item + i));
+        return logits;
+      });
   const RequestWindow window{.batch = {.users = {0},
                                        .offsets = {0, 4},
                                        .items = {1, 4, 9, 2},
                                        .actions = {0, 0, 0, 0},
                                        .num_candidates = {3}},
                              .candidates = {4, 9, 2}};
-  return rank(model, window, action_names, top_k);
+  return rank(Predictor(model, at::kCPU), window, action_names, top_k);
 }
 
 std::vector<int64_t> items(const std::vector<RankedItem>& rows) {

@@ -8,15 +8,17 @@
 #include <vector>
 
 #include "base/error.h"
+#include "data/dataset/typical_events.h"
 #include "models/hstu/windows.h"
 #include "serving/history.h"
 #include "serving/request_window.h"
-#include "serving/typical_events.h"
 #include "tests/models/model_fixtures.h"
 
 namespace seqfuse::serving {
 namespace {
 using data::MemoryDataset;
+using data::most_common_action;
+using data::typical_gap;
 using models::hstu::ModelSpec;
 using models::hstu::Task;
 using testing::ElementsAre;
@@ -92,6 +94,21 @@ TEST(RequestWindow, OfTheSameEventsIsTheSame) {
       const int64_t by_default = spec.reads_times() ? 50 : 40;
       EXPECT_EQ(read.request_times.item<int64_t>(), time ? 77 : by_default);
     }
+  }
+}
+
+TEST(RequestWindow, NeedsADatasetForAUserAlone) {
+  const auto dataset = two_users();
+  const ModelSpec spec = spec_of(dataset, "hstu_research");
+  const Lookup lookup(dataset, nullptr, {.gap = 7, .action = 1});
+  const RequestWindow window = request_window(lookup, spec, {.items = Texts{"3", "1"}});
+  EXPECT_EQ(window.batch.timestamps, (Values{0, 7, 14}));
+  try {
+    request_window(lookup, spec, {.user = "0"});
+    FAIL() << "a user without a dataset";
+  } catch (const UsageError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("--data"));
+    EXPECT_THAT(error.what(), HasSubstr("--history"));
   }
 }
 

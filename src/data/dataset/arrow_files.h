@@ -29,6 +29,18 @@ void arrow_check(const arrow::Status& status, const std::string& file) {
   if (!status.ok()) throw_error<E>("{}: {}", file, arrow_message(status));
 }
 
+// A column of a record batch. Throws DataError where it is missing, of another type or partly null.
+template <class ArrowArray>
+std::shared_ptr<ArrowArray> column(const arrow::RecordBatch& batch, const std::string& name,
+                                   const std::string& file) {
+  auto array = std::dynamic_pointer_cast<ArrowArray>(batch.GetColumnByName(name));
+  if (!array || array->null_count() > 0) {
+    throw_error<DataError>("{}: column {} is {}", file, name,
+                           array ? "partly null" : "missing or of another type");
+  }
+  return array;
+}
+
 // Some users' rows, in order. Sequence columns are jagged: user r has [offsets[r], offsets[r + 1]).
 struct SequenceColumns {
   std::vector<int64_t> users;                 // [R] indices

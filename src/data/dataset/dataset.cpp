@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <mutex>
-#include <numeric>
 #include <utility>
 
 #include "base/error.h"
@@ -12,104 +11,15 @@
 #include "data/batch/split.h"
 #include "data/dataset/arrow_files.h"
 #include "data/dataset/file_blocks.h"
+#include "data/dataset/id_column.h"
 #include "data/dataset/manifest.h"
 #include "data/dataset/parquet_dataset.h"
-#include "data/read/field_values.h"
 
 namespace seqfuse::data {
 namespace fs = std::filesystem;
 namespace {
 
-// The order of ids in a vocabulary: integers first, ascending, then other ids bytewise.
-bool id_less(std::string_view a, std::string_view b) {
-  const auto number_a = parse_canonical_int64(a), number_b = parse_canonical_int64(b);
-  if (number_a && number_b) return *number_a < *number_b;
-  if (number_a || number_b) return number_a.has_value();
-  return a < b;
-}
-
-void check_exists(const fs::path& file) {
-  if (fs::exists(file)) return;
-  throw_error<DataError>(
-      "{} is missing, but the manifest names it\n  run `seqfuse preprocess` again", file.string());
-}
-
-void check_hash(const fs::path& file, const std::string& found, const std::string& expected) {
-  if (found != expected) {
-    throw_error<DataError>(
-        "{} is corrupt: its hash is {}, the manifest says {}\n"
-        "  copy it again, or run `seqfuse preprocess` again",
-        file.string(), found, expected);
-  }
-}
-
-void check_hash(const fs::path& file, const std::string& expected) {
-  check_exists(file);
-  check_hash(file, hash_file(file), expected);
-}
-
-template <class ArrowArray>
-std::shared_ptr<ArrowArray> column(const arrow::RecordBatch& batch, const std::string& name,
-                                   const std::string& file) {
-  auto array = std::dynamic_pointer_cast<ArrowArray>(batch.GetColumnByName(name));
-  if (!array || array->null_count() > 0) {
-    throw_error<DataError>("{}: column {} is {}", file, name,
-                           array ? "partly null" : "missing or of another type");
-  }
-  return array;
-}
-
-// A column of strings, in batches of equal length (but the last).
-class Vocabulary {
- public:
-  Vocabulary() = default;
-  Vocabulary(const fs::path& directory, const VocabularyEntry& entry) {
-    const fs::path file = directory / entry.file;
-    check_hash(file, entry.hash);
-    int64_t size = 0;
-    for (const auto& batch : map_arrow_file(file)) {
-      ids_.push_back(column<arrow::StringArray>(*batch, "id", file.string()));
-      if (batch->schema()->GetFieldIndex("title") >= 0) {
-        titles_.push_back(column<arrow::StringArray>(*batch, "title", file.string()));
-      }
-      size += batch->num_rows();
-    }
-    if (size != entry.size) {
-      throw_error<DataError>("{} has {} ids, the manifest says {}", file.string(), size,
-                             entry.size);
-    }
-    size_ = size;
-    batch_ = ids_.empty() ? 1 : std::max<int64_t>(1, ids_[0]->length());
-  }
-
-  std::string_view id(int64_t row) const { return at(ids_, row); }
-  std::string_view title(int64_t row) const {
-    return titles_.empty() ? std::string_view() : at(titles_, row);
-  }
-
-  std::optional<int64_t> find(std::string_view id_wanted) const {
-    int64_t low = 0, high = size_;
-    while (low < high) {
-      const int64_t middle = low + (high - low) / 2;
-      if (id_less(id(middle), id_wanted)) {
-        low = middle + 1;
-      } else {
-        high = middle;
-      }
-    }
-    if (low == size_ || id(low) != id_wanted) return std::nullopt;
-    return low;
-  }
-
- private:
-  using Arrays = std::vector<std::shared_ptr<arrow::StringArray>>;
-  std::string_view at(const Arrays& arrays, int64_t row) const {
-    return arrays[static_cast<size_t>(row / batch_)]->GetView(row % batch_);
-  }
-
-  Arrays ids_, titles_;
-  int64_t size_ = 0, batch_ = 1;
-};
+constexpr std::string_view kPreprocessAgain = "run `seqfuse preprocess` again";
 
 struct Shard {
   int64_t first_row = 0;
@@ -165,9 +75,10 @@ class ArrowDataset final : public Dataset {
     }
     const ManifestFile file = manifest_from_json(read_file(manifest_file), manifest_file.string());
     manifest_ = file.summary;
-    items_ = Vocabulary(directory, file.items);
-    users_ = Vocabulary(directory, file.users);
-    for (const VocabularyEntry& entry : file.context) context_.emplace_back(directory, entry);
+    items_ = IdColumn(directory, file.items, kPreprocessAgain);
+    users_ = IdColumn(directory, file.users, kPreprocessAgain);
+    for (const VocabularyEntry& entry : file.context)
+      context_.emplace_back(directory, entry, kPreprocessAgain);
     shards_.resize(file.shards.size());
     int64_t row = 0;
     for (size_t s = 0; s < shards_.size(); ++s) {
@@ -245,9 +156,9 @@ class ArrowDataset final : public Dataset {
   void open_shard(const ShardEntry& entry, Shard& shard) const {
     const fs::path path = directory_ / entry.file;
     const std::string name = path.string();
-    check_exists(path);
+    check_exists(path, kPreprocessAgain);
     shard.blocks = std::make_unique<FileBlocks>(path);
-    check_hash(path, shard.blocks->hash(), entry.hash);
+    check_hash(path, shard.blocks->hash(), entry.hash, kPreprocessAgain);
     const auto batches = map_arrow_file(path, &shard.bytes);
     if (batches.size() != 1 || batches[0]->num_rows() != entry.rows) {
       throw_error<DataError>("{}: expected one record batch of {} rows", name, entry.rows);
@@ -291,22 +202,12 @@ class ArrowDataset final : public Dataset {
     return *std::prev(after);
   }
 
-  Vocabulary items_, users_;
-  std::vector<Vocabulary> context_;  // per feature
+  IdColumn items_, users_;
+  std::vector<IdColumn> context_;  // per feature
   std::vector<Shard> shards_;
 };
 
 }  // namespace
-
-std::string Dataset::context_value(int64_t /*feature*/, int64_t value) const {
-  return std::to_string(value);
-}
-
-std::optional<int64_t> Dataset::find_context(int64_t feature, std::string_view raw_value) const {
-  const auto value = parse_canonical_int64(raw_value);
-  const int64_t size = manifest_.context[static_cast<size_t>(feature)].vocab_size;
-  return value && *value >= 1 && *value < size ? value : std::nullopt;
-}
 
 std::shared_ptr<const Dataset> Dataset::open(const fs::path& directory) {
   if (!fs::exists(directory / "manifest.json") && has_parquet_sequences(directory)) {

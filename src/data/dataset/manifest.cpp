@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <limits>
 
 #include "base/error.h"
@@ -18,17 +19,20 @@ Json to_json(const VocabularyEntry& entry) {
   return {{"file", entry.file}, {"size", entry.size}, {"hash", entry.hash}};
 }
 
-// A JSON object being read; knows its path for messages.
+constexpr const char* kPreprocess = "`seqfuse preprocess` makes it anew";
+constexpr const char* kGiveDataset = "--data DIR takes the vocabulary of the data set instead";
+
+// A JSON object being read; knows its path, and what people can do, for messages.
 class Fields {
  public:
-  Fields(const Json& json, std::string file, std::string path)
-      : json_(json), file_(std::move(file)), path_(std::move(path)) {
+  Fields(const Json& json, std::string file, std::string path, const char* remedy)
+      : json_(json), file_(std::move(file)), path_(std::move(path)), remedy_(remedy) {
     if (!json.is_object()) fail(path_, "an object");
   }
 
   bool has(const char* name) const { return json_.contains(name); }
 
-  Fields object(const char* name) const { return {at(name), file_, child(name)}; }
+  Fields object(const char* name) const { return {at(name), file_, child(name), remedy_}; }
 
   std::string text(const char* name) const {
     const Json& value = at(name);
@@ -71,7 +75,7 @@ class Fields {
   std::vector<Fields> objects(const char* name) const {
     std::vector<Fields> result;
     for (const Json& value : array(name)) {
-      result.emplace_back(value, file_, fmt::format("{}[{}]", child(name), result.size()));
+      result.emplace_back(value, file_, fmt::format("{}[{}]", child(name), result.size()), remedy_);
     }
     return result;
   }
@@ -82,9 +86,8 @@ class Fields {
   }
 
   [[noreturn]] void fail(const std::string& field, std::string_view expected) const {
-    throw_error<DataError>(
-        "{}: field {} must be {}\n  was it edited? run `seqfuse preprocess` again", file_,
-        field.empty() ? "(top)" : field, expected);
+    throw_error<DataError>("{}: field {} must be {}\n  was it edited? {}", file_,
+                           field.empty() ? "(top)" : field, expected, remedy_);
   }
 
  private:
@@ -93,8 +96,7 @@ class Fields {
   const Json& at(const char* name) const {
     const auto found = json_.find(name);
     if (found == json_.end()) {
-      throw_error<DataError>("{}: field {} is missing\n  run `seqfuse preprocess` again", file_,
-                             child(name));
+      throw_error<DataError>("{}: field {} is missing\n  {}", file_, child(name), remedy_);
     }
     return *found;
   }
@@ -107,7 +109,64 @@ class Fields {
 
   const Json& json_;
   std::string file_, path_;
+  const char* remedy_;
 };
+
+Json parse_json(std::string_view text, const std::string& file, const char* remedy) {
+  try {
+    return Json::parse(text);
+  } catch (const Json::exception& error) {
+    throw_error<DataError>(
+        "{} is not valid JSON: it is truncated or was edited ({})\n"
+        "  {}",
+        file, error.what(), remedy);
+  }
+}
+
+Json actions_to_json(const Manifest& summary) {
+  return {{"kind", kActionKinds[static_cast<int>(summary.action_kind)]},
+          {"num_actions", summary.num_actions},
+          {"names", summary.action_names}};
+}
+
+Json context_to_json(const Manifest& summary, const std::vector<VocabularyEntry>& vocabularies) {
+  Json context = Json::array();
+  for (size_t f = 0; f < summary.context.size(); ++f) {
+    context.push_back({{"name", summary.context[f].name},
+                       {"vocab_size", summary.context[f].vocab_size},
+                       {"vocabulary", to_json(vocabularies[f])}});
+  }
+  return context;
+}
+
+void read_actions(const Fields& actions, Manifest& summary) {
+  const std::string kind = actions.text("kind");
+  for (int k = 0;; ++k) {
+    if (k == 3) actions.fail("actions.kind", "none, classes or bits");
+    if (kind != kActionKinds[k]) continue;
+    summary.action_kind = static_cast<ActionKind>(k);
+    break;
+  }
+  summary.num_actions = actions.integer("num_actions");
+  summary.action_names = actions.texts("names");
+}
+
+void read_times(const Fields& top, Manifest& summary) {
+  summary.has_timestamps = top.boolean("has_timestamps");
+  if (top.has("time_units_per_second")) {
+    summary.time_units_per_second = top.integer("time_units_per_second", 1);
+  }
+}
+
+void read_context(const Fields& top, Manifest& summary, std::vector<VocabularyEntry>& entries) {
+  for (const Fields& feature : top.objects("context")) {
+    summary.context.push_back({feature.text("name"), feature.integer("vocab_size", 1)});
+    entries.push_back(feature.vocabulary("vocabulary"));
+    if (entries.back().size + 1 != summary.context.back().vocab_size) {
+      top.fail(fmt::format("context[{}].vocab_size", entries.size() - 1), "vocabulary.size + 1");
+    }
+  }
+}
 
 void check_counts(const ManifestFile& manifest, const Fields& top) {
   const Manifest& summary = manifest.summary;
@@ -123,11 +182,6 @@ void check_counts(const ManifestFile& manifest, const Fields& top) {
   }
   if (manifest.items.size != summary.num_items) top.fail("item_vocabulary.size", "num_items");
   if (manifest.users.size != summary.num_users) top.fail("user_vocabulary.size", "num_users");
-  for (size_t f = 0; f < summary.context.size(); ++f) {
-    if (manifest.context[f].size + 1 != summary.context[f].vocab_size) {
-      top.fail(fmt::format("context[{}].vocab_size", f), "vocabulary.size + 1");
-    }
-  }
 }
 
 }  // namespace
@@ -141,16 +195,13 @@ std::string manifest_to_json(const ManifestFile& manifest) {
       {"num_items", summary.num_items},
       {"num_events", summary.num_events},
       {"has_timestamps", summary.has_timestamps},
-      {"actions",
-       {{"kind", kActionKinds[static_cast<int>(summary.action_kind)]},
-        {"num_actions", summary.num_actions},
-        {"names", summary.action_names}}},
+      {"actions", actions_to_json(summary)},
       {"sequence_length",
        {{"min", manifest.lengths.min},
         {"mean", manifest.lengths.mean},
         {"median", manifest.lengths.median},
         {"max", manifest.lengths.max}}},
-      {"context", Json::array()},
+      {"context", context_to_json(summary, manifest.context)},
       {"item_vocabulary", to_json(manifest.items)},
       {"user_vocabulary", to_json(manifest.users)},
       {"vocabulary_hash", summary.hash},
@@ -160,11 +211,6 @@ std::string manifest_to_json(const ManifestFile& manifest) {
   };
   if (summary.time_units_per_second > 0) {
     json["time_units_per_second"] = summary.time_units_per_second;
-  }
-  for (size_t f = 0; f < summary.context.size(); ++f) {
-    json["context"].push_back({{"name", summary.context[f].name},
-                               {"vocab_size", summary.context[f].vocab_size},
-                               {"vocabulary", to_json(manifest.context[f])}});
   }
   for (const ShardEntry& shard : manifest.shards) {
     json["shards"].push_back({{"file", shard.file},
@@ -180,16 +226,8 @@ std::string manifest_to_json(const ManifestFile& manifest) {
 }
 
 ManifestFile manifest_from_json(std::string_view text, const std::string& file) {
-  Json json;
-  try {
-    json = Json::parse(text);
-  } catch (const Json::exception& error) {
-    throw_error<DataError>(
-        "{} is not valid JSON: it is truncated or was edited ({})\n"
-        "  run `seqfuse preprocess` again",
-        file, error.what());
-  }
-  const Fields top(json, file, "");
+  const Json json = parse_json(text, file, kPreprocess);
+  const Fields top(json, file, "", kPreprocess);
   const int64_t version = top.integer("format_version");
   if (version != kManifestVersion) {
     throw_error<DataError>(
@@ -202,27 +240,12 @@ ManifestFile manifest_from_json(std::string_view text, const std::string& file) 
   summary.num_users = top.integer("num_users", 1);
   summary.num_items = top.integer("num_items", 1);
   summary.num_events = top.integer("num_events", 1);
-  summary.has_timestamps = top.boolean("has_timestamps");
-  if (top.has("time_units_per_second")) {
-    summary.time_units_per_second = top.integer("time_units_per_second", 1);
-  }
-  const Fields actions = top.object("actions");
-  const std::string kind = actions.text("kind");
-  for (int k = 0;; ++k) {
-    if (k == 3) actions.fail("actions.kind", "none, classes or bits");
-    if (kind != kActionKinds[k]) continue;
-    summary.action_kind = static_cast<ActionKind>(k);
-    break;
-  }
-  summary.num_actions = actions.integer("num_actions");
-  summary.action_names = actions.texts("names");
+  read_times(top, summary);
+  read_actions(top.object("actions"), summary);
   const Fields lengths = top.object("sequence_length");
   manifest.lengths = {lengths.integer("min"), lengths.integer("median"), lengths.integer("max"),
                       lengths.number("mean")};
-  for (const Fields& feature : top.objects("context")) {
-    summary.context.push_back({feature.text("name"), feature.integer("vocab_size", 1)});
-    manifest.context.push_back(feature.vocabulary("vocabulary"));
-  }
+  read_context(top, summary, manifest.context);
   manifest.items = top.vocabulary("item_vocabulary");
   manifest.users = top.vocabulary("user_vocabulary");
   summary.hash = top.text("vocabulary_hash");
@@ -239,6 +262,49 @@ ManifestFile manifest_from_json(std::string_view text, const std::string& file) 
     top.fail("vocabulary_hash", "the hash of the vocabularies' hashes");
   }
   return manifest;
+}
+
+std::string vocabulary_to_json(const VocabularyFile& vocabulary) {
+  const Manifest& summary = vocabulary.summary;
+  Json json = {{"format_version", kManifestVersion},
+               {"dataset_name", summary.dataset_name},
+               {"num_items", summary.num_items},
+               {"has_timestamps", summary.has_timestamps},
+               {"actions", actions_to_json(summary)},
+               {"context", context_to_json(summary, vocabulary.context)},
+               {"item_vocabulary", to_json(vocabulary.items)},
+               {"vocabulary_hash", summary.hash},
+               {"typical_gap", vocabulary.typical.gap},
+               {"typical_action", vocabulary.typical.action}};
+  if (summary.time_units_per_second > 0) {
+    json["time_units_per_second"] = summary.time_units_per_second;
+  }
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+VocabularyFile vocabulary_from_json(std::string_view text, const std::string& file) {
+  const Json json = parse_json(text, file, kGiveDataset);
+  const Fields top(json, file, "", kGiveDataset);
+  const int64_t version = top.integer("format_version");
+  if (version != kManifestVersion) {
+    throw_error<DataError>("{}: format_version is {}, this build reads {}\n  {}", file, version,
+                           kManifestVersion, kGiveDataset);
+  }
+  VocabularyFile vocabulary;
+  Manifest& summary = vocabulary.summary;
+  summary.dataset_name = top.text("dataset_name");
+  summary.num_items = top.integer("num_items", 1);
+  read_times(top, summary);
+  read_actions(top.object("actions"), summary);
+  read_context(top, summary, vocabulary.context);
+  vocabulary.items = top.vocabulary("item_vocabulary");
+  if (vocabulary.items.size != summary.num_items) top.fail("item_vocabulary.size", "num_items");
+  summary.hash = top.text("vocabulary_hash");
+  vocabulary.typical = {.gap = top.integer("typical_gap"), .action = top.integer("typical_action")};
+  if (vocabulary.typical.action >= std::max<int64_t>(summary.num_actions, 1)) {
+    top.fail("typical_action", "below actions.num_actions");
+  }
+  return vocabulary;
 }
 
 std::string vocabulary_hash(const ManifestFile& manifest) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "data/dataset/dataset.h"
+#include "data/dataset/typical_events.h"
 
 namespace seqfuse::data {
 
@@ -45,11 +46,24 @@ struct ManifestFile {
   LengthStatistics lengths;
 };
 
+// The vocabulary that a run keeps of its dataset: RUN/vocabulary/vocabulary.json.
+struct VocabularyFile {
+  Manifest summary;
+  VocabularyEntry items;
+  std::vector<VocabularyEntry> context;  // per feature of the summary
+  TypicalEvents typical;
+};
+
 std::string manifest_to_json(const ManifestFile& manifest);
 
 // Checks every field's type and range and that counts agree; throws DataError naming file and
 // field. Reads no other file.
 ManifestFile manifest_from_json(std::string_view json, const std::string& file);
+
+std::string vocabulary_to_json(const VocabularyFile& vocabulary);
+
+// As manifest_from_json().
+VocabularyFile vocabulary_from_json(std::string_view json, const std::string& file);
 
 // "xxh3:..." over the hashes of all vocabularies. If it is equal, indices of two datasets mean the
 // same ids.

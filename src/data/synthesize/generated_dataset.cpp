@@ -22,8 +22,6 @@ using config::BenchmarkDatasetArgs;
 using config::FeatureArgs;
 using config::RandomDistribution;
 
-constexpr const char* kName = "generated";
-
 // Integers in [low, high) by a distribution.
 class Draw {
  public:
@@ -92,9 +90,9 @@ class GeneratedDataset : public Dataset {
  public:
   GeneratedDataset(const BenchmarkDatasetArgs& args, int64_t users, uint64_t seed,
                    int64_t num_tasks) {
-    directory_ = kName;
-    manifest_.dataset_name = kName;
-    manifest_.hash = kName;
+    directory_ = kGeneratedDataset;
+    manifest_.dataset_name = kGeneratedDataset;
+    manifest_.hash = kGeneratedDataset;
     manifest_.num_users = users;
     manifest_.num_items = table_size_of(args, args.item_feature_name) - 1;
     SEQFUSE_CHECK_AS(UsageError, manifest_.num_items > 0,
@@ -172,7 +170,7 @@ std::shared_ptr<const Dataset> generate_dataset(const BenchmarkDatasetArgs& args
 
 config::DatasetArgs dataset_args_of(const BenchmarkDatasetArgs& args) {
   config::DatasetArgs dataset;
-  dataset.dataset_name = kName;
+  dataset.dataset_name = kGeneratedDataset;
   dataset.max_num_candidates = args.max_num_candidates;
   dataset.max_history_seqlen =
       feature_of(args, args.item_feature_name).max_sequence_length - args.max_num_candidates;

@@ -10,6 +10,9 @@
 
 namespace seqfuse::data {
 
+// Its directory, name and vocabulary hash.
+inline constexpr const char* kGeneratedDataset = "generated";
+
 // batch_size * args.num_generated_batches users, the same for the same seed, without timestamps.
 // Items are in [1, rows of their table), actions in [0, rows of their table). An action is a mask
 // of at least num_tasks bits; bits that no id of its table contains are never set. Throws

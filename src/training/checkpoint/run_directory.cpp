@@ -56,7 +56,7 @@ void remove_leftovers(const fs::path& path) {
       leftovers.push_back(entry.path());
     }
   }
-  for (const fs::path& leftover : leftovers) fs::remove(leftover, ignored);
+  for (const fs::path& leftover : leftovers) fs::remove_all(leftover, ignored);
 }
 
 void make_room(const fs::path& path, bool force) {

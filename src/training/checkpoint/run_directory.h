@@ -1,6 +1,7 @@
-// A run directory: RUN/{operative_config.gin, run.json, metrics.jsonl, checkpoints/step_N/}; at the
-// end of training also baselines.json (report/run_files.h); with --tensorboard, tensorboard/; with
-// TrainerArgs.profile, profile.json and trace.json.
+// A run directory: RUN/{operative_config.gin, run.json, metrics.jsonl, checkpoints/step_N/} and
+// vocabulary/ (data/dataset/saved_vocabulary.h); at the end of training also baselines.json
+// (report/run_files.h); with --tensorboard, tensorboard/; with TrainerArgs.profile, profile.json and
+// trace.json.
 #pragma once
 
 #include <cstdint>

@@ -23,7 +23,7 @@ at::Device choose_device(const std::string& device, const std::string& required_
   const GpuProbe probe = probe_gpus();
   if (probe.gpus.empty()) {
     if (!must) return cpu;
-    throw_error<UsageError>("{}: there is no GPU ({}); --device cpu trains on the CPU", asked,
+    throw_error<UsageError>("{}: there is no GPU ({}); --device cpu runs on the CPU", asked,
                             probe.absence);
   }
   SEQFUSE_CHECK_AS(
