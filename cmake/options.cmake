@@ -4,6 +4,20 @@ target_include_directories(seqfuse_options INTERFACE ${PROJECT_SOURCE_DIR}/src)
 target_compile_options(seqfuse_options INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wshadow=local;-Wno-unknown-pragmas;-Wno-missing-field-initializers>)
 
+# Where CI=true is in the environment, warnings are errors. The Python package is built in other projects' CI too.
+set(werror OFF)
+if("$ENV{CI}" AND NOT SEQFUSE_OPS_ONLY)
+  set(werror ON)
+endif()
+option(SEQFUSE_WERROR "Warnings are errors" ${werror})
+if(SEQFUSE_WERROR)
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Werror> $<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings>)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+    # These are wrong about std::string of libstdc++ 12 (GCC bugs 105329, 105651): they stay warnings.
+    add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:-Wno-error=restrict;-Wno-error=stringop-overflow;-Wno-error=maybe-uninitialized>")
+  endif()
+endif()
+
 find_program(CCACHE ccache)
 if(CCACHE)
   # The precompiled header is cached too, which ccache only does when told not to mind its times.
