@@ -160,7 +160,7 @@ void tell_sharded_tables(const models::Model& model, int processes) {
   for (const auto* table : model.tables()) {
     if (!table->is_sharded()) continue;
     log::info("train", "table {}: {} rows over {} processes, {} here", table->name(),
-              table->num_rows(), processes, table->weight().size(0));
+              table->num_rows(), processes, table->rows_here());
   }
 }
 

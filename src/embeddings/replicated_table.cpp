@@ -9,7 +9,7 @@ namespace seqfuse::embeddings {
 
 ReplicatedTable::ReplicatedTable(std::string name, const at::Tensor& rows,
                                  distributed::ProcessGroup& group)
-    : EmbeddingTable(std::move(name), rows.size(0), rows, group) {}
+    : TensorTable(std::move(name), rows.size(0), rows, group) {}
 
 void ReplicatedTable::fetch(const at::Tensor& /*ids*/) {
   // Every row is here.
@@ -27,10 +27,19 @@ at::Tensor ReplicatedTable::gather(const at::Tensor& here) const {
   return group_.is_first() ? here : at::Tensor();
 }
 
-void ReplicatedTable::scatter(const at::Tensor& all, at::Tensor here) const {
-  const torch::NoGradGuard no_grad;
-  if (group_.is_first()) here.copy_(all);
-  group_.broadcast({here}, "broadcast of table " + name_);
+void ReplicatedTable::scatter(int64_t count, const at::Tensor& ids,
+                              const std::vector<at::Tensor>& given,
+                              const std::vector<at::Tensor>& here) {
+  if (group_.is_first()) {
+    for (size_t i = 0; i < here.size(); ++i) {
+      if (ids.defined()) {
+        here[i].index_copy_(0, ids.to(here[i].device()), given[i].to(here[i].options()));
+      } else {
+        here[i].slice(0, 0, count).copy_(given[i]);
+      }
+    }
+  }
+  group_.broadcast(here, "broadcast of table " + name_);
 }
 
 }  // namespace seqfuse::embeddings

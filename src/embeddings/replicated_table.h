@@ -2,12 +2,13 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
-#include "embeddings/table.h"
+#include "embeddings/tensor_table.h"
 
 namespace seqfuse::embeddings {
 
-class ReplicatedTable : public EmbeddingTable {
+class ReplicatedTable : public TensorTable {
  public:
   ReplicatedTable(std::string name, const at::Tensor& rows, distributed::ProcessGroup& group);
 
@@ -18,11 +19,11 @@ class ReplicatedTable : public EmbeddingTable {
   at::Tensor lookup(const at::Tensor& ids) override;
   at::Tensor rows() const override { return weight_; }
   void return_gradients() override;
-  at::Tensor gather(const at::Tensor& here) const override;
-  void scatter(const at::Tensor& all, at::Tensor here) const override;
 
  private:
-  bool has_sparse_gradient() const { return num_rows_ >= kSparseTableRows; }
+  at::Tensor gather(const at::Tensor& here) const override;
+  void scatter(int64_t count, const at::Tensor& ids, const std::vector<at::Tensor>& given,
+               const std::vector<at::Tensor>& here) override;
 };
 
 }  // namespace seqfuse::embeddings

@@ -26,6 +26,11 @@ at::Tensor draw_rows(const DrawRows& draw, int64_t num_rows, const at::Tensor& i
   return at::cat(parts);
 }
 
+int64_t rows_in_block(const at::Tensor& rows) {
+  const int64_t row_bytes = c10::multiply_integers(rows.sizes().slice(1)) * rows.element_size();
+  return std::max<int64_t>(1, kBlockBytes / row_bytes);
+}
+
 }  // namespace
 
 ShardedTable::ShardedTable(std::string name, int64_t num_rows, const DrawRows& draw,
@@ -35,7 +40,7 @@ ShardedTable::ShardedTable(std::string name, int64_t num_rows, const DrawRows& d
 
 ShardedTable::ShardedTable(std::string name, int64_t num_rows, const DrawRows& draw,
                            distributed::ProcessGroup& group, at::Tensor own_ids)
-    : EmbeddingTable(std::move(name), num_rows, draw_rows(draw, num_rows, own_ids), group),
+    : TensorTable(std::move(name), num_rows, draw_rows(draw, num_rows, own_ids), group),
       own_ids_(std::move(own_ids)) {}
 
 std::string ShardedTable::exchange_of(const char* what) const {
@@ -57,9 +62,9 @@ void ShardedTable::fetch(const at::Tensor& ids) {
   std::vector<int64_t> asked = exchange_counts(plan.counts);
   const at::Tensor asked_ids = group_.all_to_all(plan.ids.index_select(0, plan.by_owner),
                                                  plan.counts, asked, exchange_of("ids"));
-  if (own_ids_.device() != weight_.device()) own_ids_ = own_ids_.to(weight_.device());
-  const at::Tensor given = ops::embedding_lookup(weight_, at::searchsorted(own_ids_, asked_ids),
-                                                 num_rows_ >= kSparseTableRows);
+  follow_weight();
+  const at::Tensor given =
+      ops::embedding_lookup(weight_, at::searchsorted(own_ids_, asked_ids), has_sparse_gradient());
   const at::Tensor received =
       group_.all_to_all(given.detach(), asked, plan.counts, exchange_of("rows"));
   at::Tensor rows = torch::empty_like(received);
@@ -104,20 +109,8 @@ void ShardedTable::return_gradients() {
   fetched.given.backward(received);
 }
 
-template <class Visit>
-void ShardedTable::for_each_block(const at::Tensor& here, Visit&& visit) const {
-  const int64_t row_bytes = c10::multiply_integers(here.sizes().slice(1)) * here.element_size();
-  const at::Tensor own = own_ids_.cpu();
-  const int64_t* id = own.const_data_ptr<int64_t>();
-  const int64_t block = std::max<int64_t>(1, kBlockBytes / row_bytes);
-  int64_t first = 0;
-  for (int64_t begin = 0; begin < num_rows_; begin += block) {
-    const int64_t end = std::min(num_rows_, begin + block);
-    const int64_t last = std::lower_bound(id + first, id + own.numel(), end) - id;
-    visit(plan_requests(torch::arange(begin, end, torch::kLong), group_.size(), num_rows_, name_),
-          first, last);
-    first = last;
-  }
+void ShardedTable::follow_weight() {
+  if (own_ids_.device() != weight_.device()) own_ids_ = own_ids_.to(weight_.device());
 }
 
 at::Tensor ShardedTable::gather(const at::Tensor& here) const {
@@ -128,33 +121,58 @@ at::Tensor ShardedTable::gather(const at::Tensor& here) const {
   at::Tensor all;
   if (to_me) all = torch::empty(shape, here.options().device(torch::kCPU).requires_grad(false));
   const std::vector<int64_t> nothing(group_.size(), 0);
-  for_each_block(here, [&](const RequestPlan& plan, int64_t first, int64_t last) {
+  const at::Tensor own = own_ids_.cpu();
+  const int64_t* id = own.const_data_ptr<int64_t>();
+  const int64_t block = rows_in_block(here);
+  int64_t first = 0;  // of the rows here
+  for (int64_t begin = 0; begin < num_rows_; begin += block) {
+    const int64_t end = std::min(num_rows_, begin + block);
+    const int64_t last = std::lower_bound(id + first, id + own.numel(), end) - id;
+    const RequestPlan plan =
+        plan_requests(torch::arange(begin, end, torch::kLong), group_.size(), num_rows_, name_);
     std::vector<int64_t> sent = nothing;
     sent[0] = last - first;
     const at::Tensor received =
         group_.all_to_all(here.detach().slice(0, first, last), sent, to_me ? plan.counts : nothing,
                           exchange_of("the checkpoint"));
-    if (!to_me) return;
-    all.index_copy_(0, plan.ids.index_select(0, plan.by_owner), received.cpu());
-  });
+    first = last;
+    if (to_me) all.index_copy_(0, plan.ids.index_select(0, plan.by_owner), received.cpu());
+  }
   return all;
 }
 
-void ShardedTable::scatter(const at::Tensor& all, at::Tensor here) const {
-  const torch::NoGradGuard no_grad;
+// Owners learn from the ids that come before the rows which rows these are.
+void ShardedTable::scatter(int64_t count, const at::Tensor& ids,
+                           const std::vector<at::Tensor>& given,
+                           const std::vector<at::Tensor>& here) {
+  follow_weight();
   const bool from_me = group_.is_first();
-  const std::vector<int64_t> nothing(group_.size(), 0);
-  for_each_block(here, [&](const RequestPlan& plan, int64_t first, int64_t last) {
-    at::Tensor sent = here.detach().slice(0, 0, 0);
+  const int64_t block = rows_in_block(here[0]);
+  for (int64_t begin = 0; begin < count; begin += block) {
+    const int64_t end = std::min(count, begin + block);
+    RequestPlan plan{.ids = torch::empty({0}, torch::kLong),
+                     .by_owner = torch::empty({0}, torch::kLong),
+                     .counts = std::vector<int64_t>(group_.size(), 0)};
+    at::Tensor places;  // in given, by owner
     if (from_me) {
-      sent = all.index_select(0, plan.ids.index_select(0, plan.by_owner)).to(here);
+      const at::Tensor block_ids =
+          ids.defined() ? ids.slice(0, begin, end).cpu() : torch::arange(begin, end, torch::kLong);
+      plan = plan_requests(block_ids, group_.size(), num_rows_, name_);
+      places = at::argsort(block_ids).index_select(0, plan.by_owner) + begin;
     }
-    std::vector<int64_t> received = nothing;
-    received[0] = last - first;
-    here.slice(0, first, last)
-        .copy_(group_.all_to_all(sent, from_me ? plan.counts : nothing, received,
-                                 exchange_of("the checkpoint")));
-  });
+    const std::vector<int64_t> received = exchange_counts(plan.counts);
+    const auto send = [&](const at::Tensor& rows) {
+      return group_.all_to_all(rows, plan.counts, received, exchange_of("the checkpoint"));
+    };
+    const at::Tensor received_ids =
+        send(plan.ids.index_select(0, plan.by_owner).to(weight_.device()));
+    const at::Tensor rows_here = at::searchsorted(own_ids_, received_ids);
+    for (size_t i = 0; i < here.size(); ++i) {
+      const at::Tensor sent =
+          from_me ? given[i].index_select(0, places.to(given[i].device())) : here[i].slice(0, 0, 0);
+      here[i].index_copy_(0, rows_here, send(sent.to(here[i].options())));
+    }
+  }
 }
 
 }  // namespace seqfuse::embeddings

@@ -5,14 +5,14 @@
 #include <vector>
 
 #include "embeddings/shard_plan.h"
-#include "embeddings/table.h"
+#include "embeddings/tensor_table.h"
 
 namespace seqfuse::embeddings {
 
 // weight() holds the rows of ids_of(rank), in that order. A batch asks each owner once for each row
 // that it needs, and returns one gradient for each. Owners add up gradients in the order of the
 // processes: on the CPU the same bits in every run.
-class ShardedTable : public EmbeddingTable {
+class ShardedTable : public TensorTable {
  public:
   ShardedTable(std::string name, int64_t num_rows, const DrawRows& draw,
                distributed::ProcessGroup& group);
@@ -24,8 +24,6 @@ class ShardedTable : public EmbeddingTable {
   at::Tensor lookup(const at::Tensor& ids) override;
   at::Tensor rows() const override;
   void return_gradients() override;
-  at::Tensor gather(const at::Tensor& here) const override;
-  void scatter(const at::Tensor& all, at::Tensor here) const override;
 
  private:
   ShardedTable(std::string name, int64_t num_rows, const DrawRows& draw,
@@ -40,12 +38,15 @@ class ShardedTable : public EmbeddingTable {
   };
   std::string exchange_of(const char* what) const;
   std::vector<int64_t> exchange_counts(const std::vector<int64_t>& counts) const;
-  // Calls visit(plan, begin, end) for blocks of ids: where they are, and which of the rows here
-  // they are. here: as of gather().
-  template <class Visit>
-  void for_each_block(const at::Tensor& here, Visit&& visit) const;
 
-  at::Tensor own_ids_;  // int64 [rows here], ascending; follows weight() to its device
+  // Both exchange blocks of ids.
+  at::Tensor gather(const at::Tensor& here) const override;
+  void scatter(int64_t count, const at::Tensor& ids, const std::vector<at::Tensor>& given,
+               const std::vector<at::Tensor>& here) override;
+  void follow_weight();
+
+  at::Tensor
+      own_ids_;  // int64 [rows here], ascending; on the device of weight() after follow_weight()
   Fetched fetched_;
 };
 

@@ -7,13 +7,12 @@
 
 namespace seqfuse::embeddings {
 
-EmbeddingTable::EmbeddingTable(std::string name, int64_t num_rows, at::Tensor weight,
-                               distributed::ProcessGroup& group)
-    : name_(std::move(name)), num_rows_(num_rows), weight_(std::move(weight)), group_(group) {}
+EmbeddingTable::EmbeddingTable(std::string name, int64_t dim, distributed::ProcessGroup& group)
+    : name_(std::move(name)), dim_(dim), group_(group) {}
 
 void fetch_nothing(const Tables& tables) {
   for (EmbeddingTable* table : tables) {
-    table->fetch(torch::empty({0}, table->weight().options().dtype(torch::kLong)));
+    table->fetch(torch::empty({0}, table->options().dtype(torch::kLong)));
   }
 }
 

@@ -123,7 +123,7 @@ TrainedRun open_trained_run(const fs::path& path, const OpenOptions& options) {
   open_data(path, directory.info(), options, run);
   check_fits(*run.vocabulary, spec, path);
   const auto model = models::hstu::make_task_model(spec, std::nullopt);
-  training::load_weights(*model, checkpoint);
+  training::load_weights(*model, model->tables(), checkpoint);
   run.predictor = std::make_shared<const Predictor>(model, options.device);
   return run;
 }

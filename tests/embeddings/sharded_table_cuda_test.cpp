@@ -46,13 +46,23 @@ void check_lookups_and_gradients(ProcessGroup& group, at::Device device, int64_t
   EXPECT_EQ(gradient.is_sparse(), num_rows >= kSparseTableRows);
   EXPECT_TRUE(gradient.to_dense().equal(expected.index_select(0, own))) << num_rows << " rows";
 
-  const at::Tensor gathered = table->gather(table->weight().detach());
+  // One number a row.
+  table->make_state(UpdateKind::row_wise_adagrad, /*averaged=*/false);
+  const at::Tensor gathered = table->contents().rows;
+  TableContents given;
   if (group.is_first()) {
     EXPECT_TRUE(gathered.equal(all.cpu()));
+    given.ids = torch::arange(num_rows, torch::kLong).flip(0);
+    given.rows = 2 * all.cpu().flip(0);
+    given.state["sum_sq"] = given.ids.to(torch::kFloat);
   }
-  at::Tensor sums = torch::zeros({own.numel()}, all.options());
-  table->scatter(group.is_first() ? torch::arange(num_rows, torch::kFloat) : at::Tensor(), sums);
-  EXPECT_TRUE(sums.equal(own.to(torch::kFloat)));
+  table->load(given, {});
+  EXPECT_TRUE(table->weight().equal(2 * all.index_select(0, own)));
+  const TableContents back = table->contents();
+  if (group.is_first()) {
+    EXPECT_TRUE(back.rows.equal(2 * all.cpu()));
+    EXPECT_TRUE(back.state.at("sum_sq").equal(torch::arange(num_rows, torch::kFloat)));
+  }
   fetch_nothing({table.get()});
 }
 

@@ -104,23 +104,28 @@ TEST(ShardedTable, EvaluationLeavesNoGradient) {
   });
 }
 
-TEST(ShardedTable, GatherAndScatterAreInTheOrderOfIds) {
+TEST(ShardedTable, ContentsAreGatheredAndSpreadInTheOrderOfIds) {
   const int64_t num_rows = 1000;
   in_processes(3, [&](ProcessGroup& group) {
     const auto table = table_of(num_rows, group);
-    const at::Tensor gathered = table->gather(table->weight().detach());
+    // One number a row.
+    table->make_state(UpdateKind::row_wise_adagrad, /*averaged=*/false);
+    const at::Tensor gathered = table->contents().rows;
     ASSERT_EQ(gathered.defined(), group.is_first());
+    TableContents given;
     if (group.is_first()) {
       EXPECT_TRUE(gathered.equal(all_rows(num_rows)));
+      // Given in float64.
+      given.rows = all_rows(num_rows).to(torch::kDouble) * 2;
+      given.state["sum_sq"] = torch::arange(num_rows, torch::kDouble);
     }
-    // The state of an optimiser that has one number a row; given in float64.
+    table->load(given, {});
     const at::Tensor own = ids_of(group.rank(), 3, num_rows);
-    at::Tensor sums = torch::zeros({own.numel()});
-    table->scatter(group.is_first() ? torch::arange(num_rows, torch::kDouble) : at::Tensor(), sums);
-    EXPECT_TRUE(sums.equal(own.to(torch::kFloat)));
-    const at::Tensor back = table->gather(sums);
+    EXPECT_TRUE(table->weight().equal(all_rows(num_rows).index_select(0, own) * 2));
+    const TableContents back = table->contents();
     if (group.is_first()) {
-      EXPECT_TRUE(back.equal(torch::arange(num_rows, torch::kFloat)));
+      EXPECT_TRUE(back.rows.equal(all_rows(num_rows) * 2));
+      EXPECT_TRUE(back.state.at("sum_sq").equal(torch::arange(num_rows, torch::kFloat)));
     }
   });
 }
@@ -136,11 +141,10 @@ TEST(ShardedTable, InitialRowsAreThoseOfOneProcess) {
       return make_table("item", num_rows, draw, placement);
     };
     const at::Tensor gathered =
-        make({.group = &group, .sharding_types = {}})
-            ->gather(
-                make({.group = &group, .sharding_types = {{"item", "data_parallel"}}})->weight());
+        make({.group = &group, .sharding_types = {{"item", "data_parallel"}}})->contents().rows;
     const auto sharded = make({.group = &group, .sharding_types = {{"item", "model_parallel"}}});
-    const at::Tensor all = sharded->gather(sharded->weight());
+    EXPECT_TRUE(sharded->is_sharded());
+    const at::Tensor all = sharded->contents().rows;
     ASSERT_EQ(all.defined(), group.is_first());
     if (group.is_first()) {
       EXPECT_TRUE(all.equal(gathered));

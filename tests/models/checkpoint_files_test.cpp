@@ -5,15 +5,18 @@
 
 #include <csignal>
 #include <fstream>
+#include <limits>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "base/hash.h"
+#include "tests/models/format1_checkpoint.h"
 #include "tests/models/model_fixtures.h"
 #include "tests/temporary_directory.h"
 #include "training/checkpoint/checkpoint.h"
 #include "training/checkpoint/model_spec_json.h"
 #include "training/checkpoint/run_directory.h"
+#include "training/checkpoint/table_files.h"
 #include "training/checkpoint/weights.h"
 
 namespace seqfuse::training {
@@ -25,7 +28,11 @@ Checkpoint example(int64_t step) {
   torch::manual_seed(step);
   Checkpoint checkpoint{.step = step};
   checkpoint.dense = {{"w", torch::randn({3, 4})}, {"b", torch::randn({4}, torch::kDouble)}};
-  checkpoint.tables = {{"item", torch::randn({7, 2})}, {"user_id", torch::randn({5, 2})}};
+  checkpoint.tables["item"] = {.ids = {}, .rows = torch::randn({7, 2}), .state = {}};
+  checkpoint.tables["user_id"] = {
+      .ids = torch::tensor({int64_t{5}, int64_t{-1}, std::numeric_limits<int64_t>::max()}),
+      .rows = torch::randn({3, 2}),
+      .state = {{"exp_avg", torch::randn({3, 2})}, {"sum_sq", torch::randn({3})}}};
   checkpoint.optimizer = {{"w.exp_avg", torch::randn({3, 4})}, {"step", torch::tensor(step)}};
   checkpoint.state = {{"epoch", 3}, {"loss", 0.1}};
   return checkpoint;
@@ -36,6 +43,19 @@ void expect_equal(const TensorMap& a, const TensorMap& b) {
   for (const auto& [name, tensor] : a) {
     EXPECT_EQ(tensor.dtype(), b.at(name).dtype()) << name;
     EXPECT_TRUE(tensor.equal(b.at(name))) << name;
+  }
+}
+
+void expect_equal(const TableMap& a, const TableMap& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (const auto& [name, table] : a) {
+    const embeddings::TableContents& other = b.at(name);
+    ASSERT_EQ(table.ids.defined(), other.ids.defined()) << name;
+    if (table.ids.defined()) {
+      EXPECT_TRUE(table.ids.equal(other.ids)) << name;
+    }
+    EXPECT_TRUE(table.rows.equal(other.rows)) << name;
+    expect_equal(table.state, other.state);
   }
 }
 
@@ -173,6 +193,35 @@ TEST(Checkpoint, AFailedSaveLeavesTheOlderOnes) {
   expect_equal(example(1).dense, load_checkpoint(*newest_checkpoint(run.path())).dense);
 }
 
+TEST(Checkpoint, FormatOneHadTheStateOfTablesAmongTheOptimisers) {
+  const TemporaryDirectory run;
+  Checkpoint wanted = example(3);
+  wanted.tables["item"].state = {{"exp_avg", torch::randn({7, 2})}};
+  wanted.tables["user_id"].ids.reset();
+  save_as_format1(run.path(), wanted);
+  const Checkpoint found = load_checkpoint(run.path());
+  EXPECT_EQ(found.step, 3);
+  EXPECT_EQ(found.state, wanted.state);
+  expect_equal(wanted.dense, found.dense);
+  expect_equal(wanted.optimizer, found.optimizer);
+  expect_equal(wanted.tables, found.tables);
+}
+
+TEST(Checkpoint, ATensorOfAnotherTableIsRefused) {
+  const embeddings::TableContents contents{
+      .ids = {}, .rows = torch::ones({2, 2}), .state = {{"exp_avg", torch::ones({2, 2})}}};
+  const TensorMap whole = to_tensors("item", contents);
+  for (const char* strange : {"action", "item_id", "exp_avg"}) {
+    TensorMap tensors = whole;
+    tensors[strange] = torch::ones({2});
+    EXPECT_THROW(to_contents("item", tensors, "item.safetensors"), DataError) << strange;
+  }
+  TensorMap no_rows = whole;
+  no_rows.erase("item");
+  EXPECT_THROW(to_contents("item", no_rows, "item.safetensors"), DataError);
+  EXPECT_TRUE(to_contents("item", whole, "").state.contains("exp_avg"));
+}
+
 TEST(Checkpoint, AnotherFormatIsRefused) {
   const TemporaryDirectory run;
   EXPECT_THAT(data_error(run.path() / "nothing"), HasSubstr("state.json"));
@@ -184,24 +233,28 @@ TEST(Checkpoint, AnotherFormatIsRefused) {
 
 struct Net : torch::nn::Module {
   explicit Net(int64_t rows, bool extra = false) {
-    tables = register_module("tables", std::make_shared<torch::nn::Module>());
-    item = tables->register_parameter("item", torch::randn({rows, 2}));
+    const auto draw = [](int64_t count) { return torch::randn({count, 2}); };
+    table = embeddings::make_table("item", rows, draw, {});
+    const auto tables = register_module("tables", std::make_shared<torch::nn::Module>());
+    item = tables->register_parameter("item", table->weight());
     weight = register_parameter("weight", torch::randn({2, 2}));
     if (extra) register_parameter("bias", torch::randn({2}));
   }
-  std::shared_ptr<torch::nn::Module> tables;
+  embeddings::Tables tables() const { return {table.get()}; }
+
+  std::shared_ptr<embeddings::EmbeddingTable> table;  // whose rows are item
   torch::Tensor item, weight;
 };
 
 TEST(Weights, TablesAreApartAndComeBack) {
   const Net source(5);
   Checkpoint checkpoint;
-  collect_weights(source, checkpoint);
+  collect_weights(source, source.tables(), checkpoint);
   EXPECT_EQ(checkpoint.tables.size(), 1U);
   EXPECT_TRUE(checkpoint.tables.contains("item"));
   EXPECT_TRUE(checkpoint.dense.contains("weight"));
   Net copy(5);
-  load_weights(copy, checkpoint);
+  load_weights(copy, copy.tables(), checkpoint);
   EXPECT_TRUE(copy.item.equal(source.item));
   EXPECT_TRUE(copy.weight.equal(source.weight));
 }
@@ -213,9 +266,9 @@ TEST(Weights, AModelIsMadeFromThemAlone) {
                                                     models::hstu::small_manifest());
     const auto source = models::hstu::make_retrieval_model(spec, 5);
     Checkpoint checkpoint;
-    collect_weights(*source, checkpoint);
+    collect_weights(*source, source->tables(), checkpoint);
     const auto copy = models::hstu::make_retrieval_model(spec, std::nullopt);
-    load_weights(*copy, checkpoint);
+    load_weights(*copy, copy->tables(), checkpoint);
     const auto expected = source->named_parameters();
     for (const auto& parameter : copy->named_parameters()) {
       EXPECT_TRUE(parameter.value().equal(expected[parameter.key()])) << parameter.key();
@@ -229,14 +282,15 @@ TEST(Weights, AModelIsMadeFromThemAlone) {
 
 TEST(Weights, AnotherArchitectureOrVocabularyIsRefused) {
   Checkpoint checkpoint;
-  collect_weights(Net(5), checkpoint);
+  const Net net(5);
+  collect_weights(net, net.tables(), checkpoint);
   Net larger(6), more(5, true);
-  EXPECT_THROW(load_weights(larger, checkpoint), DataError);
-  EXPECT_THROW(load_weights(more, checkpoint), DataError);
+  EXPECT_THROW(load_weights(larger, larger.tables(), checkpoint), DataError);
+  EXPECT_THROW(load_weights(more, more.tables(), checkpoint), DataError);
   Checkpoint with_bias;
-  collect_weights(more, with_bias);
+  collect_weights(more, more.tables(), with_bias);
   Net fewer(5);
-  EXPECT_THROW(load_weights(fewer, with_bias), DataError);
+  EXPECT_THROW(load_weights(fewer, fewer.tables(), with_bias), DataError);
 }
 
 TEST(ModelSpecJson, ComesBackAndNamesWhatIsMissing) {

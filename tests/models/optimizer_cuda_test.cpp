@@ -29,12 +29,29 @@ struct Weights : torch::nn::Module {
     register_parameter("bias", draw({128}));
     struct Tables : torch::nn::Module {};
     auto tables = std::make_shared<Tables>();
-    tables->register_parameter("action", draw({500, 16}));
-    tables->register_parameter("item", draw({3000, 16}));
+    const auto draw_rows = [&](int64_t rows) { return draw({rows, 16}); };
+    action = embeddings::make_table("action", 500, draw_rows, {});
+    item = embeddings::make_table("item", 3000, draw_rows, {});
+    tables->register_parameter("action", action->weight());
+    tables->register_parameter("item", item->weight());
     register_module("tables", tables);
     to(device);
   }
+  embeddings::Tables tables() const { return {action.get(), item.get()}; }
+
+  std::shared_ptr<embeddings::EmbeddingTable> action, item;
 };
+
+// Of all parameters by name.
+TensorMap state_of(const Weights& weights, const Optimizer& optimizer) {
+  TensorMap state = optimizer.state();
+  for (const auto* table : weights.tables()) {
+    for (const auto& [name, tensor] : table->contents().state) {
+      state["tables." + table->name() + "." + name] = tensor;
+    }
+  }
+  return state;
+}
 
 // Those of a step, on the CPU: of items sparse, with ids twice and others that no step has. Their
 // norm times kScale is about 6, and 0.6 in every other step, so that some are clipped to kMaxNorm.
@@ -83,8 +100,7 @@ constexpr double kStateTolerance = 4e-6;
 // than it should be for .999.
 constexpr double kFusedStateTolerance = 2e-5;
 
-void expect_same(torch::nn::Module& on_gpu, Optimizer& gpu, torch::nn::Module& on_cpu,
-                 Optimizer& cpu) {
+void expect_same(Weights& on_gpu, Optimizer& gpu, Weights& on_cpu, Optimizer& cpu) {
   EXPECT_EQ(gpu.steps(), cpu.steps());
   const auto weights = on_gpu.named_parameters();
   for (const auto& expected : on_cpu.named_parameters()) {
@@ -93,7 +109,7 @@ void expect_same(torch::nn::Module& on_gpu, Optimizer& gpu, torch::nn::Module& o
         << expected.key();
   }
   // Averages are in it too, as NAME.unaveraged.
-  const TensorMap state = gpu.state(), expected_state = cpu.state();
+  const TensorMap state = state_of(on_gpu, gpu), expected_state = state_of(on_cpu, cpu);
   ASSERT_EQ(state.size(), expected_state.size());
   for (const auto& [name, expected] : expected_state) {
     const double tolerance =
@@ -129,7 +145,7 @@ TEST_F(OptimizerCuda, EveryKindMakesTheStepsOfTheCpu) {
     SCOPED_TRACE(testing::Message() << dense << " and " << table);
     const config::OptimizerArgs args = arguments(dense, table);
     Weights on_cpu(at::kCPU), on_gpu(gpu_);
-    Optimizer cpu(on_cpu, args), gpu(on_gpu, args);
+    Optimizer cpu(on_cpu, args, on_cpu.tables()), gpu(on_gpu, args, on_gpu.tables());
     DeviceStep device_step(gpu, args, group_, gpu_, /*scale_loss=*/false);
     int clipped = 0;
     for (int step = 0; step < kSteps; ++step) {
@@ -155,7 +171,7 @@ TEST_F(OptimizerCuda, StepsThatOverflowAreLeftOut) {
     SCOPED_TRACE(kind);
     const config::OptimizerArgs args = arguments(kind, kind);
     Weights on_cpu(at::kCPU), on_gpu(gpu_);
-    Optimizer cpu(on_cpu, args), gpu(on_gpu, args);
+    Optimizer cpu(on_cpu, args, on_cpu.tables()), gpu(on_gpu, args, on_gpu.tables());
     DeviceStep device_step(gpu, args, group_, gpu_, /*scale_loss=*/true);
     TrainingState state;
     device_step.save(state);
@@ -187,7 +203,7 @@ TEST_F(OptimizerCuda, StepsThatOverflowAreLeftOut) {
 TEST_F(OptimizerCuda, WithoutALossScaleAnInfiniteGradientIsToldAndChangesNothing) {
   const config::OptimizerArgs args = arguments("adamw", "adam");
   Weights before(at::kCPU), on_gpu(gpu_);
-  Optimizer untouched(before, args), gpu(on_gpu, args);
+  Optimizer untouched(before, args, before.tables()), gpu(on_gpu, args, on_gpu.tables());
   DeviceStep device_step(gpu, args, group_, gpu_, /*scale_loss=*/false);
   std::vector<torch::Tensor> gradients = draw_gradients(0);
   gradients[1][5] = std::numeric_limits<float>::infinity();

@@ -17,14 +17,18 @@ namespace {
 
 struct TwoWeights : torch::nn::Module {
   torch::Tensor dense, table;
+  std::shared_ptr<embeddings::EmbeddingTable> item;  // whose rows are table
   TwoWeights() {
     torch::manual_seed(1);
     dense = register_parameter("dense", torch::randn({37, 5}, torch::kDouble));
+    const auto draw = [](int64_t rows) { return torch::randn({rows, 4}, torch::kDouble); };
+    item = embeddings::make_table("item", 3000, draw, {});
     struct Tables : torch::nn::Module {};
     auto tables = std::make_shared<Tables>();
-    table = tables->register_parameter("item", torch::randn({3000, 4}, torch::kDouble));
+    table = tables->register_parameter("item", item->weight());
     register_module("tables", tables);
   }
+  embeddings::Tables tables() const { return {item.get()}; }
 };
 
 config::OptimizerArgs arguments(const std::string& name) {
@@ -40,7 +44,7 @@ config::OptimizerArgs arguments(const std::string& name) {
 template <class TorchOptimizer, class Options>
 void compare(const std::string& name, Options options) {
   TwoWeights ours, theirs;
-  Optimizer optimizer(ours, arguments(name));
+  Optimizer optimizer(ours, arguments(name), ours.tables());
   // Weight decay is for everything but tables.
   std::vector<torch::optim::OptimizerParamGroup> groups;
   auto with_decay = std::make_unique<Options>(options),
@@ -80,7 +84,7 @@ TEST(Optimizer, AveragesAreThoseOfTheWeights) {
   TwoWeights module;
   config::OptimizerArgs args = arguments("adamw");
   args.average_decay = 0.8;
-  Optimizer optimizer(module, args);
+  Optimizer optimizer(module, args, module.tables());
   torch::Tensor average, weights;
   for (int step = 0; step < 50; ++step) {
     module.dense.mutable_grad() = torch::randn_like(module.dense);
@@ -109,9 +113,9 @@ TEST(Optimizer, StateWithAveragesIsRefusedWithoutThem) {
   TwoWeights module;
   config::OptimizerArgs args = arguments("sgd");
   args.average_decay = 0.9;
-  const TensorMap state = Optimizer(module, args).state();
+  const TensorMap state = Optimizer(module, args, module.tables()).state();
   args.average_decay = 0;
-  Optimizer without(module, args);
+  Optimizer without(module, args, module.tables());
   try {
     without.load_state(state, 3);
     FAIL() << "the average was taken for the weights";
@@ -126,7 +130,7 @@ TEST(Optimizer, RowWiseAdagradForTablesBesideAnotherForTheRest) {
   config::OptimizerArgs args = arguments("sgd");
   args.embedding_optimizer_str = "row_wise_adagrad";
   args.weight_decay = 0;
-  Optimizer optimizer(module, args);
+  Optimizer optimizer(module, args, module.tables());
   torch::Tensor expected = module.table.detach().clone();
   torch::Tensor sum = torch::zeros({3000, 1}, torch::kDouble);
   const torch::Tensor dense = module.dense.detach().clone();
@@ -144,7 +148,8 @@ TEST(Optimizer, RowWiseAdagradForTablesBesideAnotherForTheRest) {
 
 TEST(Optimizer, SparseGradientsUpdateTheirRowsAlone) {
   TwoWeights sparse, dense;
-  Optimizer sparse_optimizer(sparse, arguments("adam")), dense_optimizer(dense, arguments("adam"));
+  Optimizer sparse_optimizer(sparse, arguments("adam"), sparse.tables());
+  Optimizer dense_optimizer(dense, arguments("adam"), dense.tables());
   const torch::Tensor before = sparse.table.detach().clone();
   // Id 7 twice: the two rows are summed.
   const torch::Tensor ids = torch::tensor({{int64_t{7}, int64_t{2900}, int64_t{7}}});
@@ -171,7 +176,7 @@ TEST(Optimizer, SparseGradientsUpdateTheirRowsAlone) {
 
 TEST(Optimizer, GradientNormIsOverAllParameters) {
   TwoWeights module;
-  const Optimizer optimizer(module, arguments("sgd"));
+  const Optimizer optimizer(module, arguments("sgd"), module.tables());
   module.dense.mutable_grad() = torch::full_like(module.dense, 2);
   module.table.mutable_grad() = torch::full_like(module.table, 1);
   EXPECT_NEAR(optimizer.gradient_norm(0.5), 0.5 * std::sqrt(4.0 * 37 * 5 + 3000 * 4), 1e-9);
@@ -179,14 +184,14 @@ TEST(Optimizer, GradientNormIsOverAllParameters) {
 
 TEST(Optimizer, StateContinuesWhereItWasSaved) {
   TwoWeights whole, parted;
-  Optimizer first(whole, arguments("adamw"));
-  auto second = std::make_unique<Optimizer>(parted, arguments("adamw"));
+  Optimizer first(whole, arguments("adamw"), whole.tables());
+  auto second = std::make_unique<Optimizer>(parted, arguments("adamw"), parted.tables());
   for (int step = 0; step < 6; ++step) {
     if (step == 3) {
       TensorMap saved;
       for (const auto& [name, tensor] : second->state()) saved[name] = tensor.clone();
       const int64_t steps = second->steps();
-      second = std::make_unique<Optimizer>(parted, arguments("adamw"));
+      second = std::make_unique<Optimizer>(parted, arguments("adamw"), parted.tables());
       second->load_state(saved, steps);
     }
     const torch::Tensor gradient = torch::randn_like(whole.dense);
@@ -205,7 +210,7 @@ TEST(Optimizer, AnyNumberOfThreadsGivesTheSameWeights) {
   for (const int count : {1, 3}) {
     set_num_threads(count);
     TwoWeights module;
-    Optimizer optimizer(module, arguments("adamw"));
+    Optimizer optimizer(module, arguments("adamw"), module.tables());
     torch::manual_seed(5);
     module.table.mutable_grad() = torch::randn_like(module.table);
     optimizer.step(0.01, 1);
@@ -218,7 +223,7 @@ TEST(Optimizer, AnyNumberOfThreadsGivesTheSameWeights) {
 TEST(Optimizer, UnknownNameShowsTheNearest) {
   TwoWeights module;
   try {
-    Optimizer optimizer(module, arguments("adamv"));
+    Optimizer optimizer(module, arguments("adamv"), module.tables());
     FAIL() << "accepted";
   } catch (const UsageError& error) {
     EXPECT_NE(std::string(error.what()).find("did you mean 'adam"), std::string::npos)

@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "base/error.h"
+#include "tests/models/format1_checkpoint.h"
 #include "tests/models/training_fixture.h"
 
 namespace seqfuse::training {
@@ -71,6 +72,29 @@ TEST_F(TrainingLoop, ResumingRepeatsTheLossesBitForBit) {
     EXPECT_EQ(resumed.step, 10);
     EXPECT_EQ(metrics(parted), metrics(whole));
     expect_same_weights(*second, *undisturbed);
+  }
+}
+
+TEST_F(TrainingLoop, ARunSavedInFormatOneGoesOnBitForBit) {
+  for (const char* tables : {"", "row_wise_adagrad"}) {
+    config::Config config = training_config("hstu");
+    config.optimizer.average_decay = 0.7;
+    config.optimizer.embedding_optimizer_str = tables;
+    const std::string whole = std::string("whole") + tables, old = std::string("old") + tables;
+    const auto undisturbed = make_model(config), stopped = make_model(config),
+               resumed = make_model(config);
+    train(config, whole, *undisturbed);
+    config.trainer.max_train_iters = 5;
+    train(config, old, *stopped);
+    const auto checkpoint = *newest_checkpoint(directory_.path() / old);
+    const Checkpoint content = load_checkpoint(checkpoint);
+    std::filesystem::remove_all(checkpoint);
+    save_as_format1(checkpoint, content);
+    config.trainer.max_train_iters = 10;
+    train(config, old, *resumed);
+    // Another length ends with an evaluation of its own.
+    EXPECT_EQ(metrics(old).back(), metrics(whole).back());
+    expect_same_weights(*resumed, *undisturbed);
   }
 }
 

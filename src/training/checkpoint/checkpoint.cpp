@@ -14,13 +14,15 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/progress.h"
+#include "training/checkpoint/table_files.h"
 
 namespace seqfuse::training {
 namespace fs = std::filesystem;
 using nlohmann::json;
 namespace {
 
-constexpr int kFormat = 1;
+// 2: a table's file holds the optimiser's state of its rows, and ids where they are not 0..n - 1.
+constexpr int kFormat = 2, kOldestFormat = 1;
 constexpr const char* kState = "state.json";
 constexpr const char* kDense = "dense.safetensors";
 constexpr const char* kOptimizer = "optimizer.safetensors";
@@ -72,9 +74,10 @@ json read_state(const fs::path& file) {
   if (checksum != hash_text(state.dump())) {
     throw_error<DataError>("{}: damaged: its content does not match its checksum", file.string());
   }
-  if (state.at("format") != kFormat) {
-    throw_error<DataError>("{}: checkpoint format {}, this version reads format {}", file.string(),
-                           state.at("format").dump(), kFormat);
+  const json& format = state.at("format");
+  if (!format.is_number_integer() || format < kOldestFormat || format > kFormat) {
+    throw_error<DataError>("{}: checkpoint format {}, this version reads formats {} to {}",
+                           file.string(), format.dump(), kOldestFormat, kFormat);
   }
   return state;
 }
@@ -106,7 +109,7 @@ void write_checkpoint(const fs::path& run_directory, const Checkpoint& checkpoin
   save(kOptimizer, checkpoint.optimizer);
   fs::create_directory(pending.path() / kTables);
   for (const auto& [name, table] : checkpoint.tables) {
-    save(fmt::format("{}{}{}", kTables, name, kExtension), {{name, table}});
+    save(fmt::format("{}{}{}", kTables, name, kExtension), to_tensors(name, table));
   }
   json state = {{"format", kFormat},
                 {"step", checkpoint.step},
@@ -119,9 +122,12 @@ void write_checkpoint(const fs::path& run_directory, const Checkpoint& checkpoin
 
 int64_t bytes_of(const Checkpoint& checkpoint) {
   int64_t bytes = 0;
-  for (const TensorMap* tensors : {&checkpoint.dense, &checkpoint.tables, &checkpoint.optimizer}) {
-    for (const auto& [name, tensor] : *tensors) bytes += static_cast<int64_t>(tensor.nbytes());
-  }
+  const auto count = [&](const TensorMap& tensors) {
+    for (const auto& [name, tensor] : tensors) bytes += static_cast<int64_t>(tensor.nbytes());
+  };
+  count(checkpoint.dense);
+  count(checkpoint.optimizer);
+  for (const auto& [name, table] : checkpoint.tables) count(to_tensors(name, table));
   return bytes;
 }
 
@@ -172,8 +178,12 @@ Checkpoint load_checkpoint(const fs::path& directory) {
     } else if (name == kOptimizer) {
       checkpoint.optimizer = std::move(tensors);
     } else {
-      checkpoint.tables.merge(tensors);
+      const std::string table = file.stem().string();
+      checkpoint.tables[table] = to_contents(table, tensors, file.string());
     }
+  }
+  for (auto& [name, table] : checkpoint.tables) {
+    take_table_state(checkpoint.optimizer, name, table);
   }
   checkpoint.state = std::move(state.at("state"));
   return checkpoint;

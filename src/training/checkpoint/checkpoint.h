@@ -1,22 +1,28 @@
 // Checkpoints: RUN/checkpoints/step_N/{dense.safetensors, tables/NAME.safetensors,
 // optimizer.safetensors, state.json}. Written to a temporary name, flushed, renamed; every file's
-// hash is in state.json.
+// hash is in state.json. docs/checkpoints.md describes the files.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string>
 
+#include "embeddings/table_contents.h"
 #include "training/checkpoint/tensor_files.h"
 
 namespace seqfuse::training {
 
+// By name: "item", "action", "user_id", ...
+using TableMap = std::map<std::string, embeddings::TableContents>;
+
 struct Checkpoint {
   int64_t step = 0;
   TensorMap dense;       // weights that are not embedding tables
-  TensorMap tables;      // one file each: "item", "action", "user_id", ...
-  TensorMap optimizer;   // "NAME.exp_avg", ...
+  TableMap tables;       // one file each, with the optimiser's state of the rows
+  TensorMap optimizer;   // of dense weights: "NAME.exp_avg", ...
   nlohmann::json state;  // model spec, epoch, position in it, seed, best metric, schedule, ...
 };
 
@@ -28,7 +34,7 @@ void save_checkpoint(const std::filesystem::path& run_directory, const Checkpoin
 // What a killed process was still writing, removing or replacing. Saving does it too.
 void remove_half_written(const std::filesystem::path& run_directory);
 
-// Checks hashes; a flipped byte is a DataError that names the file.
+// Checks hashes; a flipped byte is a DataError that names the file. Reads format 1 too.
 Checkpoint load_checkpoint(const std::filesystem::path& checkpoint_directory);
 
 // The checkpoint with the highest step, whole (it has a state.json), or nothing.

@@ -1,5 +1,6 @@
 #include "training/checkpoint/weights.h"
 
+#include <algorithm>
 #include <sstream>
 #include <string>
 
@@ -14,38 +15,45 @@ std::string shape_text(const torch::Tensor& tensor) {
   return text.str();
 }
 
+[[noreturn]] void fail_missing(const std::string& name, const std::string& shape) {
+  throw_error<DataError>(
+      "the checkpoint has no weight {} {}: it is of another architecture or size", name, shape);
+}
+
+[[noreturn]] void fail_unknown(const std::string& name, const std::string& shape) {
+  throw_error<DataError>(
+      "the checkpoint's weight {} {} is not in the model: it is of another architecture", name,
+      shape);
+}
+
 }  // namespace
 
-TensorMap named_weights(const torch::nn::Module& module) {
+TensorMap dense_weights(const torch::nn::Module& module, const embeddings::Tables& tables) {
   TensorMap weights;
-  for (const auto& entry : module.named_parameters()) weights[entry.key()] = entry.value();
+  for (const auto& entry : module.named_parameters()) {
+    const bool of_table = std::any_of(tables.begin(), tables.end(), [&](const auto* table) {
+      return table->weight().is_same(entry.value());
+    });
+    if (!of_table) weights[entry.key()] = entry.value();
+  }
   for (const auto& entry : module.named_buffers()) weights[entry.key()] = entry.value();
   return weights;
 }
 
-void collect_weights(const torch::nn::Module& module, Checkpoint& checkpoint) {
-  for (const auto& [name, weight] : named_weights(module)) {
-    if (name.starts_with(kTablePrefix)) {
-      checkpoint.tables[name.substr(kTablePrefix.size())] = weight.detach();
-    } else {
-      checkpoint.dense[name] = weight.detach();
-    }
+void collect_weights(const torch::nn::Module& module, const embeddings::Tables& tables,
+                     Checkpoint& checkpoint) {
+  for (const auto& [name, weight] : dense_weights(module, tables)) {
+    checkpoint.dense[name] = weight.detach();
   }
+  for (const auto* table : tables) checkpoint.tables[table->name()] = table->contents();
 }
 
-void load_weights(torch::nn::Module& module, const Checkpoint& checkpoint) {
-  const torch::NoGradGuard no_grad;
-  TensorMap given = checkpoint.dense;
-  for (const auto& [name, table] : checkpoint.tables)
-    given[std::string(kTablePrefix) + name] = table;
-  const TensorMap expected = named_weights(module);
+void check_same_weights(const torch::nn::Module& module, const embeddings::Tables& tables,
+                        const Checkpoint& checkpoint, const embeddings::LoadOptions& options) {
+  const TensorMap expected = dense_weights(module, tables);
   for (const auto& [name, weight] : expected) {
-    const auto found = given.find(name);
-    if (found == given.end()) {
-      throw_error<DataError>(
-          "the checkpoint has no weight {} {}: it is of another architecture or size", name,
-          shape_text(weight));
-    }
+    const auto found = checkpoint.dense.find(name);
+    if (found == checkpoint.dense.end()) fail_missing(name, shape_text(weight));
     if (found->second.sizes() != weight.sizes()) {
       throw_error<DataError>(
           "the checkpoint's {} is {}, the model's is {}: it is of another architecture or "
@@ -53,14 +61,46 @@ void load_weights(torch::nn::Module& module, const Checkpoint& checkpoint) {
           name, shape_text(found->second), shape_text(weight));
     }
   }
-  for (const auto& [name, tensor] : given) {
-    if (!expected.contains(name)) {
-      throw_error<DataError>(
-          "the checkpoint's weight {} {} is not in the model: it is of another architecture", name,
-          shape_text(tensor));
-    }
+  for (const auto& [name, tensor] : checkpoint.dense) {
+    if (!expected.contains(name)) fail_unknown(name, shape_text(tensor));
   }
-  for (const auto& [name, weight] : expected) torch::Tensor(weight).copy_(given.at(name));
+  for (const auto* table : tables) {
+    const auto found = checkpoint.tables.find(table->name());
+    if (found == checkpoint.tables.end()) {
+      fail_missing("tables." + table->name(),
+                   fmt::format("[{}, {}]", table->num_rows(), table->dim()));
+    }
+    table->check(found->second, options);
+  }
+  for (const auto& [name, contents] : checkpoint.tables) {
+    const bool known = std::any_of(tables.begin(), tables.end(),
+                                   [&](const auto* table) { return table->name() == name; });
+    if (!known) fail_unknown("tables." + name, shape_text(contents.rows));
+  }
+}
+
+void load_dense(torch::nn::Module& module, const embeddings::Tables& tables,
+                const Checkpoint& checkpoint) {
+  const torch::NoGradGuard no_grad;
+  for (const auto& [name, weight] : dense_weights(module, tables)) {
+    torch::Tensor(weight).copy_(checkpoint.dense.at(name));
+  }
+}
+
+void load_tables(const embeddings::Tables& tables, const TableMap& given,
+                 const embeddings::LoadOptions& options) {
+  for (embeddings::EmbeddingTable* table : tables) {
+    const auto found = given.find(table->name());
+    table->load(found == given.end() ? embeddings::TableContents() : found->second, options);
+  }
+}
+
+void load_weights(torch::nn::Module& module, const embeddings::Tables& tables,
+                  const Checkpoint& checkpoint) {
+  const embeddings::LoadOptions rows_alone{.state = false};
+  check_same_weights(module, tables, checkpoint, rows_alone);
+  load_dense(module, tables, checkpoint);
+  load_tables(tables, checkpoint.tables, rows_alone);
 }
 
 }  // namespace seqfuse::training

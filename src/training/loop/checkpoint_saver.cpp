@@ -32,12 +32,10 @@ void check_weights(const models::Model& model, int64_t step) {
 }  // namespace
 
 CheckpointSaver::CheckpointSaver(models::hstu::TaskModel& model, StepUpdate& update,
-                                 const TableTensors& tables, const config::TrainerArgs& args,
-                                 distributed::ProcessGroup& group, RunWriter& writer,
-                                 int64_t saved_step)
+                                 const config::TrainerArgs& args, distributed::ProcessGroup& group,
+                                 RunWriter& writer, int64_t saved_step)
     : model_(model),
       update_(update),
-      tables_(tables),
       args_(args),
       group_(group),
       writer_(writer),
@@ -53,9 +51,8 @@ void CheckpointSaver::save(TrainingState& state, bool last) {
   update_.save(state);
   Checkpoint checkpoint;
   checkpoint.step = state.step;
-  collect_weights(model_, checkpoint);
+  collect_weights(model_, model_.tables(), checkpoint);
   checkpoint.optimizer = update_.optimizer().state();
-  tables_.gather(checkpoint);
   bool saved = true;
   if (group_.is_first()) {  // of what is not sharded, the others have the same
     checkpoint.state = state_to_json(state, model_.spec(), args_.seed);

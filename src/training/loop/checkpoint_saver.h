@@ -6,7 +6,6 @@
 #include "distributed/process_group.h"
 #include "models/hstu/task_model.h"
 #include "training/checkpoint/run_writer.h"
-#include "training/checkpoint/table_tensors.h"
 #include "training/loop/step_update.h"
 #include "training/loop/training_state.h"
 
@@ -16,7 +15,7 @@ class CheckpointSaver {
  public:
   // saved_step: the step of the checkpoint that a resumed run starts from, or -1. All references
   // must outlive it.
-  CheckpointSaver(models::hstu::TaskModel& model, StepUpdate& update, const TableTensors& tables,
+  CheckpointSaver(models::hstu::TaskModel& model, StepUpdate& update,
                   const config::TrainerArgs& args, distributed::ProcessGroup& group,
                   RunWriter& writer, int64_t saved_step);
 
@@ -30,7 +29,6 @@ class CheckpointSaver {
  private:
   models::hstu::TaskModel& model_;
   StepUpdate& update_;
-  const TableTensors& tables_;
   const config::TrainerArgs& args_;
   distributed::ProcessGroup& group_;
   RunWriter& writer_;

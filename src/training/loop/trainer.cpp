@@ -35,8 +35,7 @@ Trainer::Trainer(models::hstu::TaskModel& model, const data::Dataset& dataset,
       update_(model, config, group),
       steps_(model, config, stream_, update_, group),
       evaluator_(model, dataset, evaluation_samples(config.dataset, split), std::move(evaluate)),
-      table_tensors_(model.tables()),
-      start_(model, config.trainer, update_, table_tensors_, stream_, schedule_, state_) {
+      start_(model, config.trainer, update_, stream_, schedule_, state_, group) {
   state_.users_per_batch = stream_.users_per_batch();
   schedule_.count_steps(state_);
   model_.train();
@@ -49,8 +48,8 @@ struct Trainer::Running {
         writer(directory, trainer.config_.trainer),
         recorder(directory, writer, trainer.config_, trainer.schedule_, trainer.state_,
                  show_progress),
-        saver(trainer.model_, trainer.update_, trainer.table_tensors_, trainer.config_.trainer,
-              trainer.group_, writer, trainer.start_.saved_step()),
+        saver(trainer.model_, trainer.update_, trainer.config_.trainer, trainer.group_, writer,
+              trainer.start_.saved_step()),
         faults(trainer.state_, steps, trainer.update_, saver, trainer.group_, writer,
                trainer.model_.device()),
         stop(trainer.group_) {

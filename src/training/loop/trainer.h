@@ -11,7 +11,6 @@
 #include "models/hstu/task_model.h"
 #include "training/checkpoint/checkpoint.h"
 #include "training/checkpoint/run_directory.h"
-#include "training/checkpoint/table_tensors.h"
 #include "training/evaluation/evaluation.h"
 #include "training/loop/batch_stream.h"
 #include "training/loop/run_evaluator.h"
@@ -56,7 +55,7 @@ class Trainer {
   void start_from(Checkpoint checkpoint) { start_.load_weights_of(std::move(checkpoint)); }
 
   // Weights, optimiser and state of the first process go to the others.
-  void share_start() { start_.share(group_); }
+  void share_start() { start_.share(); }
 
   int64_t total_steps() const { return schedule_.total_steps(); }
   int64_t step() const { return state_.step; }               // steps done
@@ -86,7 +85,6 @@ class Trainer {
   StepUpdate update_;
   StepRunner steps_;
   RunEvaluator evaluator_;
-  TableTensors table_tensors_;
   TrainingStart start_;
 };
 

@@ -14,30 +14,29 @@
 namespace seqfuse::training {
 
 TrainingStart::TrainingStart(models::hstu::TaskModel& model, const config::TrainerArgs& args,
-                             StepUpdate& update, const TableTensors& tables, BatchStream& stream,
-                             RunSchedule& schedule, TrainingState& state)
+                             StepUpdate& update, BatchStream& stream, RunSchedule& schedule,
+                             TrainingState& state, distributed::ProcessGroup& group)
     : model_(model),
       args_(args),
       update_(update),
-      tables_(tables),
       stream_(stream),
       schedule_(schedule),
-      state_(state) {}
+      state_(state),
+      group_(group) {}
 
-TensorMap TrainingStart::tensors_here() {
-  TensorMap tensors = update_.optimizer().state();
-  tensors.merge(named_weights(model_));
-  return tensors;
-}
-
-void TrainingStart::load(Checkpoint& checkpoint) {
-  whole_rows_ = tables_.take_whole(checkpoint, tensors_here());
-  load_weights(model_, checkpoint);
+void TrainingStart::load(Checkpoint& checkpoint, const embeddings::LoadOptions& options) {
+  check_same_weights(model_, model_.tables(), checkpoint, options);
+  load_dense(model_, model_.tables(), checkpoint);
+  if (group_.several()) {
+    loaded_tables_ = {.contents = std::move(checkpoint.tables), .options = options};
+  } else {
+    load_tables(model_.tables(), checkpoint.tables, options);
+  }
 }
 
 void TrainingStart::resume(Checkpoint checkpoint) {
   check_same_model(checkpoint.state, model_.spec());
-  load(checkpoint);
+  load(checkpoint, {});
   set_state(checkpoint.state, checkpoint.optimizer);
   saved_step_ = state_.step;
 }
@@ -48,8 +47,7 @@ void TrainingStart::load_weights_of(Checkpoint checkpoint) {
     log::info("train", "the weights come from a model that differs in\n  {}",
               fmt::join(others, "\n  "));
   }
-  checkpoint.optimizer.clear();
-  load(checkpoint);
+  load(checkpoint, {.state = false});
 }
 
 void TrainingStart::set_state(const nlohmann::json& state, const TensorMap& optimizer) {
@@ -66,13 +64,23 @@ void TrainingStart::set_state(const nlohmann::json& state, const TensorMap& opti
   forget_best_of_other_metric(args_, state_);
 }
 
-void TrainingStart::share(distributed::ProcessGroup& group) {
-  if (!group.several()) return;
-  allow(group, args_, "start");
+void TrainingStart::share() {
+  if (!group_.several()) return;
+  allow(group_, args_, "start");
   // The first process may have found its own files alone, or none.
-  const auto state = nlohmann::json::parse(group.broadcast(
+  const auto state = nlohmann::json::parse(group_.broadcast(
       state_to_json(state_, model_.spec(), args_.seed).dump(), "broadcast of the state"));
-  tables_.share(tensors_here(), std::exchange(whole_rows_, {}), group);
+  TensorMap dense = update_.optimizer().state();
+  dense.merge(dense_weights(model_, model_.tables()));
+  for (const auto& [name, tensor] : dense) {
+    group_.broadcast(std::vector{tensor}, "broadcast of weights");
+  }
+  const auto loaded = std::exchange(loaded_tables_, std::nullopt);
+  // Only the first process knows whether it has read tables. Otherwise all have the same rows.
+  if (group_.broadcast(loaded ? "loaded" : "", "broadcast of the state") == "loaded") {
+    load_tables(model_.tables(), loaded ? loaded->contents : TableMap(),
+                loaded ? loaded->options : embeddings::LoadOptions());
+  }
   set_state(state, update_.optimizer().state());
   saved_step_ = state_.step > 0 ? state_.step : -1;
 }

@@ -2,12 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "config/args.h"
 #include "distributed/process_group.h"
 #include "models/hstu/task_model.h"
 #include "training/checkpoint/checkpoint.h"
-#include "training/checkpoint/table_tensors.h"
 #include "training/loop/batch_stream.h"
 #include "training/loop/run_schedule.h"
 #include "training/loop/step_update.h"
@@ -21,8 +21,8 @@ class TrainingStart {
  public:
   // All references must outlive it.
   TrainingStart(models::hstu::TaskModel& model, const config::TrainerArgs& args, StepUpdate& update,
-                const TableTensors& tables, BatchStream& stream, RunSchedule& schedule,
-                TrainingState& state);
+                BatchStream& stream, RunSchedule& schedule, TrainingState& state,
+                distributed::ProcessGroup& group);
 
   // Throws DataError if the checkpoint is of another model.
   void resume(Checkpoint checkpoint);
@@ -32,25 +32,28 @@ class TrainingStart {
   void load_weights_of(Checkpoint checkpoint);
 
   // Weights, optimiser and state of the first process go to the others.
-  void share(distributed::ProcessGroup& group);
+  void share();
 
   // The step of the checkpoint at which the run stands; -1: it is not saved yet.
   int64_t saved_step() const { return saved_step_; }
 
  private:
-  // Weights and the optimiser's state by name: of sharded tables, the rows of this process.
-  TensorMap tensors_here();
-  void load(Checkpoint& checkpoint);
+  void load(Checkpoint& checkpoint, const embeddings::LoadOptions& options);
   void set_state(const nlohmann::json& state, const TensorMap& optimizer);
 
   models::hstu::TaskModel& model_;
   const config::TrainerArgs& args_;
   StepUpdate& update_;
-  const TableTensors& tables_;
   BatchStream& stream_;
   RunSchedule& schedule_;
   TrainingState& state_;
-  TensorMap whole_rows_;  // of sharded tables, until share()
+  distributed::ProcessGroup& group_;
+  // Tables that the first of several processes has read, until share().
+  struct LoadedTables {
+    TableMap contents;
+    embeddings::LoadOptions options;
+  };
+  std::optional<LoadedTables> loaded_tables_;
   int64_t saved_step_ = -1;
 };
 

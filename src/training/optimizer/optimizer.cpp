@@ -6,87 +6,137 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/names.h"
-#include "training/optimizer/optimizer_entry.h"
 
 namespace seqfuse::training {
+
+using embeddings::EmbeddingTable;
+using embeddings::UpdateKind;
+using embeddings::UpdateStep;
+
 namespace {
 
+constexpr const char* kNormExchange = "exchange of the gradient norm";
 constexpr const char* kUnaveraged = ".unaveraged";
 
-// The kind in the order of Optimizer::Entry::Kind.
-size_t parse_kind(const std::string& name, const char* parameter) {
-  static const std::array<std::string, 4> names = {"adamw", "adam", "sgd", "row_wise_adagrad"};
-  for (size_t i = 0; i < names.size(); ++i) {
-    if (name == names[i]) return i;
-  }
-  throw_error<UsageError>(
-      "OptimizerArgs.{} is '{}'{}: expected adamw, adam, sgd or row_wise_adagrad", parameter, name,
-      did_you_mean(name, names));
-}
-
 }  // namespace
-
-Optimizer::~Optimizer() = default;
 
 Optimizer::Optimizer(const torch::nn::Module& module, const config::OptimizerArgs& args,
                      const embeddings::Tables& tables, distributed::ProcessGroup& group)
     : args_(args), group_(group) {
-  using Kind = Entry::Kind;
-  const auto dense = static_cast<Kind>(parse_kind(args.optimizer_str, "optimizer_str"));
-  const Kind table_kind =
+  const UpdateKind dense = embeddings::parse_update_kind(args.optimizer_str, "optimizer_str");
+  const UpdateKind table_kind =
       args.embedding_optimizer_str.empty()
           ? dense
-          : static_cast<Kind>(parse_kind(args.embedding_optimizer_str, "embedding_optimizer_str"));
+          : embeddings::parse_update_kind(args.embedding_optimizer_str, "embedding_optimizer_str");
+  const bool averaged = args.average_decay > 0;
+  embeddings::Tables others = tables;  // that have not been met
+  const auto add_table = [&](EmbeddingTable* table) {
+    table->make_state(table_kind, averaged);
+    parameters_.push_back({.name = table->name(), .dense = {}, .table = table});
+  };
   for (const auto& parameter : module.named_parameters()) {
-    Entry entry{.name = parameter.key(), .weight = parameter.value()};
-    entry.table = entry.name.starts_with("tables.");
-    entry.kind = entry.table ? table_kind : dense;
-    entry.shard = std::any_of(tables.begin(), tables.end(), [&](const auto* table) {
-      return table->is_sharded() && table->weight().is_same(entry.weight);
+    const at::Tensor& weight = parameter.value();
+    const auto table = std::find_if(others.begin(), others.end(), [&](const auto* each) {
+      return each->weight().is_same(weight);
     });
-    SEQFUSE_CHECK(entry.weight.is_contiguous(), "{} is not contiguous", entry.name);
-    // State exists before the first step, so that a step allocates next to nothing.
-    if (entry.is_adam()) {
-      entry.exp_avg = torch::zeros_like(entry.weight.detach());
-      entry.exp_avg_sq = torch::zeros_like(entry.weight.detach());
-    } else if (entry.kind == Kind::row_wise_adagrad) {
-      entry.sum_sq = torch::zeros({entry.weight.numel() / entry.row_length()},
-                                  entry.weight.detach().options());
+    if (table != others.end()) {
+      add_table(*table);
+      others.erase(table);
+      continue;
     }
-    if (args.average_decay > 0) entry.average = entry.weight.detach().clone();
-    entries_.push_back(std::move(entry));
+    SEQFUSE_CHECK(weight.is_contiguous(), "{} is not contiguous", parameter.key());
+    parameters_.push_back(
+        {.name = parameter.key(),
+         .dense = embeddings::ParameterState(weight, dense, args.weight_decay, averaged),
+         .table = nullptr});
   }
-  if (!entries_.empty() && entries_[0].weight.is_cuda()) {
-    device_steps_ =
-        torch::zeros({}, torch::TensorOptions(entries_[0].weight.device()).dtype(torch::kFloat));
+  for (EmbeddingTable* table : others) add_table(table);  // whose rows are no parameter
+  for (const Parameter& parameter : parameters_) {
+    const at::Device device =
+        parameter.table ? parameter.table->options().device() : parameter.dense->weight.device();
+    if (!device.is_cuda()) continue;
+    device_steps_ = torch::zeros({}, torch::TensorOptions(device).dtype(torch::kFloat));
+    break;
   }
 }
 
+at::Tensor Optimizer::Parameter::gradient() const {
+  return table ? table->gradient() : dense->weight.grad();
+}
+
 void Optimizer::zero_gradients() {
-  for (Entry& entry : entries_) entry.weight.mutable_grad().reset();
+  for (Parameter& parameter : parameters_) {
+    if (parameter.table) {
+      parameter.table->zero_gradients();
+    } else {
+      parameter.dense->weight.mutable_grad().reset();
+    }
+  }
 }
 
 double Optimizer::gradient_norm(double scale) const {
   std::array<double, 2> sums = {};  // of squares: of what all processes have alike, of shards
-  for (const Entry& entry : entries_) {
-    at::Tensor gradient = entry.weight.grad();
+  for (const Parameter& parameter : parameters_) {
+    const at::Tensor gradient = parameter.gradient();
     if (!gradient.defined()) continue;
-    if (gradient.is_sparse()) gradient = gradient.coalesce().values();
     const double norm = gradient.norm().item<double>();
-    sums[entry.shard ? 1 : 0] += norm * norm;
+    sums[parameter.is_shard() ? 1 : 0] += norm * norm;
   }
   if (has_shards()) group_.sum({&sums[1], 1}, kNormExchange);
   return std::sqrt(sums[0] + sums[1]) * scale;
 }
 
+at::Tensor Optimizer::gradient_norm_on_device() const {
+  std::array<std::vector<at::Tensor>, 2> gradients;  // that all processes have alike, of shards
+  for (const Parameter& parameter : parameters_) {
+    const at::Tensor gradient = parameter.gradient();
+    if (gradient.defined()) gradients[parameter.is_shard() ? 1 : 0].push_back(gradient);
+  }
+  const auto norm_of = [&](const std::vector<at::Tensor>& all) {
+    if (all.empty()) return torch::zeros({}, device_steps_.options());
+    return at::stack(at::_foreach_norm(all, 2)).norm();
+  };
+  at::Tensor norm = norm_of(gradients[0]);
+  if (!has_shards()) return norm;
+  // Squares in float64: those of a large norm do not fit float32.
+  const at::Tensor square = norm_of(gradients[1]).to(torch::kDouble).square();
+  group_.all_reduce(square, kNormExchange)();
+  return (norm.to(torch::kDouble).square() + square).sqrt().to(norm.scalar_type());
+}
+
+void Optimizer::step(double learning_rate, double scale) {
+  ++steps_;
+  update(UpdateStep(args_, steps_, learning_rate, scale));
+}
+
+void Optimizer::step_on_device(const at::Tensor& learning_rate, const at::Tensor& scale,
+                               const at::Tensor& skip) {
+  const torch::NoGradGuard no_grad;
+  device_steps_.add_(1 - skip);
+  update(UpdateStep(args_, {.count = device_steps_,
+                            .learning_rate = learning_rate,
+                            .gradient_scale = scale,
+                            .skip = skip}));
+}
+
+void Optimizer::update(UpdateStep step) {
+  for (Parameter& parameter : parameters_) {
+    if (parameter.table) {
+      parameter.table->apply_gradients(step);
+    } else {
+      step.update(*parameter.dense, parameter.dense->weight.grad());
+    }
+  }
+  step.finish();
+}
+
 TensorMap Optimizer::state() const {
   TensorMap state;
-  for (const Entry& entry : entries_) {
-    if (entry.exp_avg.defined()) state[entry.name + ".exp_avg"] = entry.exp_avg;
-    if (entry.exp_avg_sq.defined()) state[entry.name + ".exp_avg_sq"] = entry.exp_avg_sq;
-    if (entry.sum_sq.defined()) state[entry.name + ".sum_sq"] = entry.sum_sq;
-    if (entry.average.defined()) state[entry.name + kUnaveraged] = entry.average;
+  for (const Parameter& parameter : parameters_) {
+    if (parameter.table) continue;
+    for (const auto& [name, tensor] : parameter.dense->tensors()) {
+      state[parameter.name + "." + name] = tensor;
+    }
   }
   return state;
 }
@@ -113,37 +163,33 @@ int64_t Optimizer::steps() const {
   return device_steps_.defined() ? static_cast<int64_t>(device_steps_.item<float>()) : steps_;
 }
 
-void Optimizer::update_averages(double share) {
-  for (Entry& entry : entries_) entry.average.lerp_(entry.weight, share);
-}
-
 void Optimizer::start_averages(bool saved) {
-  if (args_.average_decay == 0) return;
   if (saved) {
     swap_averages();
-  } else {
-    const torch::NoGradGuard no_grad;
-    for (Entry& entry : entries_) entry.average.copy_(entry.weight);
+    return;
+  }
+  for (Parameter& parameter : parameters_) {
+    if (parameter.table) {
+      parameter.table->restart_averages();
+    } else {
+      parameter.dense->restart_average();
+    }
   }
 }
 
 void Optimizer::swap_averages() {
-  if (args_.average_decay == 0) return;
-  // Storage changes hands, so that nothing is allocated where memory has run out.
-  for (Entry& entry : entries_) {
-    const at::Tensor weight = entry.weight.detach();
-    entry.weight.set_data(entry.average);
-    entry.average = weight;
+  for (Parameter& parameter : parameters_) {
+    if (parameter.table) {
+      parameter.table->swap_averages();
+    } else {
+      parameter.dense->swap_average();
+    }
   }
 }
 
 bool Optimizer::has_shards() const {
-  return std::any_of(entries_.begin(), entries_.end(),
-                     [](const Entry& entry) { return entry.shard; });
-}
-
-double Optimizer::decay_of(const Entry& entry) const {
-  return entry.table ? 0 : args_.weight_decay;
+  return std::any_of(parameters_.begin(), parameters_.end(),
+                     [](const Parameter& parameter) { return parameter.is_shard(); });
 }
 
 }  // namespace seqfuse::training

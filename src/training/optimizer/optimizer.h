@@ -6,38 +6,26 @@
 #include <torch/types.h>
 
 #include <cstdint>
-#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "config/args.h"
 #include "embeddings/table.h"
-#include "training/checkpoint/checkpoint.h"
+#include "embeddings/update/update_step.h"
+#include "training/checkpoint/tensor_files.h"
 
 namespace seqfuse::training {
 
-// With g the gradient, t the number of steps, lr the learning rate:
-//   adamw, adam        m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g^2;
-//                      w -= lr * m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps)
-//   sgd                w -= lr * g
-//   row_wise_adagrad   a_row += mean of the row's g^2; w -= lr * g / (sqrt(a_row) + eps)
-// weight_decay: adamw first scales w by 1 - lr * decay; the others add decay * w to g. Never on
-// tables. Rows run along the last dimension; a parameter of one dimension is one row.
-//
-// A dense gradient updates every element, as published: Adam moves rows of a table by their
-// momentum even when the step had no such id. A sparse gradient (large tables) updates the rows it
-// holds and their state, nothing else; t counts all steps.
-//
-// Each update is one threaded pass over parameters and state. Every element is computed on its own,
-// so results do not depend on the number of threads.
+// What an update is: embeddings/update/update_step.h. Dense weights have their state here; tables
+// have their own, and update themselves.
 class Optimizer {
  public:
-  // Parameters whose names begin with "tables." are tables; of those in tables that are sharded
-  // each process of group updates its own rows. Throws UsageError on an unknown optimiser.
+  // tables: those of the module; every other parameter is dense. group: the processes over which
+  // tables are sharded. Throws UsageError on an unknown optimiser.
   Optimizer(const torch::nn::Module& module, const config::OptimizerArgs& args,
             const embeddings::Tables& tables = {},
             distributed::ProcessGroup& group = distributed::ProcessGroup::single());
-  ~Optimizer();
 
   void zero_gradients();
   // The 2-norm of all gradients together, those of sharded tables in all processes, times scale.
@@ -73,25 +61,29 @@ class Optimizer {
 
   // Updates so far. Waits for a GPU.
   int64_t steps() const;
-  // "NAME.exp_avg", ...: shared storage. steps is restored by the caller's own count.
+  // Of dense weights: "NAME.exp_avg", ...: shared storage. steps is restored by the caller's own
+  // count.
   TensorMap state() const;
   // Throws DataError naming what is missing or has another shape.
   void load_state(const TensorMap& state, int64_t steps);
 
  private:
-  struct Entry;
-  bool has_shards() const;
-  void update_averages(double share);
-  void update_averages(const at::Tensor& share);  // float32 scalar on the device
-  void swap_averages();
-  double decay_of(const Entry& entry) const;
-  // The rows of a coalesced sparse gradient; keep: bool scalar.
-  void step_rows(Entry& entry, const at::Tensor& gradient, const at::Tensor& learning_rate,
-                 const at::Tensor& scale, const at::Tensor& keep);
+  struct Parameter {
+    std::string name;
+    std::optional<embeddings::ParameterState> dense;
+    embeddings::EmbeddingTable* table = nullptr;  // else
 
-  config::OptimizerArgs args_;
+    bool is_shard() const { return table && table->is_sharded(); }
+    // [n, ...]: of a table, only of the rows that have one; undefined: it has none.
+    at::Tensor gradient() const;
+  };
+  bool has_shards() const;
+  void update(embeddings::UpdateStep step);
+  void swap_averages();
+
+  const config::OptimizerArgs args_;
   distributed::ProcessGroup& group_;
-  std::vector<Entry> entries_;
+  std::vector<Parameter> parameters_;  // in the order of the module; sums depend on it
   int64_t steps_ = 0;
   at::Tensor
       device_steps_;  // float32 scalar on the parameters' GPU, which then counts instead of steps_

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstdint>
 
-namespace seqfuse::training {
+namespace seqfuse::embeddings {
 
 // What is the same for all elements in a step.
 struct UpdateRule {
@@ -57,4 +57,4 @@ void row_wise_adagrad_row(const UpdateRule& rule, int64_t n, const T* __restrict
   for (int64_t i = 0; i < n; ++i) weight[i] -= rate * (gradient[i] * scale + decay * weight[i]);
 }
 
-}  // namespace seqfuse::training
+}  // namespace seqfuse::embeddings

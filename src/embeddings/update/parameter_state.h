@@ -1,0 +1,46 @@
+// A parameter with its optimiser state: a dense weight, or the rows of an embedding table.
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+namespace seqfuse::embeddings {
+
+enum class UpdateKind { adamw, adam, sgd, row_wise_adagrad };
+
+// "adamw", "adam", "sgd" or "row_wise_adagrad", the value of OptimizerArgs.PARAMETER. Throws
+// UsageError on another name.
+UpdateKind parse_update_kind(const std::string& name, const char* parameter);
+
+using StateTensors = std::map<std::string, at::Tensor>;
+
+// update_step.h says what the updates are.
+struct ParameterState {
+  // weight: contiguous; its rows run along the last dimension, and a one-dimensional weight is one
+  // row. Allocates the state, so that steps allocate almost nothing.
+  ParameterState(at::Tensor weight, UpdateKind kind, double weight_decay, bool averaged);
+
+  bool is_adam() const { return kind == UpdateKind::adamw || kind == UpdateKind::adam; }
+  int64_t row_length() const { return weight.dim() == 0 ? 1 : weight.size(-1); }
+
+  // "exp_avg", "exp_avg_sq", "sum_sq", "unaveraged": shared storage.
+  StateTensors tensors() const;
+
+  // Swaps the storage of the weight and its average, without allocating. Does nothing without an
+  // average.
+  void swap_average();
+  // Sets the average to the weight.
+  void restart_average();
+
+  at::Tensor weight;
+  UpdateKind kind;
+  double weight_decay;
+  at::Tensor exp_avg, exp_avg_sq;  // adamw, adam: the weight's shape
+  at::Tensor sum_sq;               // row_wise_adagrad: [rows]
+  at::Tensor average;              // of the weight over the updates, if asked for: its shape
+};
+
+}  // namespace seqfuse::embeddings
