@@ -352,6 +352,45 @@ TEST(RunDirectory, WhatAKilledProcessLeftIsNoObstacle) {
   EXPECT_THROW(RunDirectory::create(path, {}, "", false), UsageError);
 }
 
+// The configuration in force is what the lines of metrics.jsonl say.
+TEST(RunDirectory, ChangesThatWereHalfRecordedOrWhoseLineIsDroppedAreSaidAgain) {
+  const TemporaryDirectory parent;
+  RunDirectory run = RunDirectory::create(parent.path() / "run", {}, "A.b = 1\nA.c = 7\n", false);
+  const auto lines = [&] { return read_file(run.metrics_file()); };
+  run.append_metrics({{"step", 2}});
+  run.append_metrics({{"step", 4}});
+  run.record_changes(4, 1, {}, "A.b = 1\nA.c = 7\n");
+  EXPECT_EQ(lines(), "{\"step\":2}\n{\"step\":4}\n");
+  run.record_changes(4, 1, {{"A.b", {"1", "2"}}}, "A.b = 2\nA.c = 7\n");
+  const std::string second =
+      R"({"configuration":{"A.b":{"before":"1","now":"2"}},"epoch":1,"step":4})"
+      "\n";
+  EXPECT_EQ(lines(), "{\"step\":2}\n{\"step\":4}\n" + second);
+  EXPECT_EQ(read_file(run.operative_config()), "A.b = 2\nA.c = 7\n");
+
+  // Killed between the two writes: the line is there, the configuration is the old one. Resumed
+  // with the same change, there is nothing to add; without it, the line is taken back.
+  write_file_atomically(run.operative_config(), "A.b = 1\nA.c = 7\n");
+  run.record_changes(4, 1, {{"A.b", {"1", "2"}}}, "A.b = 2\nA.c = 7\n");
+  EXPECT_EQ(lines(), "{\"step\":2}\n{\"step\":4}\n" + second);
+  EXPECT_EQ(read_file(run.operative_config()), "A.b = 2\nA.c = 7\n");
+  write_file_atomically(run.operative_config(), "A.b = 1\nA.c = 7\n");
+  run.record_changes(4, 1, {}, "A.b = 1\nA.c = 7\n");
+  const std::string back =
+      R"({"configuration":{"A.b":{"before":"2","now":"1"}},"epoch":1,"step":4})"
+      "\n";
+  EXPECT_EQ(lines(), "{\"step\":2}\n{\"step\":4}\n" + second + back);
+
+  // The checkpoint of step 4 is gone: the run goes on from 2 with what is in force.
+  write_file_atomically(run.operative_config(), "A.b = 3\nA.c = 7\n");
+  run.record_changes(2, 1, {{"A.c", {"7", "8"}}}, "A.b = 3\nA.c = 8\n");
+  EXPECT_EQ(lines(),
+            "{\"step\":2}\n"
+            R"({"configuration":{"A.b":{"before":"1","now":"3"},"A.c":{"before":"7","now":"8"}},)"
+            R"("epoch":1,"step":2})"
+            "\n");
+}
+
 TEST(RunDirectory, DoesNotOverwrite) {
   const TemporaryDirectory parent;
   const fs::path path = parent.path() / "run";

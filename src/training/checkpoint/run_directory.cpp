@@ -1,6 +1,7 @@
 #include "training/checkpoint/run_directory.h"
 
 #include <cmath>
+#include <map>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -31,6 +32,25 @@ report::Scalars scalars_of(const json& line) {
     }
   }
   return scalars;
+}
+
+// The values of changed parameters after the lines of metrics.jsonl up to step.
+std::map<std::string, std::string> recorded_values(const std::string& content, int64_t step) {
+  std::map<std::string, std::string> values;
+  for (size_t begin = 0, end; (end = content.find('\n', begin)) != std::string::npos;
+       begin = end + 1) {
+    const json line =
+        json::parse(content.substr(begin, end - begin), nullptr, /*allow_exceptions=*/false);
+    if (!line.is_object() || !line.contains("configuration")) continue;
+    for (const auto& [name, change] : line.at("configuration").items()) {
+      if (line.at("step").get<int64_t>() <= step) {
+        values[name] = change.at("now");
+      } else {
+        values.emplace(name, change.at("before"));  // a later line, which will be dropped
+      }
+    }
+  }
+  return values;
 }
 
 // Whether the directory holds only what a killed create() leaves: it writes run.json last.
@@ -116,14 +136,22 @@ RunDirectory RunDirectory::of_other_process(const fs::path& path, const RunInfo&
 void RunDirectory::record_changes(int64_t step, int64_t epoch,
                                   const std::vector<report::Difference>& changes,
                                   const std::string& operative_gin) {
-  if (!writes_ || changes.empty()) return;
-  truncate_metrics_after(step);
+  if (!writes_) return;
+  std::map<std::string, std::string> before = recorded_values(read_file(metrics_file()), step);
+  for (const report::Difference& change : changes) before.emplace(change.name, change.values[0]);
+  const report::Parameters parameters = report::split_parameters(operative_gin);
+  const std::map<std::string, std::string> now(parameters.begin(), parameters.end());
   json line = {{"step", step}, {"epoch", epoch}, {"configuration", json::object()}};
-  for (const report::Difference& change : changes) {
-    line["configuration"][change.name] = {{"before", change.values[0]}, {"now", change.values[1]}};
+  for (const auto& [name, value] : before) {
+    const auto found = now.find(name);
+    const std::string in_force = found == now.end() ? "" : found->second;
+    if (in_force != value) line["configuration"][name] = {{"before", value}, {"now", in_force}};
   }
-  append_metrics(line);
-  write_file_atomically(operative_config(), operative_gin);
+  if (!line["configuration"].empty()) {
+    truncate_metrics_after(step);
+    append_metrics(line);
+  }
+  if (!changes.empty()) write_file_atomically(operative_config(), operative_gin);
 }
 
 void RunDirectory::record_dataset_path(const std::string& path) {

@@ -34,9 +34,11 @@ class RunDirectory {
   // The directory of a run that another process writes: this object does not touch any file.
   static RunDirectory of_other_process(const std::filesystem::path& path, const RunInfo& info);
 
-  // Records that the run continues from this step's checkpoint with another configuration: replaces
-  // operative_config.gin by operative_gin, adds a line with the changes to metrics.jsonl, and drops
-  // lines of later steps. Does nothing without changes. Throws IoError.
+  // Records that the run continues from this step's checkpoint, perhaps with another configuration:
+  // replaces operative_config.gin by operative_gin, adds a line with the changes to metrics.jsonl,
+  // and drops lines of later steps. The line also repeats changes of dropped lines that are still in
+  // force, and completes a record that a killed process left half written, so that the lines always
+  // lead to operative_gin. Writes nothing without changes. Throws IoError.
   void record_changes(int64_t step, int64_t epoch, const std::vector<report::Difference>& changes,
                       const std::string& operative_gin);
 
