@@ -98,6 +98,22 @@ TEST_F(TrainingLoop, ARunSavedInFormatOneGoesOnBitForBit) {
   }
 }
 
+// Versions before format 2 saved 1 where losses are not scaled.
+TEST_F(TrainingLoop, ALossScaleCountsInFloat16Alone) {
+  for (const auto dtype : {config::ComputeType::bfloat16, config::ComputeType::float16}) {
+    config::Config config = training_config();
+    config.network.dtype_str = dtype;
+    const auto spec = models::hstu::ModelSpec::make(Task::retrieval, config, dataset_.manifest());
+    TrainingState saved;
+    saved.loss_scale = 1;
+    saved.loss_scale_steps = 17;
+    const TrainingState found = state_from_json(state_to_json(saved, spec, 5), spec, 5);
+    const bool counts = dtype == config::ComputeType::float16;
+    EXPECT_EQ(found.loss_scale, counts ? 1 : TrainingState().loss_scale);
+    EXPECT_EQ(found.loss_scale_steps, counts ? 17 : 0);
+  }
+}
+
 TEST_F(TrainingLoop, TwoRunsAreEqualAndSeedsDiffer) {
   config::Config config = training_config();
   const auto first = make_model(config), second = make_model(config), third = make_model(config);

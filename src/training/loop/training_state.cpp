@@ -110,6 +110,12 @@ TrainingState state_from_json(const json& object, const models::hstu::ModelSpec&
         object.at("seed").dump(), seed);
     TrainingState state;
     visit(state, [&](const char* name, auto& value) { object.at(name).get_to(value); });
+    if (object.at("spec").at(config::NetworkArgs::kName).at("dtype_str") !=
+        config::name_of(config::ComputeType::float16)) {
+      // Without loss scaling; versions before format 2 then saved 1.
+      state.loss_scale = TrainingState().loss_scale;
+      state.loss_scale_steps = 0;
+    }
     for (const json& metric : object.at("best_metrics")) {
       const json& value = metric.at(1);  // null: undefined
       state.best_metrics.emplace_back(
