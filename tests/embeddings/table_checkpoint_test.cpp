@@ -121,9 +121,8 @@ TEST(TableCheckpoint, RowsOfSeveralBlocksArrive) {
   };
   in_processes(2, [&](ProcessGroup& group) {
     const auto draw = [](int64_t rows) { return torch::zeros({rows, kWidth}); };
-    const auto table =
-        make_table("item", kManyRows, draw,
-                   {.group = &group, .sharding_types = {{"item", "model_parallel"}}});
+    const auto table = make_table(
+        "item", kManyRows, draw, {.group = &group, .sharding_types = {{"item", "model_parallel"}}});
     TableContents given;
     if (group.is_first()) {
       given.ids = torch::arange(kManyRows, torch::kLong).flip(0);
