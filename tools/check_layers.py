@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Checks the order of dependence between the layers, and where torch and CUDA headers may stand.
 
-base < io < config < data < report < ops < distributed < embeddings < models < training < serving < cli; search needs
-ops and base only. No torch header in base, io, config, data, report, ops/kernels or ops/cpu; every header has
-#pragma once.
+base < io < text < config < data < report < ops < distributed < embeddings < models < training < serving < cli; search
+needs ops and base only. No torch header in base, io, text, config, data, report, ops/kernels or ops/cpu; every header
+has #pragma once.
 """
 
 import pathlib
@@ -14,6 +14,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 ORDER = [
     "base",
     "io",
+    "text",
     "config",
     "data",
     "report",
@@ -25,7 +26,7 @@ ORDER = [
     "serving",
     "cli",
 ]
-TORCH_FREE = ("base", "io", "config", "data", "report", "ops/kernels", "ops/cpu")
+TORCH_FREE = ("base", "io", "text", "config", "data", "report", "ops/kernels", "ops/cpu")
 INCLUDE = re.compile(r'^\s*#\s*include\s+(["<])([^">]+)[">]', re.MULTILINE)
 TORCH = re.compile(r"^(torch|ATen|c10|caffe2)/")
 

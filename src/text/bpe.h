@@ -1,0 +1,53 @@
+// The BPE model of a tokenizer.json: vocabulary and merges, and the tokens of one piece of text.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "text/json_fields.h"
+#include "text/pair_table.h"
+
+namespace seqfuse::text {
+
+class Bpe {
+ public:
+  // The member "model". byte_level: the symbols that merges begin with are bytes, written as letters in
+  // the vocabulary (byte_alphabet.h); otherwise characters. Throws DataError: another type of model,
+  // merges of tokens that do not exist, two tokens with one id.
+  Bpe(const JsonField& model, bool byte_level);
+
+  // Appends the ids of a piece that is not empty and is valid UTF-8 (bytes where byte_level). The time
+  // is n log n in its length. Throws DataError where a symbol has no token and the unk_token that should
+  // stand for it is not in the vocabulary.
+  void encode(std::string_view piece, std::vector<int32_t>& ids) const;
+
+  using Vocabulary = std::unordered_map<std::string, int32_t>;
+  const Vocabulary& vocabulary() const { return vocabulary_; }  // tokens as the file writes them
+
+ private:
+  struct Symbol {
+    int32_t id, previous, next;  // neighbours in the piece, -1 at its ends
+    bool merged_away = false;
+  };
+  void read_vocabulary(const JsonField& vocabulary);
+  void read_merges(const JsonField& merges);
+  std::optional<int32_t> find(const std::string& token) const;
+  std::vector<Symbol> symbols_of(std::string_view piece) const;
+  bool append_fallback(std::string_view symbol, std::vector<Symbol>& symbols) const;
+  int32_t unknown_id(std::string_view symbol) const;
+  void merge(std::vector<Symbol>& symbols) const;
+
+  Vocabulary vocabulary_;
+  PairTable merges_;
+  bool byte_level_, byte_fallback_, ignore_merges_, fuse_unknown_;
+  std::string unknown_token_;  // "": symbols without a token are left out
+  // Ids by byte, -1 where there is no token: of the letters, and of <0x00> to <0xFF>.
+  std::array<int32_t, 256> letter_ids_{}, fallback_ids_{};
+};
+
+}  // namespace seqfuse::text

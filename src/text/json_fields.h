@@ -1,0 +1,38 @@
+// Members of the JSON objects of a tokenizer.json. Errors name the place: "pre_tokenizer.pattern is
+// missing". All throw DataError.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+namespace seqfuse::text {
+
+// A JSON value and where it stands in the file.
+struct JsonField {
+  const nlohmann::json& value;
+  std::string path;
+
+  JsonField member(const std::string& name) const;  // of an object
+  bool has(const std::string& name) const;          // a member that is not null
+  JsonField element(size_t index) const;            // of an array
+
+  size_t array_size() const;
+  std::string text() const;
+  bool boolean() const;
+  int32_t token_id() const;  // 0 to kLargestTokenId
+  size_t count() const;      // not negative
+
+  // Of optional members, absent or null.
+  bool boolean_or(const std::string& name, bool otherwise) const;
+  std::string text_or(const std::string& name, const std::string& otherwise) const;
+
+  [[noreturn]] void fail(const std::string& expected) const;  // "PATH is VALUE, expected …"
+};
+
+inline constexpr int32_t kLargestTokenId = (1 << 24) - 1;
+
+// Sequences may hold sequences, but not without end. Throws DataError.
+void check_nesting(const JsonField& sequence, int depth);
+
+}  // namespace seqfuse::text

@@ -1,0 +1,29 @@
+// The normalizer of a tokenizer.json: NFC, NFD, NFKC, NFKD, Prepend, Replace, and Sequence of them.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "text/json_fields.h"
+
+namespace seqfuse::text {
+
+class Normalizer {
+ public:
+  Normalizer() = default;  // leaves text as it is
+  // The member "normalizer", not null. Throws DataError that names a type it does not know.
+  explicit Normalizer(const JsonField& description);
+
+  bool changes_nothing() const { return steps_.empty(); }
+  // The text is valid UTF-8.
+  std::string apply(std::string_view text) const;
+
+ private:
+  void add(const JsonField& description, int depth);
+
+  std::vector<std::function<std::string(const std::string&)>> steps_;
+};
+
+}  // namespace seqfuse::text

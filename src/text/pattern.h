@@ -1,0 +1,35 @@
+// Text cut at the matches of a pattern.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string_view>
+
+#include "text/json_fields.h"
+
+struct pcre2_real_code_8;
+
+namespace seqfuse::text {
+
+class Pattern {
+ public:
+  // Syntax and meaning of Oniguruma, with Unicode character classes. Throws DataError that names the
+  // construct if it cannot be kept, or the position of a mistake.
+  static Pattern regex(std::string_view pattern);
+  static Pattern literal(std::string_view text);
+  // {"String": "…"} or {"Regex": "…"}.
+  static Pattern parse(const JsonField& pattern);
+
+  // Calls visit(segment, is_match) for the matches and what lies between them, in order; together they
+  // are the text. Matches may be empty, what lies between them is not. An empty text is one segment. The
+  // text is valid UTF-8; threads may share a pattern. Throws Error where matching takes too many steps.
+  using Visit = std::function<void(std::string_view segment, bool is_match)>;
+  void split(std::string_view text, const Visit& visit) const;
+
+ private:
+  Pattern(std::string_view pattern, uint32_t options);
+
+  std::shared_ptr<const pcre2_real_code_8> code_;
+};
+
+}  // namespace seqfuse::text

@@ -1,0 +1,19 @@
+// The data of unicode_version.h.
+#pragma once
+
+#include <span>
+
+namespace seqfuse::text {
+
+struct StandIn {
+  char32_t first, last;  // the characters that are replaced, both ends included
+  char32_t by;
+};
+struct CharacterRange {
+  char32_t first, last;
+};
+
+std::span<const StandIn> stand_ins();                    // in order of characters
+std::span<const CharacterRange> outside_normal_forms();  // in order of characters
+
+}  // namespace seqfuse::text

@@ -1,0 +1,39 @@
+// UTF-8: validation with the offset of the first bad byte, characters, and text from bytes that
+// arrive in pieces.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace seqfuse::text {
+
+inline constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";  // U+FFFD
+
+// The offset of the first byte that is not valid UTF-8; text.size() if all of it is.
+size_t find_invalid_utf8(std::string_view text);
+
+// Text with U+FFFD for each maximal invalid part, as the Unicode standard recommends.
+std::string replace_invalid_utf8(std::string_view text);
+
+// The character at an offset of valid UTF-8, and its length in bytes.
+struct Character {
+  char32_t code = 0;
+  size_t length = 0;
+};
+Character character_at(std::string_view text, size_t offset);
+
+void append_utf8(std::string& text, char32_t code);
+
+// Bytes in, whole characters out: the beginning of a character waits for the rest of it. What cannot
+// become a character is replaced by U+FFFD, as in replace_invalid_utf8 of all bytes together.
+class Utf8Assembler {
+ public:
+  void push(std::string_view bytes, std::string& out);
+  void finish(std::string& out);  // what still waits is incomplete: U+FFFD
+
+ private:
+  std::string waiting_;  // at most 3 bytes
+};
+
+}  // namespace seqfuse::text
