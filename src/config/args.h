@@ -1,9 +1,9 @@
-// Every configurable parameter, once. From visit() come gin binding, --help, printing, checkpoint
-// metadata and docs/config.md. Class and parameter names are the field's own; ours follow their
-// style.
+// Lists every configurable parameter once. visit() is the source of gin binding, --help, printing,
+// checkpoint metadata and docs/config.md. Class and parameter names are those of the field; ours
+// follow their style.
 //
 // visit(v) calls v(member, "name", "help") for each parameter, or v.required(member, "name",
-// "help"). What is allowed beyond the types (ranges, sets of names) is in validate.cpp.
+// "help"). validate.cpp checks ranges and sets of names.
 #pragma once
 
 #include <cstdint>
@@ -58,42 +58,41 @@ struct TrainerArgs {
     v.required(eval_batch_size, "eval_batch_size", "users in an evaluation batch of one process");
     v(eval_interval, "eval_interval", "steps between evaluations; 0: only at the end");
     v(log_interval, "log_interval", "steps between lines of metrics.jsonl");
-    v(max_train_iters, "max_train_iters", "stop after so many steps; None: by num_epochs");
+    v(max_train_iters, "max_train_iters", "steps of training; None: by num_epochs");
     v(max_eval_iters, "max_eval_iters", "batches in an evaluation; None: all");
-    v(seed, "seed", "of initial weights, shuffling, dropout and negatives");
-    v(profile, "profile",
-      "record where the time of steps goes: a table, RUN/profile.json, RUN/trace.json");
-    v(profile_step_start, "profile_step_start", "steps of training before those that are recorded");
-    v(profile_step_end, "profile_step_end", "the last step that is recorded");
+    v(seed, "seed", "seed of initial weights, shuffling, dropout and negatives");
+    v(profile, "profile", "profile steps: a table in the log, RUN/profile.json, RUN/trace.json");
+    v(profile_step_start, "profile_step_start", "steps before the first profiled one");
+    v(profile_step_end, "profile_step_end", "last profiled step");
     v(ckpt_save_interval, "ckpt_save_interval",
       "steps between checkpoints; -1: at evaluations and the end");
-    v(ckpt_save_dir, "ckpt_save_dir", "checkpoints go here unless --output is given");
+    v(ckpt_save_dir, "ckpt_save_dir", "directory of checkpoints unless --output is given");
     v(ckpt_load_dir, "ckpt_load_dir", "start from the weights of this checkpoint");
     v(pipeline_type, "pipeline_type",
-      "none, native or prefetch: batches prepared in step, ahead, or further ahead");
+      "none, native or prefetch: prepare batches when needed, ahead, or further ahead");
     v(enable_balanced_shuffler, "enable_balanced_shuffler",
-      "several processes: deal users by predicted work, not by count");
+      "several processes: assign users by predicted work, not by count");
     v(num_epochs, "num_epochs",
       "passes over the training users; None: by max_train_iters, or 1 if that is None too");
     v(eval_interval_epochs, "eval_interval_epochs",
       "epochs between evaluations; replaces eval_interval");
-    v(ckpt_keep, "ckpt_keep", "newest checkpoints that are kept");
+    v(ckpt_keep, "ckpt_keep", "number of newest checkpoints to keep");
     v(on_checkpoint_error, "on_checkpoint_error",
-      "stop, or continue: train on when a checkpoint cannot be written, such as on a full disk");
+      "stop, or continue training when a checkpoint cannot be written, such as on a full disk");
     v(early_stopping_patience, "early_stopping_patience",
       "evaluations without improvement before stopping; 0: never");
     v(early_stopping_metric, "early_stopping_metric",
-      "metric that is watched; empty: the first one reported");
+      "metric to watch; empty: the first one reported");
     v(gradient_accumulation_steps, "gradient_accumulation_steps",
-      "batches whose gradients make one step");
+      "batches per step; their gradients are accumulated");
     v(deterministic, "deterministic", "same seed, same losses, bit for bit");
     v(allow_tf32, "allow_tf32", "GPU, float32: matrix products in TF32, with 10 bits of mantissa");
     v(cuda_graph, "cuda_graph",
-      "GPU: steps as CUDA graphs, of batches that are padded to few sizes (docs/gpu.md)");
+      "GPU: run steps as CUDA graphs, with batches padded to a few sizes (docs/gpu.md)");
     v(num_loader_threads, "num_loader_threads", "background threads that prepare batches");
-    v(drop_last, "drop_last", "skip an epoch's last batch when it is not full");
+    v(drop_last, "drop_last", "skip an epoch's last batch if it is not full");
     v(rank_timeout_seconds, "rank_timeout_seconds",
-      "several processes: one that is not heard of for so long ends the job");
+      "several processes: a process without heartbeat for this long ends the job");
   }
 
   bool operator==(const TrainerArgs&) const = default;
@@ -101,8 +100,7 @@ struct TrainerArgs {
 
 struct DatasetArgs {
   static constexpr const char* kName = "DatasetArgs";
-  static constexpr const char* kSummary =
-      "Which dataset directory is read, how it is split and cut into windows.";
+  static constexpr const char* kSummary = "The dataset directory, its split, and its windows.";
   std::string dataset_name;
   int64_t max_history_seqlen = 0;
   std::string dataset_path;
@@ -122,16 +120,16 @@ struct DatasetArgs {
     v.required(max_history_seqlen, "max_history_seqlen", "events of history in a window");
     v(dataset_path, "dataset_path", "directory made by `seqfuse preprocess`; --data overrides it");
     v(max_num_candidates, "max_num_candidates",
-      "ranking: last events of a window that are predicted; 0: every event");
+      "ranking: number of last events of a window to predict; 0: every event");
     v(shuffle, "shuffle", "new order of users in every epoch");
     v(split, "split", "leave_one_out, user or temporal");
     v(train_fraction, "train_fraction",
-      "split user: share of users; temporal: share of events that train");
+      "share of users (split user) or events (temporal) for training");
     v(truncate, "truncate",
-      "which events a long history keeps: newest, oldest, or random: in training, others in every "
-      "epoch");
+      "events of a long history to keep: newest, oldest, or random (drawn anew in every training "
+      "epoch)");
     v(hold_out_validation, "hold_out_validation", "keep validation events out of training");
-    v(evaluate_on, "evaluate_on", "test or validation: what evaluations during training use");
+    v(evaluate_on, "evaluate_on", "test or validation: events for evaluations during training");
   }
 
   bool operator==(const DatasetArgs&) const = default;
@@ -169,34 +167,35 @@ struct NetworkArgs {
     v.required(num_layers, "num_layers", "HSTU layers");
     v.required(hidden_size, "hidden_size", "width D of a token");
     v.required(num_attention_heads, "num_attention_heads", "heads H");
-    v.required(kv_channels, "kv_channels", "head_dim d, of q, k, u and v alike");
+    v.required(kv_channels, "kv_channels", "head_dim d of q, k, u and v");
     v(hidden_dropout, "hidden_dropout", "dropout on the input and before the output projection");
     v(norm_epsilon, "norm_epsilon", "added to the variance in layer norms");
-    v(is_causal, "is_causal", "a token sees itself and what came before; False: everything");
+    v(is_causal, "is_causal", "a token sees itself and earlier tokens; False: all tokens");
     v(dtype_str, "dtype_str", "bfloat16, float16 or float32 on a GPU; the CPU computes in float32");
     v(kernel_backend, "kernel_backend",
       "cutlass: the fused kernels, or the CPU operators without a GPU");
     v(target_group_size, "target_group_size",
-      "candidates in a group see each other causally, other groups never");
+      "candidates per group; a candidate sees the history and, causally, its group");
     v(num_position_buckets, "num_position_buckets", "rows of the position table (hstu)");
     v(recompute_input_layernorm, "recompute_input_layernorm",
-      "recompute it in backward instead of keeping it");
+      "recompute it in the backward pass instead of storing it");
     v(recompute_input_silu, "recompute_input_silu",
-      "recompute it in backward instead of keeping it");
+      "recompute it in the backward pass instead of storing it");
     v(item_embedding_dim, "item_embedding_dim",
       "width of item and action rows before an MLP to D; -1: D, no MLP");
     v(contextual_embedding_dim, "contextual_embedding_dim",
       "width of context rows before an MLP to D; -1: D, no MLP");
     v(scaling_seqlen, "scaling_seqlen",
-      "S that divides attention; -1: the longest window the config allows");
+      "divisor S of attention; -1: the longest window that the configuration allows");
     v(embedding_backend, "embedding_backend", "accepted for compatibility, has no effect");
     v(disable_contextual_mask, "disable_contextual_mask",
-      "context rows are plain causal; forced when the loss covers history");
+      "context rows are plain causal; always so if the loss covers the history");
     v(architecture, "architecture", "hstu or hstu_research");
-    v(max_attn_len, "max_attn_len", "local attention: a token sees so many earlier ones; 0: all");
+    v(max_attn_len, "max_attn_len", "local attention: a token sees this many earlier ones; 0: all");
     v(min_full_attn_seq_len, "min_full_attn_seq_len",
-      "local attention: the newest so many tokens see all");
-    v(num_time_buckets, "num_time_buckets", "hstu_research: buckets of the bias by time, less one");
+      "local attention: this many newest tokens see all earlier ones");
+    v(num_time_buckets, "num_time_buckets",
+      "hstu_research: number of buckets of the time bias minus one");
   }
 
   bool operator==(const NetworkArgs&) const = default;
@@ -205,7 +204,7 @@ struct NetworkArgs {
 struct EmbeddingArgs {
   static constexpr const char* kName = "EmbeddingArgs";
   static constexpr const char* kSummary =
-      "An embedding table with a fixed number of rows; one scope a table.";
+      "An embedding table with a fixed number of rows; one scope per table.";
   std::vector<std::string> feature_names;
   std::string table_name;
   int64_t item_vocab_size_or_capacity = 0;
@@ -217,8 +216,8 @@ struct EmbeddingArgs {
     v.required(table_name, "table_name", "name in checkpoints");
     v.required(item_vocab_size_or_capacity, "item_vocab_size_or_capacity", "rows");
     v(sharding_type, "sharding_type",
-      "several processes: data_parallel: each has all rows; model_parallel: rows are spread by a "
-      "hash of the id; auto: spread from 262,144 rows");
+      "several processes: data_parallel: each has all rows; model_parallel: rows are sharded by a "
+      "hash of the id; auto: sharded from 262,144 rows");
   }
 
   bool operator==(const EmbeddingArgs&) const = default;
@@ -227,7 +226,7 @@ struct EmbeddingArgs {
 struct DynamicEmbeddingArgs {
   static constexpr const char* kName = "DynamicEmbeddingArgs";
   static constexpr const char* kSummary =
-      "An embedding table that grows with the ids it meets; one scope a table.";
+      "An embedding table that grows with new ids; one scope per table.";
   std::vector<std::string> feature_names;
   std::string table_name;
   int64_t item_vocab_size_or_capacity = 0;
@@ -243,8 +242,9 @@ struct DynamicEmbeddingArgs {
   void visit(V& v) {
     v.required(feature_names, "feature_names", "features that share the table");
     v.required(table_name, "table_name", "name in checkpoints");
-    v.required(item_vocab_size_or_capacity, "item_vocab_size_or_capacity", "rows at most");
-    v(sharding_type, "sharding_type", "model_parallel: rows are spread over the processes");
+    v.required(item_vocab_size_or_capacity, "item_vocab_size_or_capacity",
+               "maximum number of rows");
+    v(sharding_type, "sharding_type", "model_parallel: rows are sharded over the processes");
     v(global_hbm_for_values, "global_hbm_for_values",
       "no effect yet: bytes of GPU memory for rows, over all GPUs");
     v(item_vocab_gpu_capacity, "item_vocab_gpu_capacity",
@@ -252,9 +252,9 @@ struct DynamicEmbeddingArgs {
     v(item_vocab_gpu_capacity_ratio, "item_vocab_gpu_capacity_ratio",
       "no effect yet: share of rows in GPU memory; used if both above are None");
     v(evict_strategy, "evict_strategy", "no effect yet: lru or lfu");
-    v(caching, "caching", "no effect yet: GPU memory caches rows that live in host memory");
+    v(caching, "caching", "no effect yet: cache rows in GPU memory and keep all in host memory");
     v(dist_type, "dist_type",
-      "no effect yet: continuous, roundrobin or hash_roundrobin: how ids go to ranks");
+      "no effect yet: continuous, roundrobin or hash_roundrobin: assignment of ids to ranks");
   }
 
   bool operator==(const DynamicEmbeddingArgs&) const = default;
@@ -280,21 +280,20 @@ struct OptimizerArgs {
   template <class V>
   void visit(V& v) {
     v.required(optimizer_str, "optimizer_str", "adamw, adam, sgd or row_wise_adagrad");
-    v.required(learning_rate, "learning_rate", "highest of the schedule");
+    v.required(learning_rate, "learning_rate", "peak of the schedule");
     v(adam_beta1, "adam_beta1", "decay of the first moment");
     v(adam_beta2, "adam_beta2", "decay of the second moment");
     v(adam_eps, "adam_eps", "added to the root of the second moment");
     v(weight_decay, "weight_decay", "adamw: decoupled; adam, sgd: L2; never on embedding tables");
     v(embedding_optimizer_str, "embedding_optimizer_str",
       "for embedding tables; empty: as optimizer_str");
-    v(lr_schedule, "lr_schedule", "constant or cosine, both after warmup_steps");
+    v(lr_schedule, "lr_schedule", "constant or cosine, after warmup_steps");
     v(warmup_steps, "warmup_steps", "steps of linear warm-up");
     v(min_learning_rate, "min_learning_rate", "end of the cosine");
     v(max_grad_norm, "max_grad_norm", "gradients are scaled down to this norm; 0: never");
     v(average_decay, "average_decay",
-      "evaluated and saved is the exponential average of weights over updates with this decay, "
-      "such "
-      "as 0.999; 0: the weights themselves");
+      "evaluate and save an exponential average of the weights with this decay, such as 0.999; "
+      "0: the weights themselves");
   }
 
   bool operator==(const OptimizerArgs&) const = default;
@@ -353,14 +352,15 @@ struct RetrievalArgs {
 
   template <class V>
   void visit(V& v) {
-    v(num_negatives, "num_negatives", "per position; -1 with in_batch: as many as positions");
+    v(num_negatives, "num_negatives",
+      "negatives per position; -1 with in_batch: as many as positions");
     v(temperature, "temperature", "logits are divided by it");
     v(l2_norm_eps, "l2_norm_eps", "smallest norm in L2 normalisation");
     v(eval_metrics, "eval_metrics", "HR@K, NDCG@K for any K, MRR");
     v(negatives, "negatives", "in_batch, uniform, or full (softmax over the catalogue)");
     v(mask_seen, "mask_seen",
-      "negatives 'full': the softmax leaves out what the user has had before the event");
-    v(filter_seen, "filter_seen", "rank among items the user has not had");
+      "negatives 'full': exclude items from the softmax that the user saw before the event");
+    v(filter_seen, "filter_seen", "rank only items that the user has not seen");
   }
 
   bool operator==(const RetrievalArgs&) const = default;
@@ -369,7 +369,7 @@ struct RetrievalArgs {
 struct RandomDistribution {
   static constexpr const char* kName = "RandomDistribution";
   static constexpr const char* kSummary =
-      "How random lengths and values are drawn; one scope a distribution.";
+      "A distribution of random lengths or values; one scope per distribution.";
   Distribution dist_type = Distribution::uniform;
   double low = 0;
   std::optional<double> high;
@@ -379,7 +379,7 @@ struct RandomDistribution {
   void visit(V& v) {
     v(dist_type, "dist_type", "uniform, normal, zipf or lognormal");
     v(low, "low", "smallest value");
-    v(high, "high", "values are below it; None: as long or as many as the feature allows");
+    v(high, "high", "values are below it; None: as large as the feature allows");
     v(mean, "mean", "normal, lognormal");
     v(std, "std", "normal, lognormal");
     v(alpha, "alpha", "zipf: exponent");
@@ -391,7 +391,7 @@ struct RandomDistribution {
 struct FeatureArgs {
   static constexpr const char* kName = "FeatureArgs";
   static constexpr const char* kSummary =
-      "Features of random data that have the same lengths; one scope a group.";
+      "Features of random data with the same lengths; one scope per group.";
   std::vector<std::string> feature_names;
   int64_t max_sequence_length = 0;
   bool is_jagged = false;
@@ -401,10 +401,11 @@ struct FeatureArgs {
   template <class V>
   void visit(V& v) {
     v.required(feature_names, "feature_names", "features with these lengths");
-    v.required(max_sequence_length, "max_sequence_length", "longest");
+    v.required(max_sequence_length, "max_sequence_length", "longest sequence");
     v(is_jagged, "is_jagged", "lengths vary");
-    v(seqlen_dist, "seqlen_dist", "of lengths; None: uniform");
-    v(value_dists, "value_dists", "of values, by feature name; features not named: uniform");
+    v(seqlen_dist, "seqlen_dist", "distribution of lengths; None: uniform");
+    v(value_dists, "value_dists",
+      "distributions of values by feature name; uniform for other features");
   }
 
   bool operator==(const FeatureArgs&) const = default;
@@ -425,13 +426,14 @@ struct BenchmarkDatasetArgs {
 
   template <class V>
   void visit(V& v) {
-    v.required(feature_args, "feature_args", "features that are generated");
+    v.required(feature_args, "feature_args", "features to generate");
     v.required(embedding_args, "embedding_args", "their tables");
-    v.required(item_feature_name, "item_feature_name", "which of them is the item");
-    v.required(contextual_feature_names, "contextual_feature_names", "which are context");
-    v(action_feature_name, "action_feature_name", "which is the action");
-    v(max_num_candidates, "max_num_candidates", "last events of a window that are predicted");
-    v(num_generated_batches, "num_generated_batches", "generated once, then repeated");
+    v.required(item_feature_name, "item_feature_name", "name of the item feature");
+    v.required(contextual_feature_names, "contextual_feature_names",
+               "names of the context features");
+    v(action_feature_name, "action_feature_name", "name of the action feature");
+    v(max_num_candidates, "max_num_candidates", "number of last events of a window to predict");
+    v(num_generated_batches, "num_generated_batches", "batches to generate; training repeats them");
   }
 
   bool operator==(const BenchmarkDatasetArgs&) const = default;

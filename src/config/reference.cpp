@@ -13,29 +13,30 @@ constexpr const char* kIntroduction = R"(# Configuration
 
 <!-- Written by `config_reference()`: edit src/config/args.h and src/config/reference.cpp. -->
 
-A run is described by a gin file. Each line gives one parameter of one class its value; the last line
-for a parameter wins. An unknown name, a wrong type or a value out of range stops the program with
-file, line, column and the nearest name that exists. The values in force are saved with every run as
-`operative_config.gin`, which is itself such a file.
+A gin file configures a run. Each line sets one parameter of one class; the last line for a
+parameter wins. An unknown name, a wrong type or a value out of range is an error with file, line,
+column and the nearest known name. Every run saves all values in force as `operative_config.gin`,
+which is itself a gin file.
 
 ```python
-include 'base.gin'                     # beside this file, or in the working directory
+include 'base.gin'                     # next to this file, or in the working directory
 WIDTH = 128                            # a macro, used as %WIDTH
 NetworkArgs.hidden_size = %WIDTH
-trainer.TrainerArgs.seed = 7           # module prefixes are accepted, and dropped
-DatasetArgs.dataset_name = 'ml-1m'     # texts need quotes
+trainer.TrainerArgs.seed = 7           # module prefixes are ignored
+DatasetArgs.dataset_name = 'ml-1m'     # strings need quotes
 RankingArgs.prediction_head_arch = [
-    512, 8,                            # brackets may span lines; a backslash ends others
+    512, 8,                            # brackets may span lines; a backslash continues others
 ]
-item/EmbeddingArgs.table_name = 'item' # one scope a table
-OptimizerArgs:                         # a block: the same as OptimizerArgs.learning_rate = 1e-3
+item/EmbeddingArgs.table_name = 'item' # one scope per table
+OptimizerArgs:                         # a block: OptimizerArgs.learning_rate = 1e-3
     learning_rate = 1e-3
-large/WIDTH = 1024                     # a macro in a scope, used as %large/WIDTH
+large/WIDTH = 1024                     # a scoped macro, used as %large/WIDTH
 ```
 
-Values are numbers, `'texts'`, `True`, `False`, `None`, `[lists]`, `(tuples,)`, `{'dicts': 1}`, macros
-(`%NAME`) and instances of scoped classes (`@scope/Class()`). `import` lines are accepted and have no effect.
-On the command line, `--gin "NetworkArgs.num_layers=4"` does what a last line of the file would do.
+Values are numbers, `'strings'`, `True`, `False`, `None`, `[lists]`, `(tuples,)`, `{'dicts': 1}`,
+macros (`%NAME`) and instances of scoped classes (`@scope/Class()`). `import` lines are accepted and
+have no effect. On the command line, `--gin "NetworkArgs.num_layers=4"` acts like a last line of the
+file.
 )";
 
 std::string table_cell(const std::string& text) {

@@ -31,11 +31,11 @@ std::string type_name(Named<double>) {
   return "number";
 }
 std::string type_name(Named<std::string>) {
-  return "text";
+  return "string";
 }
 template <Choice E>
 std::string type_name(Named<E>) {
-  return "text";
+  return "string";
 }
 std::string type_name(Named<TableArgs>) {
   return "@EmbeddingArgs() or @DynamicEmbeddingArgs()";
@@ -54,7 +54,7 @@ std::string type_name(Named<std::vector<T>>) {
 }
 template <class T>
 std::string type_name(Named<std::map<std::string, T>>) {
-  return "dict of text: " + type_name(Named<T>{});
+  return "dict of string: " + type_name(Named<T>{});
 }
 
 struct Collect {
@@ -91,7 +91,7 @@ struct FormerName {
   std::string_view class_name, parameter, advice;
 };
 constexpr std::array kFormerNames = {
-    FormerName{"DatasetArgs", "max_sequence_length", "it is called max_history_seqlen now"},
+    FormerName{"DatasetArgs", "max_sequence_length", "use max_history_seqlen"},
     FormerName{"NetworkArgs", "backbone", "see NetworkArgs.architecture"},
 };
 constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kFormerClasses = {{
@@ -101,7 +101,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kFormerCl
 }};
 // Parameters of other versions whose every value means what is done here.
 constexpr std::array kIgnored = {
-    FormerName{"NetworkArgs", "layer_type", "there is one kind of layer, fused"},
+    FormerName{"NetworkArgs", "layer_type", "all layers are fused"},
 };
 
 std::string advice(const Binding& binding, const ClassInfo& info) {

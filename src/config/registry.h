@@ -10,7 +10,7 @@ namespace seqfuse::config {
 
 struct ParameterInfo {
   std::string name, help;
-  std::string type;           // "integer", "list of text", "number or None", ...
+  std::string type;           // "integer", "list of string", "number or None", ...
   std::string default_value;  // as a gin literal; empty: required
 };
 

@@ -65,8 +65,8 @@ TEST(ConfigLoad, UnknownNames) {
   EXPECT_EQ(error_of("a/TrainerArgs.seed = 5"),
             "t.gin:11:3: TrainerArgs takes no scope: write TrainerArgs.seed without 'a/'");
   EXPECT_EQ(error_of("DatasetArgs.max_sequence_length = 5"),
-            "t.gin:11:13: unknown parameter DatasetArgs.max_sequence_length (it is called "
-            "max_history_seqlen now)");
+            "t.gin:11:13: unknown parameter DatasetArgs.max_sequence_length (use "
+            "max_history_seqlen)");
   EXPECT_EQ(error_of("Xyzzy.a = 5"), "t.gin:11:1: unknown class Xyzzy");
   EXPECT_EQ(error_of("DataArgs.shuffle = True"),
             "t.gin:11:1: unknown class DataArgs (did you mean 'DatasetArgs'?)");
@@ -174,8 +174,8 @@ TEST(ConfigLoad, ParametersOfOtherVersionsWithoutEffect) {
   testing::internal::CaptureStderr();
   EXPECT_EQ(load("NetworkArgs.layer_type = 'fused'").network, load("").network);
   EXPECT_EQ(testing::internal::GetCapturedStderr(),
-            "[config] t.gin:11:13: NetworkArgs.layer_type has no effect: there is one kind of "
-            "layer, fused\n");
+            "[config] t.gin:11:13: NetworkArgs.layer_type has no effect: all layers are "
+            "fused\n");
 }
 
 TEST(ConfigLoad, Macros) {
