@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -13,6 +14,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/names.h"
 
 namespace seqfuse::io {
 namespace fs = std::filesystem;
@@ -49,6 +51,14 @@ uint64_t bytes_of(const TensorView& tensor) {
   auto bytes = static_cast<uint64_t>(safetensors_item_size(tensor.dtype));
   for (const int64_t size : tensor.shape) bytes *= static_cast<uint64_t>(size);
   return bytes;
+}
+
+// The first few names: "a, b, c, ...".
+std::string some_of(const std::vector<std::string>& names) {
+  constexpr size_t kShown = 5;
+  const auto shown = names.begin() + static_cast<ptrdiff_t>(std::min(kShown, names.size()));
+  return fmt::format("{}{}", fmt::join(names.begin(), shown, ", "),
+                     names.size() > kShown ? ", ..." : "");
 }
 
 }  // namespace
@@ -111,13 +121,22 @@ void SafetensorsModel::add_index(const fs::path& path) {
                              path.string(), name, value.dump());
     }
     auto& file = files_[path.parent_path() / part];
-    if (!file) file = std::make_unique<SafetensorsFile>(path.parent_path() / part);
+    try {
+      if (!file) file = std::make_unique<SafetensorsFile>(path.parent_path() / part);
+    } catch (const Error& error) {
+      throw_error<DataError>("{} names {} for the tensor {} and others: {}", path.string(),
+                             part.string(), name, error.what());
+    }
     const auto& tensors = file->tensors();
     const auto found = std::find_if(tensors.begin(), tensors.end(),
                                     [&](const auto& tensor) { return tensor.first == name; });
     if (found == tensors.end()) {
-      throw_error<DataError>("{} names the tensor {} in {}, which does not have it", path.string(),
-                             name, part.string());
+      std::vector<std::string> names;
+      for (const auto& [held, view] : tensors) names.push_back(held);
+      throw_error<DataError>(
+          "{} names the tensor {} in {}, which does not have it{}; its {} tensors are {}",
+          path.string(), name, part.string(), did_you_mean(name, names), names.size(),
+          some_of(names));
     }
     tensors_.emplace(name, found->second);
   }

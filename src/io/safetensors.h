@@ -45,7 +45,8 @@ class SafetensorsModel {
  public:
   // path: a .safetensors file, an .index.json ({"weight_map": {"NAME": "FILE"}}, files next to it),
   // or a directory with model.safetensors or model.safetensors.index.json. Throws IoError, or
-  // DataError naming the file if it lacks a tensor or is outside of the directory.
+  // DataError naming the index and the file: a file that is absent or damaged, a tensor that its file
+  // lacks (and what it has), a file outside of the directory.
   explicit SafetensorsModel(const std::filesystem::path& path);
 
   const std::map<std::string, TensorView>& tensors() const { return tensors_; }
