@@ -46,6 +46,11 @@ endif()
 # seqfuse_layer(name [libraries...]): the static library of one directory, from all sources in it and below.
 function(seqfuse_layer name)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
+  file(GLOB_RECURSE libraries CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*/CMakeLists.txt)
+  foreach(library ${libraries})  # a folder with a file of its own is a library of its own
+    cmake_path(GET library PARENT_PATH folder)
+    list(FILTER sources EXCLUDE REGEX "^${folder}/")
+  endforeach()
   add_library(${name} STATIC ${sources})
   target_link_libraries(${name} PUBLIC seqfuse_options ${ARGN})
 endfunction()

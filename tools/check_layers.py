@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Checks the order of dependence between the layers, and where torch and CUDA headers may stand.
 
-base < io < text < config < data < report < ops < distributed < embeddings < models < training < serving < cli; search
-needs ops and base only. No torch header in base, io, text, config, data, report, ops/kernels or ops/cpu; every header
-has #pragma once.
+base < io < text < config < data < report < ops < distributed < embeddings < kv_cache < models < training < serving
+< cli; search needs ops and base only. No torch header in base, io, text, config, data, report, ops/kernels or ops/cpu;
+every header has #pragma once.
 """
 
 import pathlib
@@ -21,6 +21,7 @@ ORDER = [
     "ops",
     "distributed",
     "embeddings",
+    "kv_cache",
     "models",
     "training",
     "serving",
