@@ -1,0 +1,53 @@
+// GPT-NeoX (Pythia and others): ids to logits, through a cache of keys and values.
+//
+// A layer, with h [rows, tokens, H]:
+//   n1 = layer_norm1(h), n2 = layer_norm2(h)
+//   parallel residual:    h' = (mlp(n2) + attention(n1)) + h
+//   sequential residual:  r = attention(n1) + h;  h' = mlp(layer_norm2(r)) + r
+//   attention(n) = W_out softmax(rotated q, rotated k) v + b_out,  q, k, v by head = W_qkv n + b_qkv
+//   mlp(n) = W_down act(W_up n + b_up) + b_down
+// Sums are rounded in the order that is written, in the dtype of the weights.
+#pragma once
+
+#include <torch/types.h>
+
+#include <filesystem>
+
+#include "kv_cache/cache.h"
+#include "models/gpt_neox/config.h"
+#include "models/gpt_neox/weights.h"
+
+namespace seqfuse::models::gpt_neox {
+
+class Model {
+ public:
+  Model(const Config& config, Weights weights);
+
+  // The folder of a checkpoint. Throws as load_config and load_weights do.
+  static Model load(const std::filesystem::path& directory, at::ScalarType dtype,
+                    at::Device device);
+
+  const Config& config() const { return config_; }
+  at::ScalarType dtype() const { return weights_.embedding.scalar_type(); }
+  at::Device device() const { return weights_.embedding.device(); }
+  kv_cache::Shape cache_shape() const;
+
+  kv_cache::Cache make_cache(const kv_cache::Rule& rule, int64_t rows) const;
+
+  // One pass (kv_cache/cache.h), which the caller has begun; this ends it. ids: int64 [rows, tokens]
+  // on the device, each in the vocabulary. Returns the states after the last norm, [rows, tokens, H].
+  at::Tensor states(const at::Tensor& ids, kv_cache::Cache& cache) const;
+  // states [..., H] -> [..., V], in the dtype of the weights.
+  at::Tensor logits(const at::Tensor& states) const;
+
+ private:
+  at::Tensor attention(const LayerWeights& weights, int64_t layer, const at::Tensor& x,
+                       kv_cache::Cache& cache) const;
+  at::Tensor mlp(const LayerWeights& weights, const at::Tensor& x) const;
+
+  Config config_;
+  Weights weights_;
+  kv_cache::Rotary rotary_;
+};
+
+}  // namespace seqfuse::models::gpt_neox
