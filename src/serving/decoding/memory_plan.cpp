@@ -1,0 +1,76 @@
+#include "serving/decoding/memory_plan.h"
+
+#include <c10/core/CachingDeviceAllocator.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <fstream>
+#include <optional>
+
+#include "base/error.h"
+#include "base/progress.h"
+#include "models/gpt_neox/weights.h"
+
+namespace seqfuse::serving {
+namespace {
+
+std::string bytes(int64_t count) {
+  return format_count(static_cast<double>(count)) + "B";
+}
+
+std::optional<int64_t> available_on_host() {
+  std::ifstream file("/proc/meminfo");
+  std::string name, unit;
+  int64_t kilobytes = 0;
+  while (file >> name >> kilobytes && std::getline(file, unit)) {
+    if (name == "MemAvailable:") return kilobytes * 1024;
+  }
+  return std::nullopt;
+}
+
+std::optional<int64_t> available_on(at::Device device) {
+  if (device.is_cpu()) return available_on_host();
+  const auto free_and_total = at::getDeviceAllocator(device.type())->getMemoryInfo(device.index());
+  return static_cast<int64_t>(free_and_total.first);
+}
+
+}  // namespace
+
+std::string MemoryPlan::text() const {
+  return fmt::format("weights {}, cache {} ({}; {} {}), at most {} besides", bytes(weights),
+                     bytes(cache), rule, texts, texts == 1 ? "text" : "texts", bytes(work));
+}
+
+MemoryPlan plan_memory(const models::gpt_neox::Config& config, const kv_cache::Rule& rule,
+                       int64_t texts, at::ScalarType dtype) {
+  const kv_cache::Shape shape{
+      .layers = config.num_layers, .heads = config.num_heads, .head_dim = config.head_dim()};
+  const bool again = rule.kind == kv_cache::Kind::recompute;  // one cache, filled again and again
+  return {.weights = models::gpt_neox::weight_bytes(config, dtype),
+          .cache = kv_cache::cache_bytes(rule, shape, again ? 1 : texts, dtype),
+          .texts = texts,
+          .slots = rule.slots(),
+          .rule = rule.text()};
+}
+
+void check_memory(const MemoryPlan& plan, int64_t available) {
+  if (plan.total() <= available) return;
+  const int64_t left = available - plan.weights - plan.work;
+  if (left <= 0) {
+    throw_error("not enough memory: {} are there, the weights alone take {}", bytes(available),
+                bytes(plan.weights));
+  }
+  const int64_t slot = std::max<int64_t>(plan.cache / plan.slots, 1);
+  const int64_t text = std::max<int64_t>(plan.cache / plan.texts, 1);
+  throw_error(
+      "not enough memory: {} are there, {} are needed: {}\n  what fits: a cache of {} tokens for "
+      "{} texts, or {} texts with a cache of {} tokens",
+      bytes(available), bytes(plan.total()), plan.text(), left / slot, plan.texts, left / text,
+      plan.slots);
+}
+
+void check_memory(const MemoryPlan& plan, at::Device device) {
+  if (const auto available = available_on(device)) check_memory(plan, *available);
+}
+
+}  // namespace seqfuse::serving

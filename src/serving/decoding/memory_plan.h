@@ -1,0 +1,33 @@
+// What decoding takes of memory, before anything is allocated.
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstdint>
+#include <string>
+
+#include "kv_cache/cache.h"
+#include "models/gpt_neox/config.h"
+
+namespace seqfuse::serving {
+
+struct MemoryPlan {
+  int64_t weights = 0, cache = 0;  // bytes
+  int64_t work = 200'000'000;      // at most, for what a pass computes
+  int64_t texts = 1, slots = 1;    // of the cache
+  std::string rule;                // in words
+
+  int64_t total() const { return weights + cache + work; }
+  std::string text() const;  // "weights 5.55 GB, cache 671 MB (full, 2048 tokens; 1 text), ..."
+};
+
+MemoryPlan plan_memory(const models::gpt_neox::Config& config, const kv_cache::Rule& rule,
+                       int64_t texts, at::ScalarType dtype);
+
+// Throws Error where available bytes are too few: which cache for this batch, and which batch for
+// this cache, would fit.
+void check_memory(const MemoryPlan& plan, int64_t available);
+// The same with what the device has left. Does nothing where that is not known.
+void check_memory(const MemoryPlan& plan, at::Device device);
+
+}  // namespace seqfuse::serving

@@ -1,0 +1,83 @@
+#include "serving/decoding/session.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace seqfuse::serving {
+using at::Tensor;
+using kv_cache::Kind;
+
+Session::Session(const models::gpt_neox::Model& model, const kv_cache::Rule& rule, int64_t rows)
+    : model_(model), rule_(rule), rows_(rows) {
+  SEQFUSE_CHECK(rows >= 1, "a session of {} rows", rows);
+  const bool again = rule.kind == Kind::recompute;
+  cache_.emplace(
+      model.make_cache(again ? kv_cache::Rule::full(rule.slots()) : rule, again ? 1 : rows));
+  if (again) seen_.resize(rows);
+}
+
+Tensor Session::on_device(std::span<const int64_t> ids) const {
+  const int64_t vocabulary = model_.config().vocab_size;
+  for (const int64_t id : ids) {
+    SEQFUSE_CHECK_AS(DataError, id >= 0 && id < vocabulary,
+                     "the id {} is not in the model's vocabulary of {}", id, vocabulary);
+  }
+  return at::tensor(at::ArrayRef<int64_t>(ids.data(), ids.size()), at::kLong).to(model_.device());
+}
+
+// All that is seen, from the start: positions count from 0 again.
+Tensor Session::recompute(int64_t row, int64_t id) {
+  std::vector<int64_t>& seen = seen_[row];
+  if (static_cast<int64_t>(seen.size()) == rule_.slots()) seen.erase(seen.begin() + rule_.start);
+  seen.push_back(id);
+  cache_->clear(0);
+  Tensor states;
+  const std::span<const int64_t> all(seen);
+  const auto count = static_cast<int64_t>(seen.size());
+  for (int64_t begin = 0; begin < count; begin += cache_->longest_prefill()) {
+    const int64_t tokens = std::min(cache_->longest_prefill(), count - begin);
+    cache_->begin_prefill(0, tokens);
+    states = model_.states(on_device(all.subspan(begin, tokens)).unsqueeze(0), *cache_);
+  }
+  return model_.logits(states[0][-1]);
+}
+
+Tensor Session::extend(int64_t row, std::span<const int64_t> ids, bool all) {
+  SEQFUSE_CHECK_AS(DataError, !ids.empty(), "there is nothing to read: the prompt has no tokens");
+  const Tensor on_model = on_device(ids);
+  std::vector<Tensor> logits;
+  if (rule_.kind == Kind::recompute) {
+    for (const int64_t id : ids) logits.push_back(recompute(row, id));
+    return all ? at::stack(logits) : logits.back();
+  }
+  const auto count = static_cast<int64_t>(ids.size());
+  Tensor states;
+  for (int64_t begin = 0; begin < count; begin += cache_->longest_prefill()) {
+    const int64_t tokens = std::min(cache_->longest_prefill(), count - begin);
+    cache_->begin_prefill(row, tokens);
+    states = model_.states(on_model.narrow(0, begin, tokens).unsqueeze(0), *cache_)[0];
+    if (all) logits.push_back(model_.logits(states));
+  }
+  return all ? at::cat(logits) : model_.logits(states[-1]);
+}
+
+Tensor Session::step(const std::vector<int64_t>& ids, const std::vector<bool>& active) {
+  SEQFUSE_CHECK(static_cast<int64_t>(ids.size()) == rows_ && active.size() == ids.size(),
+                "a step of {} ids and {} flags; the session has {} rows", ids.size(), active.size(),
+                rows_);
+  if (rule_.kind == Kind::recompute) {
+    std::vector<Tensor> logits;
+    for (int64_t row = 0; row < rows_; ++row) {
+      logits.push_back(active[row] ? recompute(row, ids[row])
+                                   : at::zeros({model_.config().vocab_size},
+                                               at::dtype(model_.dtype()).device(model_.device())));
+    }
+    return at::stack(logits);
+  }
+  const Tensor on_model = on_device(ids).unsqueeze(1);
+  cache_->begin_step(active);
+  return model_.logits(model_.states(on_model, *cache_).select(1, 0));
+}
+
+}  // namespace seqfuse::serving

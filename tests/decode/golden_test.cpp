@@ -1,0 +1,111 @@
+// A trained model and its golden numbers, where there are such: SEQFUSE_GPT_NEOX names a folder with
+// a checkpoint, golden.json, and the *.i32 files of ids that golden.json speaks of:
+//   "NAME/start4_recent252_shiftTrue": {"ppl", "mean_nll", "tokens"}, ...; "greedy_from_64": [ids].
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <numeric>
+
+#include "base/file.h"
+#include "serving/decoding/generate.h"
+#include "serving/decoding/perplexity.h"
+#include "tests/decode/tiny_model.h"
+
+namespace seqfuse {
+namespace {
+
+namespace fs = std::filesystem;
+using kv_cache::Rule;
+using models::gpt_neox::Model;
+using serving::Session;
+
+class Golden : public testing::Test {
+ protected:
+  void SetUp() override {
+    const char* folder = std::getenv("SEQFUSE_GPT_NEOX");
+    if (folder == nullptr) GTEST_SKIP() << "SEQFUSE_GPT_NEOX is not set: no model to test with";
+    folder_ = folder;
+    golden_ = nlohmann::json::parse(read_file(folder_ / "golden.json"));
+  }
+
+  std::vector<int64_t> ids(const std::string& name) const {
+    const std::string content = read_file(folder_ / (name + ".i32"));
+    std::vector<int32_t> ids(content.size() / 4);
+    std::memcpy(ids.data(), content.data(), content.size());
+    return {ids.begin(), ids.end()};
+  }
+
+  // Of each text and rule in golden.json whose name ends in `ending`.
+  void for_each_rule(const std::string& ending,
+                     const std::function<void(const std::string&, const Rule&,
+                                              const nlohmann::json&)>& check) const {
+    int found = 0;
+    for (const auto& [key, value] : golden_.items()) {
+      int start = 0, recent = 0;
+      const size_t slash = key.find('/');
+      if (slash == std::string::npos || !key.ends_with(ending)) continue;
+      if (std::sscanf(key.c_str() + slash, "/start%d_recent%d_", &start, &recent) != 2) continue;
+      check(key.substr(0, slash), Rule::streaming(start, recent), value);
+      ++found;
+    }
+    EXPECT_GT(found, 0) << ending;
+  }
+
+  fs::path folder_;
+  nlohmann::json golden_;
+};
+
+double perplexity(const std::vector<double>& losses) {
+  return std::exp(std::accumulate(losses.begin(), losses.end(), 0.0) /
+                  static_cast<double>(losses.size()));
+}
+
+TEST_F(Golden, PerplexityUnderCacheRules) {
+  const Model model = Model::load(folder_, at::kFloat, at::kCPU);
+  for_each_rule("shiftTrue", [&](const std::string& text, const Rule& rule, const auto& golden) {
+    for (const int64_t tokens_per_pass : {1, 256}) {
+      Session session(model, rule, 1);
+      const auto losses = serving::token_losses(session, ids(text), tokens_per_pass);
+      EXPECT_EQ(losses.size(), golden["tokens"]);
+      const double expected = golden["ppl"];
+      EXPECT_NEAR(perplexity(losses), expected, 1e-6 * expected)
+          << text << ", " << rule.text() << ", tokens a pass: " << tokens_per_pass;
+      const std::vector<double> first = golden["first8"], last = golden["last8"];
+      for (size_t i = 0; i < 8; ++i) {
+        EXPECT_NEAR(losses[i], first[i], 1e-4);
+        EXPECT_NEAR(losses[losses.size() - 8 + i], last[i], 1e-4);
+      }
+    }
+  });
+}
+
+// The control: wrong positions are seen in the perplexity.
+TEST_F(Golden, WrongPositionsAreWorse) {
+  const Model model = Model::load(folder_, at::kFloat, at::kCPU);
+  for_each_rule("shiftFalse", [&](const std::string& text, Rule rule, const auto& golden) {
+    Session right(model, rule, 1);
+    const double expected = perplexity(serving::token_losses(right, ids(text), 256));
+    rule.true_distances = true;
+    Session wrong(model, rule, 1);
+    const double control = perplexity(serving::token_losses(wrong, ids(text), 256));
+    EXPECT_GT(control, 1.15 * expected) << text;
+    EXPECT_NEAR(control, golden["ppl"].template get<double>(), 1e-6 * control) << text;
+  });
+}
+
+TEST_F(Golden, GreedyTokens) {
+  const Model model = Model::load(folder_, at::kFloat, at::kCPU);
+  const std::vector<int64_t> expected = golden_["greedy_from_64"];
+  auto prompt = ids("shakespeare_heldout");
+  prompt.resize(64);
+  Session session(model, Rule::full(128), 1);
+  const auto count = static_cast<int64_t>(expected.size());
+  EXPECT_EQ(serving::generate(session, {prompt}, {.max_new_tokens = count})[0].ids, expected);
+}
+
+}  // namespace
+}  // namespace seqfuse
