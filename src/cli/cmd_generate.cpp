@@ -1,0 +1,151 @@
+// seqfuse generate MODEL: continues prompts.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/log.h"
+#include "cli/command_line.h"
+#include "cli/decoding_model.h"
+#include "cli/verbs.h"
+#include "serving/decoding/generate.h"
+#include "training/loop/interrupt.h"
+
+namespace seqfuse::cli {
+namespace {
+
+using Prompts = std::vector<std::vector<int64_t>>;
+
+struct GenerateFlags {
+  DecodingFlags decoding;
+  std::vector<std::string> prompts, ids, stop;
+  std::string prompt_file;
+  int64_t max_new_tokens = 128, batch_size = 16;
+  serving::SamplingOptions sampling;
+  bool ignore_eos = false, json = false;
+
+  void add_to(CLI::App& app) {
+    decoding.add_to(app);
+    auto* source = app.add_option_group("prompt", "one of these")->require_option(1);
+    source->add_option("--prompt", prompts, "text; repeatable")->allow_extra_args(false);
+    source->add_option("--prompt-file", prompt_file, "a file of text: one prompt")->check(kPath);
+    source->add_option("--ids", ids, "tokens, such as 5,34,63; repeatable")
+        ->allow_extra_args(false);
+    app.add_option("--max-new-tokens", max_new_tokens, "tokens to add")
+        ->check(whole_number(1))
+        ->capture_default_str();
+    app.add_option("--stop", stop, "end where this text comes; repeatable")
+        ->allow_extra_args(false);
+    app.add_option("--temperature", sampling.temperature, "0: always the best token");
+    app.add_option("--top-k", sampling.top_k, "draw from the k best (temperature 1)");
+    app.add_option("--top-p", sampling.top_p, "draw from the best that make up p (temperature 1)");
+    app.add_option("--repetition-penalty", sampling.repetition_penalty, "1: none");
+    app.add_option("--seed", sampling.seed, "of draws")->check(whole_number(0));
+    app.add_option("--batch-size", batch_size, "prompts at a time")
+        ->check(whole_number(1))
+        ->capture_default_str();
+    app.add_flag("--ignore-eos", ignore_eos, "do not end where the model ends the text");
+    app.add_flag("--json", json, "a line of JSON for each prompt");
+  }
+};
+
+Prompts read_prompts(const GenerateFlags& flags) {
+  if (!flags.prompts.empty()) refuse_text("--prompt");
+  if (!flags.prompt_file.empty()) refuse_text("--prompt-file");
+  if (!flags.stop.empty()) refuse_text("--stop");
+  Prompts prompts;
+  for (const std::string& text : flags.ids) prompts.push_back(parse_ids(text));
+  return prompts;
+}
+
+// Under the full rule a prompt must fit. How many tokens the longest text may come to.
+int64_t longest_text(const GenerateFlags& flags, const Prompts& prompts,
+                     const models::gpt_neox::Config& config) {
+  const int64_t size = full_cache_size(flags.decoding, config);
+  size_t longest = 0;
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    const auto length = static_cast<int64_t>(prompts[i].size());
+    SEQFUSE_CHECK_AS(UsageError, flags.decoding.cache != "full" || length <= size,
+                     "prompt {} has {} tokens, the full cache holds {}: --cache-size {} makes "
+                     "room, --cache streaming takes prompts of any length",
+                     i + 1, length, size, length + flags.max_new_tokens);
+    longest = std::max(longest, prompts[i].size());
+  }
+  return static_cast<int64_t>(longest) + flags.max_new_tokens;
+}
+
+void print_result(const GenerateFlags& flags, const Prompts& prompts, size_t text,
+                  const serving::Generated& result, bool streamed) {
+  if (result.finish == serving::Finish::cache_full) {
+    log::warning("generate",
+                 "prompt {}: the full cache is full after {} new tokens; --cache-size "
+                 "or --cache streaming goes on",
+                 text + 1, result.ids.size());
+  }
+  if (flags.json) {
+    const nlohmann::json line = {{"prompt_ids", prompts[text]},
+                                 {"ids", result.ids},
+                                 {"finish", serving::name_of(result.finish)}};
+    fmt::print("{}\n", line.dump());
+  } else if (streamed) {
+    fmt::print("\n");
+  } else {
+    fmt::print("{}\n", fmt::join(result.ids, ","));
+  }
+}
+
+}  // namespace
+
+int cmd_generate(int argc, char** argv) {
+  GenerateFlags flags;
+  CLI::App app("Continues prompts with a GPT-NeoX language model.", "generate");
+  flags.add_to(app);
+  if (const auto done = parse_arguments(app, argc, argv)) return *done;
+  const bool limited = app.count("--top-k") + app.count("--top-p") > 0;
+  if (limited && app.count("--temperature") == 0) flags.sampling.temperature = 1;
+  flags.sampling.check();
+
+  const Prompts prompts = read_prompts(flags);
+  const auto config = models::gpt_neox::load_config(flags.decoding.model);
+  const kv_cache::Rule rule =
+      cache_rule(flags.decoding, config, longest_text(flags, prompts, config));
+  const auto rows = std::min<int64_t>(flags.batch_size, static_cast<int64_t>(prompts.size()));
+  const auto model = open_model(flags.decoding, "generate", config, rule, rows);
+
+  const bool streamed = prompts.size() == 1 && !flags.json;
+  const training::InterruptGuard interrupt;
+  serving::GenerateOptions options{.max_new_tokens = flags.max_new_tokens,
+                                   .sampling = flags.sampling,
+                                   .interrupted = [&] { return interrupt.signal() != 0; }};
+  if (!flags.ignore_eos) options.eos_ids = config.eos_ids;
+  bool first = true;
+  if (streamed) {
+    options.on_token = [&](int64_t, int64_t id) {
+      fmt::print("{}{}", std::exchange(first, false) ? "" : ",", id);
+      std::fflush(stdout);
+      return true;
+    };
+  }
+  for (size_t begin = 0; begin < prompts.size() && interrupt.signal() == 0; begin += rows) {
+    const size_t end = std::min(begin + rows, prompts.size());
+    const Prompts batch(prompts.begin() + static_cast<ptrdiff_t>(begin),
+                        prompts.begin() + static_cast<ptrdiff_t>(end));
+    serving::Session session(model, rule, static_cast<int64_t>(batch.size()));
+    const auto results = serving::generate(session, batch, options, begin);
+    for (size_t i = 0; i < results.size(); ++i) {
+      print_result(flags, prompts, begin + i, results[i], streamed);
+    }
+  }
+  return interrupt.signal() == 0 ? 0 : 128 + interrupt.signal();
+}
+
+}  // namespace seqfuse::cli
+
+extern "C" int seqfuse_cmd_generate(int argc, char** argv) {
+  return seqfuse::cli::cmd_generate(argc, argv);
+}
