@@ -27,14 +27,28 @@ from seqfuse.jagged import (  # noqa: E402
 )
 from seqfuse.layer import HSTULayer  # noqa: E402
 from seqfuse.losses import full_softmax_loss, sample_uniform, sampled_softmax_loss  # noqa: E402
-from seqfuse.norms import dropout, l2_normalize, layer_norm, layer_norm_gate  # noqa: E402
+from seqfuse.norms import (  # noqa: E402
+    add_dual_layer_norm,
+    add_layer_norm,
+    dropout,
+    dual_layer_norm,
+    fused_layernorm_residual,
+    l2_normalize,
+    layer_norm,
+    layer_norm_gate,
+    layer_norm_residual,
+)
 
 __all__ = [
     "HSTULayer",
+    "add_dual_layer_norm",
+    "add_layer_norm",
     "dense_to_jagged",
     "dropout",
+    "dual_layer_norm",
     "embedding_lookup",
     "full_softmax_loss",
+    "fused_layernorm_residual",
     "hstu_attention",
     "hstu_attn_varlen_func",
     "interleave",
@@ -45,6 +59,7 @@ __all__ = [
     "l2_normalize",
     "layer_norm",
     "layer_norm_gate",
+    "layer_norm_residual",
     "lengths_to_offsets",
     "library_path",
     "position_encoding",

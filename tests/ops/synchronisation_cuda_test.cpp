@@ -73,6 +73,13 @@ std::vector<Case> cases(const Integers& i) {
       {"layer_norm", [](auto& in) { return ops::layer_norm(in[0], in[2], in[3], 1e-5); }},
       {"layer_norm_gate",
        [](auto& in) { return ops::layer_norm_gate(in[0], in[0], in[2], in[3], 1e-5, .2, 1); }},
+      {"layer_norm_residual",
+       [](auto& in) { return ops::layer_norm_residual(in[0], in[0], in[2], in[3], 1e-5); }},
+      {"add_dual_layer_norm",
+       [](auto& in) {
+         return std::get<1>(
+             ops::add_dual_layer_norm({in[0], in[0]}, in[2], in[3], in[3], in[2], 1e-5));
+       }},
       {"l2_normalize", [](auto& in) { return ops::l2_normalize(in[0], 1e-6); }},
       {"dropout", [](auto& in) { return ops::dropout(in[0], .2, 1); }},
       {"lengths_to_offsets",

@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <tuple>
 #include <vector>
 
 namespace seqfuse::ops {
@@ -30,6 +31,23 @@ Tensor layer_norm(const Tensor& x, const OptionalTensor& weight, const OptionalT
 // dropout. The mask is Philox(seed) by element index, so it is the same for any number of threads.
 Tensor layer_norm_gate(const Tensor& o, const Tensor& u, const OptionalTensor& weight,
                        const OptionalTensor& bias, double eps, double dropout, c10::SymInt seed);
+
+// Norms beside residual additions (residual_norm.cpp). terms: 1 to 3 tensors [T, D], added in order,
+// each sum rounded to their dtype; the first result of add_* is their sum.
+Tensor layer_norm_residual(const Tensor& x, const Tensor& residual,  // layer_norm(x) + residual
+                           const OptionalTensor& weight, const OptionalTensor& bias, double eps);
+std::tuple<Tensor, Tensor> add_layer_norm(at::TensorList terms, const OptionalTensor& weight,
+                                          const OptionalTensor& bias, double eps);
+// Two norms with the same statistics.
+std::tuple<Tensor, Tensor> dual_layer_norm(const Tensor& x, const OptionalTensor& weight,
+                                           const OptionalTensor& bias,
+                                           const OptionalTensor& weight2,
+                                           const OptionalTensor& bias2, double eps);
+std::tuple<Tensor, Tensor, Tensor> add_dual_layer_norm(at::TensorList terms,
+                                                       const OptionalTensor& weight,
+                                                       const OptionalTensor& bias,
+                                                       const OptionalTensor& weight2,
+                                                       const OptionalTensor& bias2, double eps);
 
 // Each row of x [T, D] divided by max(|row|, eps).
 Tensor l2_normalize(const Tensor& x, double eps);

@@ -26,6 +26,7 @@ constexpr Rule kOurs[] = {
     {"FullSoftmax", loss},
     {"SampleUniform", loss},
     {"L2Normalize", norms},
+    {"residual_norm", norms},
     {"norm_forward", norms},
     {"norm_backward", norms},
     {"column_parts_kernel", norms},
