@@ -73,17 +73,17 @@ void Bpe::read_merges(const JsonField& merges) {
   for (size_t i = 0; i < count; ++i) {
     const JsonField merge = merges.element(i);
     if (merge.value.is_string() && merge.text().starts_with("#version")) continue;
-    const auto [left, right] = read_pair(merge);
+    const std::pair<std::string, std::string> pair = read_pair(merge);
     const auto id_of = [&](const std::string& token) {
       const std::optional<int32_t> id = find(token);
       SEQFUSE_CHECK_AS(DataError, id,
                        "{} (\"{}\" and \"{}\") needs the token \"{}\", which is not in "
                        "model.vocab",
-                       merge.path, left, right, token);
+                       merge.path, pair.first, pair.second, token);
       return *id;
     };
-    const int32_t left_id = id_of(left), right_id = id_of(right);
-    merges_.set(left_id, right_id, {rank++, id_of(left + right)});
+    const int32_t left_id = id_of(pair.first), right_id = id_of(pair.second);
+    merges_.set(left_id, right_id, {rank++, id_of(pair.first + pair.second)});
   }
 }
 
