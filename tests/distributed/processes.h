@@ -51,7 +51,7 @@ class Processes {
     for (int rank = 0; rank < size; ++rank) {
       pids_.push_back(fork());
       if (pids_.back() != 0) continue;
-      std::freopen(error_file(rank).c_str(), "w", stderr);
+      if (!std::freopen(error_file(rank).c_str(), "w", stderr)) _exit(4);
       dup2(fileno(stderr), fileno(stdout));  // where gtest says what failed
       bool threw = false;
       try {
