@@ -2,8 +2,8 @@
 """Checks the order of dependence between the layers, and where torch and CUDA headers may stand.
 
 base < io < text < config < data < report < ops < distributed < embeddings < kv_cache < models < training < serving
-< cli; search needs ops and base only. No torch header in base, io, text, config, data, report, ops/kernels or ops/cpu;
-every header has #pragma once.
+< api < cli; search needs ops and base only. No torch header in base, io, text, config, data, report, ops/kernels or
+ops/cpu; every header has #pragma once.
 """
 
 import pathlib
@@ -25,6 +25,7 @@ ORDER = [
     "models",
     "training",
     "serving",
+    "api",
     "cli",
 ]
 TORCH_FREE = ("base", "io", "text", "config", "data", "report", "ops/kernels", "ops/cpu")
