@@ -55,9 +55,13 @@ struct BuildInstances {
   void tables(std::vector<Args>& /*tables*/) {}
 };
 
+// Of a root's fields, the tables alone.
 struct BuildTables {
   const Bindings& bindings;
   Binder& binder;
+  // The root has tables, which are scoped classes: only then is one that nothing refers to a
+  // mistake.
+  bool found = false;
 
   template <class Args>
   void operator()(Args& /*args*/) {}
@@ -68,22 +72,6 @@ struct BuildTables {
   template <class Args>
   void tables(std::vector<Args>& tables) {
     tables = build_tables<Args>(bindings, binder);
-  }
-};
-
-// Whether the root builds tables, which are scoped classes: only then is one that nothing refers to
-// a mistake.
-struct HasTables {
-  bool found = false;
-
-  template <class Args>
-  void operator()(Args& /*args*/) {}
-  template <class Args>
-  void if_bound(Args& /*args*/) {}
-  template <class Args, class Other>
-  void one_of(Args& /*args*/, std::optional<Other>& /*other*/) {}
-  template <class Args>
-  void tables(std::vector<Args>& /*tables*/) {
     found = true;
   }
 };
@@ -125,9 +113,7 @@ Loaded<Root> build_config(Bindings& bindings, const std::string& source,
                    "{}: required parameters are not bound:\n  {}", source,
                    fmt::join(binder.missing(), "\n  "));
   validate(loaded.config, loaded.ranking_bound, bindings);
-  HasTables has_tables;
-  loaded.config.visit(has_tables);
-  if (has_tables.found) warn_of_unused(bindings);
+  if (build_all_tables.found) warn_of_unused(bindings);
   loaded.operative = operative_config(loaded.config, loaded.ranking_bound);
   return loaded;
 }

@@ -184,6 +184,14 @@ void check_counts(const ManifestFile& manifest, const Fields& top) {
   if (manifest.users.size != summary.num_users) top.fail("user_vocabulary.size", "num_users");
 }
 
+// remedy: the end of the message.
+void check_version(const Fields& top, const std::string& file, std::string_view remedy) {
+  const int64_t version = top.integer("format_version");
+  if (version == kManifestVersion) return;
+  throw_error<DataError>("{}: format_version is {}, this build reads {}{}", file, version,
+                         kManifestVersion, remedy);
+}
+
 }  // namespace
 
 std::string manifest_to_json(const ManifestFile& manifest) {
@@ -228,12 +236,7 @@ std::string manifest_to_json(const ManifestFile& manifest) {
 ManifestFile manifest_from_json(std::string_view text, const std::string& file) {
   const Json json = parse_json(text, file, kPreprocess);
   const Fields top(json, file, "", kPreprocess);
-  const int64_t version = top.integer("format_version");
-  if (version != kManifestVersion) {
-    throw_error<DataError>(
-        "{}: format_version is {}, this build reads {}: run `seqfuse preprocess` again", file,
-        version, kManifestVersion);
-  }
+  check_version(top, file, ": run `seqfuse preprocess` again");
   ManifestFile manifest;
   Manifest& summary = manifest.summary;
   summary.dataset_name = top.text("dataset_name");
@@ -285,11 +288,7 @@ std::string vocabulary_to_json(const VocabularyFile& vocabulary) {
 VocabularyFile vocabulary_from_json(std::string_view text, const std::string& file) {
   const Json json = parse_json(text, file, kGiveDataset);
   const Fields top(json, file, "", kGiveDataset);
-  const int64_t version = top.integer("format_version");
-  if (version != kManifestVersion) {
-    throw_error<DataError>("{}: format_version is {}, this build reads {}\n  {}", file, version,
-                           kManifestVersion, kGiveDataset);
-  }
+  check_version(top, file, fmt::format("\n  {}", kGiveDataset));
   VocabularyFile vocabulary;
   Manifest& summary = vocabulary.summary;
   summary.dataset_name = top.text("dataset_name");
