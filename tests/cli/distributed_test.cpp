@@ -26,7 +26,7 @@
 #include "tests/patience.h"
 #include "tests/temporary_directory.h"
 
-namespace seqfuse {
+namespace seqfuse::distributed_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -199,4 +199,4 @@ TEST_F(Distributed, MistakesNameTheRank) {
 }
 
 }  // namespace
-}  // namespace seqfuse
+}  // namespace seqfuse::distributed_test

@@ -8,7 +8,7 @@
 #include "base/gpu.h"
 #include "tests/cli/seqfuse_process.h"
 
-namespace seqfuse {
+namespace seqfuse::doctor_test {
 namespace {
 using nlohmann::json;
 using testing::HasSubstr;
@@ -71,4 +71,4 @@ TEST(Cpu, AProcessorWithoutFeaturesLacksWhatTheBuildNeeds) {
 }
 
 }  // namespace
-}  // namespace seqfuse
+}  // namespace seqfuse::doctor_test

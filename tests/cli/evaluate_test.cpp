@@ -8,7 +8,7 @@
 #include "base/file.h"
 #include "tests/cli/trained_runs.h"
 
-namespace seqfuse {
+namespace seqfuse::evaluate_test {
 namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
@@ -139,4 +139,4 @@ TEST(Evaluate, NamesADamagedFile) {
 }
 
 }  // namespace
-}  // namespace seqfuse
+}  // namespace seqfuse::evaluate_test

@@ -22,7 +22,7 @@
 #include "tests/cli/background_process.h"
 #include "tests/cli/seqfuse_process.h"
 
-namespace seqfuse {
+namespace seqfuse::generate_test {
 namespace {
 
 using nlohmann::json;
@@ -210,4 +210,4 @@ TEST_F(GenerateVerb, PerplexityRefusesWhatItCannotRead) {
 }
 
 }  // namespace
-}  // namespace seqfuse
+}  // namespace seqfuse::generate_test

@@ -12,7 +12,7 @@
 #include "tests/cli/trained_runs.h"
 #include "tests/temporary_directory.h"
 
-namespace seqfuse {
+namespace seqfuse::install_test {
 namespace {
 
 using testing::HasSubstr;
@@ -108,4 +108,4 @@ TEST_F(InstallTest, ExampleSaysWhatIsWrong) {
 }
 
 }  // namespace
-}  // namespace seqfuse
+}  // namespace seqfuse::install_test

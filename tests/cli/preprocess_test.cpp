@@ -15,7 +15,7 @@
 #include "tests/paths.h"
 #include "tests/temporary_directory.h"
 
-namespace seqfuse {
+namespace seqfuse::preprocess_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -145,4 +145,4 @@ TEST_F(PreprocessCli, FullDisk) {
 }
 
 }  // namespace
-}  // namespace seqfuse
+}  // namespace seqfuse::preprocess_test

@@ -12,7 +12,7 @@
 #include "tests/cli/distributed_run.h"
 #include "tests/cli/trained_runs.h"
 
-namespace seqfuse {
+namespace seqfuse::profile_test {
 namespace {
 
 using nlohmann::json;
@@ -85,4 +85,4 @@ TEST_F(Profile, StepsThatAreNotTrainedAreAWarning) {
 }
 
 }  // namespace
-}  // namespace seqfuse
+}  // namespace seqfuse::profile_test

@@ -15,7 +15,7 @@
 #include "report/run_files.h"
 #include "tests/cli/trained_runs.h"
 
-namespace seqfuse {
+namespace seqfuse::recommend_test {
 namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
@@ -456,4 +456,4 @@ TEST(Recommend, HelpFitsAScreen) {
 }
 
 }  // namespace
-}  // namespace seqfuse
+}  // namespace seqfuse::recommend_test

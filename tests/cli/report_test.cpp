@@ -10,7 +10,7 @@
 #include "tests/cli/trained_runs.h"
 #include "tests/report_run.h"
 
-namespace seqfuse {
+namespace seqfuse::report_test {
 namespace {
 namespace fs = std::filesystem;
 using testing::HasSubstr;
@@ -108,4 +108,4 @@ TEST_F(ReportCli, TrainWritesTensorBoardAndResumesInANewFile) {
 }
 
 }  // namespace
-}  // namespace seqfuse
+}  // namespace seqfuse::report_test

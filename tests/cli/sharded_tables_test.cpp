@@ -6,7 +6,7 @@
 #include "tests/cli/checkpoint_tensors.h"
 #include "tests/cli/distributed_run.h"
 
-namespace seqfuse {
+namespace seqfuse::sharded_tables_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -132,4 +132,4 @@ TEST_F(ShardedTables, ATableThatTheModelDoesNotHaveIsRefused) {
 }
 
 }  // namespace
-}  // namespace seqfuse
+}  // namespace seqfuse::sharded_tables_test

@@ -10,7 +10,7 @@
 #include "tests/paths.h"
 #include "tests/temporary_directory.h"
 
-namespace seqfuse {
+namespace seqfuse::synthesize_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -99,4 +99,4 @@ TEST_F(SynthesizeCommand, AFullDiskIsAnErrorThatLeavesNothingBehind) {
 }
 
 }  // namespace
-}  // namespace seqfuse
+}  // namespace seqfuse::synthesize_test

@@ -19,7 +19,7 @@
 #include "tests/paths.h"
 #include "tests/temporary_directory.h"
 
-namespace seqfuse {
+namespace seqfuse::train_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -345,4 +345,4 @@ TEST_F(Train, ADivergingLossStopsAndNamesTheStep) {
 }
 
 }  // namespace
-}  // namespace seqfuse
+}  // namespace seqfuse::train_test

@@ -12,7 +12,7 @@
 #include "serving/decoding/session.h"
 #include "tests/decode/tiny_model.h"
 
-namespace seqfuse {
+namespace seqfuse::cache_rule_test {
 namespace {
 
 using kv_cache::Rule;
@@ -175,4 +175,4 @@ TEST(CacheRule, StreamsLongTextsInFloat32) {
 }
 
 }  // namespace
-}  // namespace seqfuse
+}  // namespace seqfuse::cache_rule_test

@@ -11,7 +11,7 @@
 #include "tests/decode/tiny_model.h"
 #include "tests/temporary_directory.h"
 
-namespace seqfuse {
+namespace seqfuse::faults_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -193,4 +193,4 @@ TEST(MemoryPlan, SaysWhatFits) {
 }
 
 }  // namespace
-}  // namespace seqfuse
+}  // namespace seqfuse::faults_test

@@ -10,7 +10,7 @@
 
 #include "tests/decode/tiny_model.h"
 
-namespace seqfuse {
+namespace seqfuse::generate_test {
 namespace {
 
 using kv_cache::Rule;
@@ -192,4 +192,4 @@ TEST(Sampling, RefusesWhatMakesNoSense) {
 }
 
 }  // namespace
-}  // namespace seqfuse
+}  // namespace seqfuse::generate_test

@@ -15,7 +15,7 @@
 #include "serving/decoding/perplexity.h"
 #include "tests/decode/tiny_model.h"
 
-namespace seqfuse {
+namespace seqfuse::golden_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -108,4 +108,4 @@ TEST_F(Golden, GreedyTokens) {
 }
 
 }  // namespace
-}  // namespace seqfuse
+}  // namespace seqfuse::golden_test

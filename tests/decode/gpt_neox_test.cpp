@@ -11,7 +11,7 @@
 #include "tests/decode/tiny_model.h"
 #include "tests/temporary_directory.h"
 
-namespace seqfuse {
+namespace seqfuse::gpt_neox_test {
 namespace {
 
 using kv_cache::Rule;
@@ -133,4 +133,4 @@ TEST(GptNeoxFiles, LowPrecisionIsNearFloat64) {
 }
 
 }  // namespace
-}  // namespace seqfuse
+}  // namespace seqfuse::gpt_neox_test

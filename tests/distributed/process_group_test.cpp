@@ -9,7 +9,7 @@
 #include "distributed/gradient_buckets.h"
 #include "tests/distributed/processes.h"
 
-namespace seqfuse::distributed {
+namespace seqfuse::distributed::process_group_test {
 namespace {
 
 TEST(ProcessGroup, OfOneProcessExchangesNothing) {
@@ -183,4 +183,4 @@ TEST(Launch, ComesFromTorchrunsEnvironment) {
 }
 
 }  // namespace
-}  // namespace seqfuse::distributed
+}  // namespace seqfuse::distributed::process_group_test

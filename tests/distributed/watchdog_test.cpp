@@ -12,7 +12,7 @@
 #include "tests/distributed/processes.h"
 #include "tests/patience.h"
 
-namespace seqfuse::distributed {
+namespace seqfuse::distributed::watchdog_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -96,4 +96,4 @@ TEST(Watchdog, AProcessThatLeavesIsNotMissed) {
 }
 
 }  // namespace
-}  // namespace seqfuse::distributed
+}  // namespace seqfuse::distributed::watchdog_test

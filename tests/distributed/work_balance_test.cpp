@@ -8,7 +8,7 @@
 
 #include "base/random.h"
 
-namespace seqfuse::distributed {
+namespace seqfuse::distributed::work_balance_test {
 namespace {
 
 // Typical history lengths: lognormal, a few of them a hundred times the median.
@@ -88,4 +88,4 @@ TEST(WorkBalance, OneHugeWindowIsAloneAndTheSameCostsAreDealtTheSameWay) {
 }
 
 }  // namespace
-}  // namespace seqfuse::distributed
+}  // namespace seqfuse::distributed::work_balance_test

@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 
-namespace seqfuse::embeddings {
+namespace seqfuse::embeddings::shard_plan_test {
 namespace {
 
 using testing::ElementsAre;
@@ -79,4 +79,4 @@ TEST(ShardPlan, IdsOutsideTheTableAreNamed) {
 }
 
 }  // namespace
-}  // namespace seqfuse::embeddings
+}  // namespace seqfuse::embeddings::shard_plan_test

@@ -8,7 +8,7 @@
 #include "tests/distributed/processes.h"
 #include "tests/models/model_fixtures.h"
 
-namespace seqfuse::models::hstu {
+namespace seqfuse::models::hstu::sharded_model_test {
 namespace {
 
 using distributed::in_processes;
@@ -108,4 +108,4 @@ TEST(TablePlacement, ASoftmaxOverTheCatalogueKeepsItemsWholeUnlessAskedOtherwise
 }
 
 }  // namespace
-}  // namespace seqfuse::models::hstu
+}  // namespace seqfuse::models::hstu::sharded_model_test

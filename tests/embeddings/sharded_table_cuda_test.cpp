@@ -7,7 +7,7 @@
 #include "tests/distributed/processes.h"
 #include "tests/embeddings/counting_table.h"
 
-namespace seqfuse::embeddings {
+namespace seqfuse::embeddings::sharded_table_cuda_test {
 namespace {
 
 using distributed::ProcessGroup;
@@ -85,4 +85,4 @@ TEST(ShardedTableCuda, TwoGpusGiveRowsAndGradientsOfTheWholeTable) {
 }
 
 }  // namespace
-}  // namespace seqfuse::embeddings
+}  // namespace seqfuse::embeddings::sharded_table_cuda_test

@@ -10,7 +10,7 @@
 #include "tests/distributed/processes.h"
 #include "tests/embeddings/counting_table.h"
 
-namespace seqfuse::embeddings {
+namespace seqfuse::embeddings::sharded_table_test {
 namespace {
 
 using distributed::in_processes;
@@ -211,4 +211,4 @@ TEST(ShardedTable, AProcessThatDiesWithinALookupIsNamed) {
 }
 
 }  // namespace
-}  // namespace seqfuse::embeddings
+}  // namespace seqfuse::embeddings::sharded_table_test

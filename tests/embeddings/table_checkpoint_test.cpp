@@ -10,7 +10,7 @@
 #include "tests/embeddings/counting_table.h"
 #include "training/checkpoint/checkpoint.h"
 
-namespace seqfuse::embeddings {
+namespace seqfuse::embeddings::table_checkpoint_test {
 namespace {
 
 using distributed::in_processes;
@@ -184,4 +184,4 @@ TEST(TableCheckpoint, WhatDoesNotFitIsRefusedWithTheTablesName) {
 }
 
 }  // namespace
-}  // namespace seqfuse::embeddings
+}  // namespace seqfuse::embeddings::table_checkpoint_test

@@ -12,7 +12,7 @@
 #include "tests/distributed/processes.h"
 #include "tests/embeddings/counting_table.h"
 
-namespace seqfuse::embeddings {
+namespace seqfuse::embeddings::table_update_test {
 namespace {
 
 using distributed::in_processes;
@@ -204,4 +204,4 @@ TEST(TableUpdate, ShardedEqualsReplicated) {
 }
 
 }  // namespace
-}  // namespace seqfuse::embeddings
+}  // namespace seqfuse::embeddings::table_update_test

@@ -11,7 +11,7 @@
 #include "tests/faults/small_run.h"
 #include "training/checkpoint/checkpoint.h"
 
-namespace seqfuse {
+namespace seqfuse::clock_test {
 namespace {
 
 using testing::HasSubstr;
@@ -83,4 +83,4 @@ TEST_F(Clock, ProcessesOfOneJobHearOfEachOther) {
 }
 
 }  // namespace
-}  // namespace seqfuse
+}  // namespace seqfuse::clock_test

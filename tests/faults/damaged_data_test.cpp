@@ -9,7 +9,7 @@
 
 #include "tests/faults/small_run.h"
 
-namespace seqfuse {
+namespace seqfuse::damaged_data_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -87,4 +87,4 @@ TEST_F(DamagedData, AFileThatIsCutOff) {
 }
 
 }  // namespace
-}  // namespace seqfuse
+}  // namespace seqfuse::damaged_data_test

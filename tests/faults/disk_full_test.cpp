@@ -10,7 +10,7 @@
 #include "tests/faults/small_run.h"
 #include "training/checkpoint/checkpoint.h"
 
-namespace seqfuse {
+namespace seqfuse::disk_full_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -104,4 +104,4 @@ TEST_F(DiskFull, TheLastCheckpointIsNotGivenUp) {
 }
 
 }  // namespace
-}  // namespace seqfuse
+}  // namespace seqfuse::disk_full_test

@@ -15,7 +15,7 @@
 #include "tests/faults/small_run.h"
 #include "training/checkpoint/checkpoint.h"
 
-namespace seqfuse {
+namespace seqfuse::kill_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -104,4 +104,4 @@ TEST(Kill, AtAnyMomentLeavesAWholeCheckpointAndTheSameEnd) {
 }
 
 }  // namespace
-}  // namespace seqfuse
+}  // namespace seqfuse::kill_test

@@ -11,7 +11,7 @@
 #include "tests/faults/small_run.h"
 #include "tests/paths.h"
 
-namespace seqfuse {
+namespace seqfuse::locale_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -96,4 +96,4 @@ TEST_F(Locale, ADecimalCommaChangesNothing) {
 }
 
 }  // namespace
-}  // namespace seqfuse
+}  // namespace seqfuse::locale_test

@@ -12,7 +12,7 @@
 #include "tests/faults/small_run.h"
 #include "tests/patience.h"
 
-namespace seqfuse {
+namespace seqfuse::signal_test {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -101,4 +101,4 @@ TEST(Signal, ASecondOneOfEitherKindEndsAtOnce) {
 }
 
 }  // namespace
-}  // namespace seqfuse
+}  // namespace seqfuse::signal_test

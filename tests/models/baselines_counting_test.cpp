@@ -11,7 +11,7 @@
 #include "training/evaluation/baselines.h"
 #include "training/evaluation/retrieval_metrics.h"
 
-namespace seqfuse::training {
+namespace seqfuse::training::baselines_counting_test {
 namespace {
 
 using data::MemoryDataset;
@@ -124,4 +124,4 @@ TEST(RankingBaselines, LabelThreshold) {
 }
 
 }  // namespace
-}  // namespace seqfuse::training
+}  // namespace seqfuse::training::baselines_counting_test

@@ -9,7 +9,7 @@
 #include "models/hstu/windows.h"
 #include "tests/models/model_fixtures.h"
 
-namespace seqfuse::training {
+namespace seqfuse::training::batch_padding_test {
 namespace {
 
 using models::hstu::Task;
@@ -120,4 +120,4 @@ TEST(BatchPadding, ABatchOfNothingCanBePadded) {
 }
 
 }  // namespace
-}  // namespace seqfuse::training
+}  // namespace seqfuse::training::batch_padding_test

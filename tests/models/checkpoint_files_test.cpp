@@ -19,7 +19,7 @@
 #include "training/checkpoint/table_files.h"
 #include "training/checkpoint/weights.h"
 
-namespace seqfuse::training {
+namespace seqfuse::training::checkpoint_files_test {
 namespace {
 namespace fs = std::filesystem;
 using testing::HasSubstr;
@@ -407,4 +407,4 @@ TEST(RunDirectory, DoesNotOverwrite) {
 }
 
 }  // namespace
-}  // namespace seqfuse::training
+}  // namespace seqfuse::training::checkpoint_files_test

@@ -14,7 +14,7 @@
 #include "tests/temporary_directory.h"
 #include "training/loop/trainer.h"
 
-namespace seqfuse::training {
+namespace seqfuse::training::empty_histories_test {
 namespace {
 
 using models::hstu::Task;
@@ -141,4 +141,4 @@ INSTANTIATE_TEST_SUITE_P(Models, EmptyHistories,
                          });
 
 }  // namespace
-}  // namespace seqfuse::training
+}  // namespace seqfuse::training::empty_histories_test

@@ -16,7 +16,7 @@
 #include "training/evaluation/retrieval_metrics.h"
 #include "training/evaluation/target_counts.h"
 
-namespace seqfuse::training {
+namespace seqfuse::training::evaluation_retrieval_test {
 namespace {
 
 using data::MemoryDataset;
@@ -174,4 +174,4 @@ TEST(TargetCounts, TargetsAmongTheUsersEarlierEvents) {
 }
 
 }  // namespace
-}  // namespace seqfuse::training
+}  // namespace seqfuse::training::evaluation_retrieval_test

@@ -9,7 +9,7 @@
 #include "models/hstu/layer.h"
 #include "tests/paths.h"
 
-namespace seqfuse::models::hstu {
+namespace seqfuse::models::hstu::layer_golden_test {
 namespace {
 
 using nlohmann::json;
@@ -83,4 +83,4 @@ TEST(Layer, DropoutFollowsItsSeedAndEndsWithTraining) {
 }
 
 }  // namespace
-}  // namespace seqfuse::models::hstu
+}  // namespace seqfuse::models::hstu::layer_golden_test

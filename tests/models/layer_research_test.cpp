@@ -10,7 +10,7 @@
 
 #include "tests/models/model_fixtures.h"
 
-namespace seqfuse::models::hstu {
+namespace seqfuse::models::hstu::layer_research_test {
 namespace {
 
 namespace F = torch::nn::functional;
@@ -147,4 +147,4 @@ TEST(LayerResearch, QueryIsTheStateThatPredictsTheHeldOutItem) {
 }
 
 }  // namespace
-}  // namespace seqfuse::models::hstu
+}  // namespace seqfuse::models::hstu::layer_research_test

@@ -6,7 +6,7 @@
 #include "tests/models/training_fixture.h"
 #include "tests/paths.h"
 
-namespace seqfuse::training {
+namespace seqfuse::training::loss_curves_test {
 namespace {
 
 // Both sides round every operation to 1e-16 and add in other orders; 50 steps carry such differences
@@ -113,4 +113,4 @@ TEST_F(LossCurves, RankingHstu) {
 }
 
 }  // namespace
-}  // namespace seqfuse::training
+}  // namespace seqfuse::training::loss_curves_test

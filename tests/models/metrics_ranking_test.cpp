@@ -13,7 +13,7 @@
 #include "training/evaluation/metrics_table.h"
 #include "training/evaluation/ranking_metrics.h"
 
-namespace seqfuse::training {
+namespace seqfuse::training::metrics_ranking_test {
 namespace {
 
 using data::MemoryDataset;
@@ -152,4 +152,4 @@ TEST(MetricsTable, TurnsWhenItWouldBeTooWide) {
 }
 
 }  // namespace
-}  // namespace seqfuse::training
+}  // namespace seqfuse::training::metrics_ranking_test

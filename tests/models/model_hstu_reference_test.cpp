@@ -12,7 +12,7 @@
 
 #include "tests/models/model_fixtures.h"
 
-namespace seqfuse::models::hstu {
+namespace seqfuse::models::hstu::model_hstu_reference_test {
 namespace {
 
 namespace F = torch::nn::functional;
@@ -226,4 +226,4 @@ TEST(ModelHstuReference, RetrievalOfTheNextItem) {
 }
 
 }  // namespace
-}  // namespace seqfuse::models::hstu
+}  // namespace seqfuse::models::hstu::model_hstu_reference_test

@@ -5,7 +5,7 @@
 #include "models/hstu/layer.h"
 #include "tests/models/model_fixtures.h"
 
-namespace seqfuse::models::hstu {
+namespace seqfuse::models::hstu::model_leak_test {
 namespace {
 
 std::shared_ptr<RankingModel> ranking_model(int64_t candidates, int64_t group = 1) {
@@ -118,4 +118,4 @@ TEST(ModelLeak, ContextualMaskOverTwoLayersWouldLeak) {
 }
 
 }  // namespace
-}  // namespace seqfuse::models::hstu
+}  // namespace seqfuse::models::hstu::model_leak_test

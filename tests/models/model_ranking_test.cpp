@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "tests/models/model_fixtures.h"
 
-namespace seqfuse::models::hstu {
+namespace seqfuse::models::hstu::model_ranking_test {
 namespace {
 
 std::shared_ptr<RankingModel> model_with(const config::Config& config,
@@ -125,4 +125,4 @@ TEST(ModelRanking, RefusesHeadsThatDoNotFitTheActions) {
 }
 
 }  // namespace
-}  // namespace seqfuse::models::hstu
+}  // namespace seqfuse::models::hstu::model_ranking_test

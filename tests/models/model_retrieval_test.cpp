@@ -7,7 +7,7 @@
 #include "models/hstu/tables.h"
 #include "tests/models/model_fixtures.h"
 
-namespace seqfuse::models::hstu {
+namespace seqfuse::models::hstu::model_retrieval_test {
 namespace {
 
 std::shared_ptr<RetrievalModel> model_with(const config::Config& config) {
@@ -156,4 +156,4 @@ TEST(ModelRetrieval, RefusesWhatItCannotTrain) {
 }
 
 }  // namespace
-}  // namespace seqfuse::models::hstu
+}  // namespace seqfuse::models::hstu::model_retrieval_test

@@ -14,7 +14,7 @@
 #include "training/device/device_step.h"
 #include "training/optimizer/optimizer.h"
 
-namespace seqfuse::training {
+namespace seqfuse::training::optimizer_cuda_test {
 namespace {
 
 constexpr int kSteps = 6;
@@ -219,4 +219,4 @@ TEST_F(OptimizerCuda, WithoutALossScaleAnInfiniteGradientIsToldAndChangesNothing
 }
 
 }  // namespace
-}  // namespace seqfuse::training
+}  // namespace seqfuse::training::optimizer_cuda_test

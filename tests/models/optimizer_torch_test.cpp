@@ -12,7 +12,7 @@
 #include "base/parallel.h"
 #include "training/optimizer/optimizer.h"
 
-namespace seqfuse::training {
+namespace seqfuse::training::optimizer_torch_test {
 namespace {
 
 struct TwoWeights : torch::nn::Module {
@@ -232,4 +232,4 @@ TEST(Optimizer, UnknownNameShowsTheNearest) {
 }
 
 }  // namespace
-}  // namespace seqfuse::training
+}  // namespace seqfuse::training::optimizer_torch_test

@@ -15,7 +15,7 @@
 #include <c10/cuda/CUDACachingAllocator.h>
 #endif
 
-namespace seqfuse::training {
+namespace seqfuse::training::out_of_memory_cuda_test {
 namespace {
 
 using testing::AllOf;
@@ -109,4 +109,4 @@ TEST_F(OutOfMemoryCuda, ABatchThatDoesNotFitSavesWithWhatIsLeft) {
 #endif
 
 }  // namespace
-}  // namespace seqfuse::training
+}  // namespace seqfuse::training::out_of_memory_cuda_test

@@ -4,7 +4,7 @@
 #include "tests/missing_gpu.h"
 #include "tests/models/predictor_checks.h"
 
-namespace seqfuse::serving {
+namespace seqfuse::serving::predictor_cuda_test {
 namespace {
 
 using models::hstu::Task;
@@ -53,4 +53,4 @@ TEST_F(PredictorCuda, SaysWhatTheCpuSays) {
 }
 
 }  // namespace
-}  // namespace seqfuse::serving
+}  // namespace seqfuse::serving::predictor_cuda_test

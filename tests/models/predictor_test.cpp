@@ -8,7 +8,7 @@
 #include "tests/models/predictor_checks.h"
 #include "tests/unit/memory_dataset.h"
 
-namespace seqfuse::serving {
+namespace seqfuse::serving::predictor_test {
 namespace {
 
 using models::hstu::Task;
@@ -107,4 +107,4 @@ TEST(Predictor, NamesTheScoresOfCandidates) {
 }
 
 }  // namespace
-}  // namespace seqfuse::serving
+}  // namespace seqfuse::serving::predictor_test

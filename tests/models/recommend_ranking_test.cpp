@@ -10,7 +10,7 @@
 #include "serving/recommendations.h"
 #include "tests/models/fake_models.h"
 
-namespace seqfuse::serving {
+namespace seqfuse::serving::recommend_ranking_test {
 namespace {
 
 double sigmoid(double x) {
@@ -76,4 +76,4 @@ TEST(Rank, ClassesHaveTheMeanLabelAndEqualScoresKeepTheirOrder) {
 }
 
 }  // namespace
-}  // namespace seqfuse::serving
+}  // namespace seqfuse::serving::recommend_ranking_test

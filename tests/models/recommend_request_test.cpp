@@ -10,7 +10,7 @@
 #include "serving/action_names.h"
 #include "serving/request.h"
 
-namespace seqfuse::serving {
+namespace seqfuse::serving::recommend_request_test {
 namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -167,4 +167,4 @@ TEST(Actions, NoneAreRefusedWhereADatasetHasNone) {
 }
 
 }  // namespace
-}  // namespace seqfuse::serving
+}  // namespace seqfuse::serving::recommend_request_test

@@ -12,7 +12,7 @@
 #include "tests/models/fake_models.h"
 #include "training/evaluation/catalogue.h"
 
-namespace seqfuse::serving {
+namespace seqfuse::serving::recommend_top_items_test {
 namespace {
 
 using training::Catalogue;
@@ -134,4 +134,4 @@ TEST(Retrieve, LeavesOutTheWholeHistoryUnlessAsked) {
 }
 
 }  // namespace
-}  // namespace seqfuse::serving
+}  // namespace seqfuse::serving::recommend_top_items_test

@@ -14,7 +14,7 @@
 #include "serving/request_window.h"
 #include "tests/models/model_fixtures.h"
 
-namespace seqfuse::serving {
+namespace seqfuse::serving::recommend_window_test {
 namespace {
 using data::MemoryDataset;
 using data::most_common_action;
@@ -303,4 +303,4 @@ TEST(TypicalEvents, TimesAtBothEndsOfInt64DoNotOverflow) {
 }
 
 }  // namespace
-}  // namespace seqfuse::serving
+}  // namespace seqfuse::serving::recommend_window_test

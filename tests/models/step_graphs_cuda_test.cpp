@@ -12,7 +12,7 @@
 #include "tests/models/training_fixture.h"
 #include "training/device/device.h"
 
-namespace seqfuse::training {
+namespace seqfuse::training::step_graphs_cuda_test {
 namespace {
 
 class StepGraphsCuda : public TrainingLoop {
@@ -237,4 +237,4 @@ TEST_F(StepGraphsCuda, OperatorsReadSeedsFromTheirPlaces) {
 }
 
 }  // namespace
-}  // namespace seqfuse::training
+}  // namespace seqfuse::training::step_graphs_cuda_test

@@ -14,7 +14,7 @@
 #include "training/profile/kernel_classes.h"
 #include "training/profile/step_profile.h"
 
-namespace seqfuse::training {
+namespace seqfuse::training::step_profile_test {
 namespace {
 
 using testing::ElementsAre;
@@ -293,4 +293,4 @@ TEST(LayerFlops, CountProductsAndPairs) {
 }
 
 }  // namespace
-}  // namespace seqfuse::training
+}  // namespace seqfuse::training::step_profile_test

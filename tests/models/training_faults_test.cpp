@@ -16,7 +16,7 @@
 #include "training/checkpoint/run_writer.h"
 #include "training/loop/out_of_memory.h"
 
-namespace seqfuse::training {
+namespace seqfuse::training::training_faults_test {
 namespace {
 
 using testing::AllOf;
@@ -290,4 +290,4 @@ TEST(OutOfMemory, IsToldFromOtherErrors) {
 }
 
 }  // namespace
-}  // namespace seqfuse::training
+}  // namespace seqfuse::training::training_faults_test

@@ -12,7 +12,7 @@
 #include "tests/models/format1_checkpoint.h"
 #include "tests/models/training_fixture.h"
 
-namespace seqfuse::training {
+namespace seqfuse::training::training_loop_test {
 namespace {
 
 TEST_F(TrainingLoop, LearnsTheRing) {
@@ -306,4 +306,4 @@ TEST_F(TrainingLoop, WeightsStartARunOfAnotherLossOrDropoutButNotOfAnotherSize) 
 }
 
 }  // namespace
-}  // namespace seqfuse::training
+}  // namespace seqfuse::training::training_loop_test

@@ -2,7 +2,7 @@
 
 #include "training/optimizer/schedule.h"
 
-namespace seqfuse::training {
+namespace seqfuse::training::training_schedule_test {
 namespace {
 
 TEST(Schedule, ConstantAfterLinearWarmUp) {
@@ -39,4 +39,4 @@ TEST(Schedule, WithoutWarmUpTheFirstStepIsFull) {
 }
 
 }  // namespace
-}  // namespace seqfuse::training
+}  // namespace seqfuse::training::training_schedule_test

@@ -3,7 +3,7 @@
 #include "tests/ops/cuda_test.h"
 
 #ifdef SEQFUSE_HAS_CUDA
-namespace seqfuse {
+namespace seqfuse::column_sums_cuda_test {
 namespace {
 
 using at::Tensor;
@@ -41,5 +41,5 @@ TEST_F(ColumnSumsCudaTest, AreTheSameBitsAgain) {
 }
 
 }  // namespace
-}  // namespace seqfuse
+}  // namespace seqfuse::column_sums_cuda_test
 #endif

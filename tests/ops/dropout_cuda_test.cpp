@@ -2,7 +2,7 @@
 #include "ops/torch/ops.h"
 #include "tests/ops/cuda_test.h"
 
-namespace seqfuse {
+namespace seqfuse::dropout_cuda_test {
 namespace {
 
 using at::Tensor;
@@ -58,4 +58,4 @@ TEST_P(DropoutCudaTest, OtherDtypesAreRefused) {
 }
 
 }  // namespace
-}  // namespace seqfuse
+}  // namespace seqfuse::dropout_cuda_test

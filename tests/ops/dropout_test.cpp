@@ -3,7 +3,7 @@
 #include "tests/ops/op_test.h"
 #include "tests/oracles/dropout.h"
 
-namespace seqfuse {
+namespace seqfuse::dropout_test {
 namespace {
 
 using at::Tensor;
@@ -93,4 +93,4 @@ TEST(Dropout, WrongArgumentsAreExplained) {
 }
 
 }  // namespace
-}  // namespace seqfuse
+}  // namespace seqfuse::dropout_test

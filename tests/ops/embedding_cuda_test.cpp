@@ -3,7 +3,7 @@
 #include "tests/ops/cuda_test.h"
 #include "tests/oracles/embedding.h"
 
-namespace seqfuse {
+namespace seqfuse::embedding_cuda_test {
 namespace {
 
 using at::Tensor;
@@ -135,4 +135,4 @@ TEST_F(EmbeddingCuda, ArgumentsElsewhereAreNamed) {
 }
 
 }  // namespace
-}  // namespace seqfuse
+}  // namespace seqfuse::embedding_cuda_test

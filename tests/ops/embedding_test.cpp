@@ -2,7 +2,7 @@
 #include "ops/torch/ops.h"
 #include "tests/ops/op_test.h"
 
-namespace seqfuse {
+namespace seqfuse::embedding_test {
 namespace {
 
 using at::Tensor;
@@ -110,4 +110,4 @@ TEST(Embedding, WrongArgumentsAreExplained) {
 }
 
 }  // namespace
-}  // namespace seqfuse
+}  // namespace seqfuse::embedding_test

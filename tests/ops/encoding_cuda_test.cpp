@@ -4,7 +4,7 @@
 #include "tests/ops/cuda_test.h"
 #include "tests/oracles/encoding.h"
 
-namespace seqfuse {
+namespace seqfuse::encoding_cuda_test {
 namespace {
 
 using at::Tensor;
@@ -142,4 +142,4 @@ TEST_P(EncodingCudaTest, ArgumentsElsewhereAreNamed) {
 }
 
 }  // namespace
-}  // namespace seqfuse
+}  // namespace seqfuse::encoding_cuda_test

@@ -4,7 +4,7 @@
 #include "tests/ops/op_test.h"
 #include "tests/oracles/encoding.h"
 
-namespace seqfuse {
+namespace seqfuse::encoding_test {
 namespace {
 
 using at::Tensor;
@@ -189,4 +189,4 @@ TEST(Encoding, WrongArgumentsAreExplained) {
 }
 
 }  // namespace
-}  // namespace seqfuse
+}  // namespace seqfuse::encoding_test

@@ -4,7 +4,7 @@
 #include "tests/ops/cuda_test.h"
 #include "tests/ops/softmax_loss_test.h"
 
-namespace seqfuse {
+namespace seqfuse::full_softmax_cuda_test {
 namespace {
 
 using at::Tensor;
@@ -100,4 +100,4 @@ TEST_F(FullSoftmaxCuda, ArgumentsElsewhereAreNamed) {
 }
 
 }  // namespace
-}  // namespace seqfuse
+}  // namespace seqfuse::full_softmax_cuda_test

@@ -1,6 +1,6 @@
 #include "tests/ops/softmax_loss_test.h"
 
-namespace seqfuse {
+namespace seqfuse::full_softmax_test {
 namespace {
 
 using at::Tensor;
@@ -137,4 +137,4 @@ TEST(FullSoftmax, WrongArgumentsAreExplained) {
 }
 
 }  // namespace
-}  // namespace seqfuse
+}  // namespace seqfuse::full_softmax_test

@@ -6,7 +6,7 @@
 
 #include "tests/ops/cuda_test.h"
 
-namespace seqfuse {
+namespace seqfuse::hstu_attention_batches_cuda_test {
 namespace {
 
 using at::Tensor;
@@ -106,4 +106,4 @@ TEST_P(HstuAttentionBatchesCudaTest, ALargeBatchIsItsPartsSideBySide) {
 }
 
 }  // namespace
-}  // namespace seqfuse
+}  // namespace seqfuse::hstu_attention_batches_cuda_test

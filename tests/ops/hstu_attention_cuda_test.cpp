@@ -5,7 +5,7 @@
 #include "tests/ops/cuda_test.h"
 #include "tests/ops/hstu_attention_on_gpu.h"
 
-namespace seqfuse {
+namespace seqfuse::hstu_attention_cuda_test {
 namespace {
 
 using at::Tensor;
@@ -87,4 +87,4 @@ TEST_P(HstuAttentionCudaTest, NoSequences) {
 }
 
 }  // namespace
-}  // namespace seqfuse
+}  // namespace seqfuse::hstu_attention_cuda_test

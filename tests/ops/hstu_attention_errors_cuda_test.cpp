@@ -7,7 +7,7 @@
 #include "tests/ops/cuda_test.h"
 #include "tests/ops/hstu_attention_problem.h"
 
-namespace seqfuse {
+namespace seqfuse::hstu_attention_errors_cuda_test {
 namespace {
 
 using namespace test;
@@ -186,4 +186,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const testing::TestParamInfo<WrongCase>& one) { return std::string(one.param.name); });
 
 }  // namespace
-}  // namespace seqfuse
+}  // namespace seqfuse::hstu_attention_errors_cuda_test

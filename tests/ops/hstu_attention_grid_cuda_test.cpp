@@ -9,7 +9,7 @@
 #include "tests/ops/cuda_test.h"
 #include "tests/ops/hstu_attention_on_gpu.h"
 
-namespace seqfuse {
+namespace seqfuse::hstu_attention_grid_cuda_test {
 namespace {
 
 using at::Tensor;
@@ -129,4 +129,4 @@ TEST_P(HstuAttentionGridCudaTest, TenRunsGiveTheSameBits) {
 }
 
 }  // namespace
-}  // namespace seqfuse
+}  // namespace seqfuse::hstu_attention_grid_cuda_test

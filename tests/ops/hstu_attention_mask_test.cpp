@@ -6,7 +6,7 @@
 #include "tests/ops/op_test.h"
 #include "tests/oracles/small_hstu_masks.h"
 
-namespace seqfuse {
+namespace seqfuse::hstu_attention_mask_test {
 namespace {
 
 using oracle::describe;
@@ -55,4 +55,4 @@ TEST(HstuAttentionMask, DenseTensorsAreTheDefinition) {
 }
 
 }  // namespace
-}  // namespace seqfuse
+}  // namespace seqfuse::hstu_attention_mask_test

@@ -4,7 +4,7 @@
 #include "ops/torch/hstu_attention_inputs.h"
 #include "tests/ops/hstu_attention_problem.h"
 
-namespace seqfuse {
+namespace seqfuse::hstu_attention_matmul_test {
 namespace {
 
 using at::Tensor;
@@ -58,4 +58,4 @@ TEST(HstuAttentionByMatmul, MatchesTheOracleUnderEveryMaskInFloat64) {
 }
 
 }  // namespace
-}  // namespace seqfuse
+}  // namespace seqfuse::hstu_attention_matmul_test

@@ -8,7 +8,7 @@
 #include "tests/ops/cuda_test.h"
 #include "tests/ops/hstu_attention_on_gpu.h"
 
-namespace seqfuse {
+namespace seqfuse::hstu_attention_memory_cuda_test {
 namespace {
 
 using at::Tensor;
@@ -128,4 +128,4 @@ TEST_F(HstuAttentionHugeCudaTest, MoreElementsThan31BitsCount) {
 }
 
 }  // namespace
-}  // namespace seqfuse
+}  // namespace seqfuse::hstu_attention_memory_cuda_test

@@ -11,7 +11,7 @@
 #include "tests/ops/cuda_test.h"
 #include "tests/ops/hstu_attention_on_gpu.h"
 
-namespace seqfuse {
+namespace seqfuse::hstu_attention_random_cuda_test {
 namespace {
 
 using at::Tensor;
@@ -159,4 +159,4 @@ TEST_P(HstuAttentionRandomCudaTest, KeepsTheOracleRuleAndSequencesApart) {
 }
 
 }  // namespace
-}  // namespace seqfuse
+}  // namespace seqfuse::hstu_attention_random_cuda_test

@@ -10,7 +10,7 @@
 #include "tests/ops/op_test.h"
 #include "tests/oracles/hstu_attention.h"
 
-namespace seqfuse {
+namespace seqfuse::hstu_attention_test {
 namespace {
 
 using at::Tensor;
@@ -369,4 +369,4 @@ TEST(HstuAttention, WrongArgumentsAreExplained) {
 }
 
 }  // namespace
-}  // namespace seqfuse
+}  // namespace seqfuse::hstu_attention_test

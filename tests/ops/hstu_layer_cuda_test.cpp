@@ -4,7 +4,7 @@
 #include "tests/ops/cuda_test.h"
 #include "tests/ops/hstu_attention_problem.h"
 
-namespace seqfuse {
+namespace seqfuse::hstu_layer_cuda_test {
 namespace {
 
 using at::Tensor;
@@ -267,4 +267,4 @@ TEST(HstuLayer, WrongArgumentsAreExplained) {
 }
 
 }  // namespace
-}  // namespace seqfuse
+}  // namespace seqfuse::hstu_layer_cuda_test

@@ -4,7 +4,7 @@
 #include "tests/ops/cuda_test.h"
 #include "tests/oracles/jagged.h"
 
-namespace seqfuse {
+namespace seqfuse::jagged_cuda_test {
 namespace {
 
 using at::Tensor;
@@ -265,4 +265,4 @@ TEST_F(JaggedCudaTest, WrongArgumentsAreExplained) {
 }
 
 }  // namespace
-}  // namespace seqfuse
+}  // namespace seqfuse::jagged_cuda_test

@@ -4,7 +4,7 @@
 #include "tests/ops/op_test.h"
 #include "tests/oracles/jagged.h"
 
-namespace seqfuse {
+namespace seqfuse::jagged_test {
 namespace {
 
 using at::Tensor;
@@ -234,4 +234,4 @@ TEST(Jagged, WrongArgumentsAreExplained) {
 }
 
 }  // namespace
-}  // namespace seqfuse
+}  // namespace seqfuse::jagged_test

@@ -4,7 +4,7 @@
 #include "tests/ops/cuda_test.h"
 #include "tests/oracles/l2_normalize.h"
 
-namespace seqfuse {
+namespace seqfuse::l2_normalize_cuda_test {
 namespace {
 
 using at::Tensor;
@@ -107,4 +107,4 @@ TEST_P(L2NormalizeCudaTest, WritesItsOutputsAndNothingElse) {
 #endif
 
 }  // namespace
-}  // namespace seqfuse
+}  // namespace seqfuse::l2_normalize_cuda_test

@@ -4,7 +4,7 @@
 #include "tests/ops/op_test.h"
 #include "tests/oracles/l2_normalize.h"
 
-namespace seqfuse {
+namespace seqfuse::l2_normalize_test {
 namespace {
 
 using at::Tensor;
@@ -111,4 +111,4 @@ TEST(L2Normalize, WrongArgumentsAreExplained) {
 }
 
 }  // namespace
-}  // namespace seqfuse
+}  // namespace seqfuse::l2_normalize_test

@@ -4,7 +4,7 @@
 #include "tests/ops/cuda_test.h"
 #include "tests/oracles/layer_norm.h"
 
-namespace seqfuse {
+namespace seqfuse::layer_norm_cuda_test {
 namespace {
 
 using at::Tensor;
@@ -142,4 +142,4 @@ TEST_P(LayerNormCudaTest, OtherDtypesAreRefused) {
 }
 
 }  // namespace
-}  // namespace seqfuse
+}  // namespace seqfuse::layer_norm_cuda_test

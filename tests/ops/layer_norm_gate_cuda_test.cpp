@@ -3,7 +3,7 @@
 #include "tests/ops/cuda_test.h"
 #include "tests/oracles/layer_norm_gate.h"
 
-namespace seqfuse {
+namespace seqfuse::layer_norm_gate_cuda_test {
 namespace {
 
 using at::Tensor;
@@ -175,4 +175,4 @@ TEST_P(LayerNormGateCudaTest, WritesItsOutputsAndNothingElse) {
 #endif
 
 }  // namespace
-}  // namespace seqfuse
+}  // namespace seqfuse::layer_norm_gate_cuda_test

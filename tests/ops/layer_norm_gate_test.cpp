@@ -4,7 +4,7 @@
 #include "tests/ops/op_test.h"
 #include "tests/oracles/layer_norm_gate.h"
 
-namespace seqfuse {
+namespace seqfuse::layer_norm_gate_test {
 namespace {
 
 using at::Tensor;
@@ -174,4 +174,4 @@ TEST(LayerNormGate, WrongArgumentsAreExplained) {
 }
 
 }  // namespace
-}  // namespace seqfuse
+}  // namespace seqfuse::layer_norm_gate_test

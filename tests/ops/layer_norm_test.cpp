@@ -4,7 +4,7 @@
 #include "tests/ops/op_test.h"
 #include "tests/oracles/layer_norm.h"
 
-namespace seqfuse {
+namespace seqfuse::layer_norm_test {
 namespace {
 
 using at::Tensor;
@@ -161,4 +161,4 @@ TEST(LayerNorm, WrongArgumentsAreExplained) {
 }
 
 }  // namespace
-}  // namespace seqfuse
+}  // namespace seqfuse::layer_norm_test

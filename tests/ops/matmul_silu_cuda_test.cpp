@@ -3,7 +3,7 @@
 #include "ops/torch/matmul.h"
 #include "tests/ops/cuda_test.h"
 
-namespace seqfuse {
+namespace seqfuse::matmul_silu_cuda_test {
 namespace {
 
 using at::Tensor;
@@ -118,4 +118,4 @@ TEST_P(MatmulSiluExtremes, FarFromZeroItIsZeroOrTheValue) {
 }
 
 }  // namespace
-}  // namespace seqfuse
+}  // namespace seqfuse::matmul_silu_cuda_test

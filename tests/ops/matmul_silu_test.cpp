@@ -4,7 +4,7 @@
 #include "ops/torch/matmul.h"
 #include "tests/ops/op_test.h"
 
-namespace seqfuse {
+namespace seqfuse::matmul_silu_test {
 namespace {
 
 using at::Tensor;
@@ -74,4 +74,4 @@ TEST(MatmulSilu, KernelsTakeWhatIsAligned) {
 #endif
 
 }  // namespace
-}  // namespace seqfuse
+}  // namespace seqfuse::matmul_silu_test

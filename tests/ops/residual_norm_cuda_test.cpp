@@ -4,7 +4,7 @@
 #include "tests/ops/cuda_test.h"
 #include "tests/oracles/residual_norm.h"
 
-namespace seqfuse {
+namespace seqfuse::residual_norm_cuda_test {
 namespace {
 
 using at::Tensor;
@@ -127,4 +127,4 @@ TEST_P(ResidualNormCudaTest, WritesItsOutputsAndNothingElse) {
 #endif
 
 }  // namespace
-}  // namespace seqfuse
+}  // namespace seqfuse::residual_norm_cuda_test

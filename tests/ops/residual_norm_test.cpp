@@ -4,7 +4,7 @@
 #include "tests/ops/op_test.h"
 #include "tests/oracles/residual_norm.h"
 
-namespace seqfuse {
+namespace seqfuse::residual_norm_test {
 namespace {
 
 using at::Tensor;
@@ -142,4 +142,4 @@ TEST(ResidualNorm, WrongArgumentsAreExplained) {
 }
 
 }  // namespace
-}  // namespace seqfuse
+}  // namespace seqfuse::residual_norm_test

@@ -2,7 +2,7 @@
 #include "ops/torch/ops.h"
 #include "tests/ops/cuda_test.h"
 
-namespace seqfuse {
+namespace seqfuse::sample_uniform_cuda_test {
 namespace {
 
 using at::Tensor;
@@ -44,4 +44,4 @@ TEST_F(SampleUniformCudaTest, WritesItsOutputAndNothingElse) {
 #endif
 
 }  // namespace
-}  // namespace seqfuse
+}  // namespace seqfuse::sample_uniform_cuda_test

@@ -2,7 +2,7 @@
 #include "ops/torch/ops.h"
 #include "tests/ops/op_test.h"
 
-namespace seqfuse {
+namespace seqfuse::sample_uniform_test {
 namespace {
 
 using at::Tensor;
@@ -56,4 +56,4 @@ TEST(SampleUniform, WrongArgumentsAreExplained) {
 }
 
 }  // namespace
-}  // namespace seqfuse
+}  // namespace seqfuse::sample_uniform_test

@@ -3,7 +3,7 @@
 #include "tests/ops/cuda_test.h"
 #include "tests/ops/softmax_loss_test.h"
 
-namespace seqfuse {
+namespace seqfuse::sampled_softmax_cuda_test {
 namespace {
 
 using at::Tensor;
@@ -142,4 +142,4 @@ TEST_F(SampledSoftmaxCuda, WrongArgumentsAreExplained) {
 }
 
 }  // namespace
-}  // namespace seqfuse
+}  // namespace seqfuse::sampled_softmax_cuda_test

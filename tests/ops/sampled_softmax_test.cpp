@@ -6,7 +6,7 @@
 #include "ops/torch/ops.h"
 #include "tests/ops/softmax_loss_test.h"
 
-namespace seqfuse {
+namespace seqfuse::sampled_softmax_test {
 namespace {
 
 using at::Tensor;
@@ -228,4 +228,4 @@ TEST(SampledSoftmax, WrongArgumentsAreExplained) {
 }
 
 }  // namespace
-}  // namespace seqfuse
+}  // namespace seqfuse::sampled_softmax_test

@@ -4,7 +4,7 @@
 #include "ops/torch/step_scalars.h"
 #include "tests/ops/cuda_test.h"
 
-namespace seqfuse {
+namespace seqfuse::step_scalars_cuda_test {
 namespace {
 
 using at::Tensor;
@@ -40,4 +40,4 @@ TEST_F(StepScalarsCudaTest, AreTheCpusToTheBitWithoutWaiting) {
 }
 
 }  // namespace
-}  // namespace seqfuse
+}  // namespace seqfuse::step_scalars_cuda_test

@@ -5,7 +5,7 @@
 
 #include "tests/ops/op_test.h"
 
-namespace seqfuse {
+namespace seqfuse::step_scalars_test {
 namespace {
 
 using namespace seqfuse::test;
@@ -93,4 +93,4 @@ TEST(StepScalars, WithLossScalingAGradientThatIsNotFiniteIsNoError) {
 }
 
 }  // namespace
-}  // namespace seqfuse
+}  // namespace seqfuse::step_scalars_test

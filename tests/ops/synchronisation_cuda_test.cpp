@@ -3,7 +3,7 @@
 #include "ops/torch/ops.h"
 #include "tests/ops/cuda_test.h"
 
-namespace seqfuse {
+namespace seqfuse::synchronisation_cuda_test {
 namespace {
 
 using at::Tensor;
@@ -144,4 +144,4 @@ TEST_F(SynchronisationCudaTest, NoOperatorWaits) {
 }
 
 }  // namespace
-}  // namespace seqfuse
+}  // namespace seqfuse::synchronisation_cuda_test

@@ -6,7 +6,7 @@
 #include "tests/temporary_directory.h"
 #include "tests/text/small_tokenizer.h"
 
-namespace seqfuse::text {
+namespace seqfuse::text::tokenizer_faults_test {
 namespace {
 using testing::AllOf;
 using testing::HasSubstr;
@@ -115,4 +115,4 @@ TEST(TokenizerFaults, StepsAndTemplates) {
 }
 
 }  // namespace
-}  // namespace seqfuse::text
+}  // namespace seqfuse::text::tokenizer_faults_test

@@ -10,7 +10,7 @@
 #include "tests/text/small_tokenizer.h"
 #include "text/utf8.h"
 
-namespace seqfuse::text {
+namespace seqfuse::text::tokenizer_test {
 namespace {
 using testing::HasSubstr;
 
@@ -178,4 +178,4 @@ TEST(Tokenizer, LongWordsTakeTimeInProportion) {
 }
 
 }  // namespace
-}  // namespace seqfuse::text
+}  // namespace seqfuse::text::tokenizer_test

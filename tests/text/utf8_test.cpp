@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace seqfuse::text {
+namespace seqfuse::text::utf8_test {
 namespace {
 
 TEST(Utf8, FindsTheFirstInvalidByte) {
@@ -50,4 +50,4 @@ TEST(Utf8, AssemblesCharactersByteByByte) {
 }
 
 }  // namespace
-}  // namespace seqfuse::text
+}  // namespace seqfuse::text::utf8_test

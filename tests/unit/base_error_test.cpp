@@ -4,7 +4,7 @@
 
 #include <cerrno>
 
-namespace seqfuse {
+namespace seqfuse::base_error_test {
 namespace {
 
 TEST(Error, CheckFormatsOnlyOnFailure) {
@@ -53,4 +53,4 @@ TEST(Error, ErrnoIsNamed) {
 }
 
 }  // namespace
-}  // namespace seqfuse
+}  // namespace seqfuse::base_error_test

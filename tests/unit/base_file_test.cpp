@@ -12,7 +12,7 @@
 #include "base/hash.h"
 #include "tests/temporary_directory.h"
 
-namespace seqfuse {
+namespace seqfuse::base_file_test {
 namespace {
 namespace fs = std::filesystem;
 
@@ -126,4 +126,4 @@ TEST(Hash, SeesEveryByte) {
 }
 
 }  // namespace
-}  // namespace seqfuse
+}  // namespace seqfuse::base_file_test

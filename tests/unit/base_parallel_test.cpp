@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-namespace seqfuse {
+namespace seqfuse::base_parallel_test {
 namespace {
 
 class Threads {  // restores the default afterwards
@@ -75,4 +75,4 @@ TEST(Parallel, AtLeastOneThread) {
 }
 
 }  // namespace
-}  // namespace seqfuse
+}  // namespace seqfuse::base_parallel_test

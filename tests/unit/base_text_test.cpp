@@ -9,7 +9,7 @@
 #include "base/progress.h"
 #include "base/random.h"
 
-namespace seqfuse {
+namespace seqfuse::base_text_test {
 namespace {
 
 TEST(Names, NearestWithinReason) {
@@ -87,4 +87,4 @@ TEST(Random, ShuffleIsAPermutation) {
 }
 
 }  // namespace
-}  // namespace seqfuse
+}  // namespace seqfuse::base_text_test

@@ -11,7 +11,7 @@
 #include "base/error.h"
 #include "tests/unit/memory_dataset.h"
 
-namespace seqfuse::data {
+namespace seqfuse::data::batch_test {
 namespace {
 
 using testing::ElementsAre;
@@ -234,4 +234,4 @@ TEST(BatchLoader, RefusesAnImpossibleBatchSize) {
 }
 
 }  // namespace
-}  // namespace seqfuse::data
+}  // namespace seqfuse::data::batch_test

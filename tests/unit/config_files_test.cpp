@@ -12,7 +12,7 @@
 #include "config/load.h"
 #include "tests/paths.h"
 
-namespace seqfuse::config {
+namespace seqfuse::config::config_files_test {
 namespace {
 namespace fs = std::filesystem;
 
@@ -105,4 +105,4 @@ TEST(ConfigReference, CommittedFileIsUpToDate) {
 }
 
 }  // namespace
-}  // namespace seqfuse::config
+}  // namespace seqfuse::config::config_files_test

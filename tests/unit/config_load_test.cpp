@@ -12,7 +12,7 @@
 #include "tests/minimal_config.h"
 #include "tests/temporary_directory.h"
 
-namespace seqfuse::config {
+namespace seqfuse::config::config_load_test {
 namespace {
 namespace fs = std::filesystem;
 using testing::ElementsAre;
@@ -342,4 +342,4 @@ TEST(ConfigLoad, UnusedScopesAreReported) {
 }
 
 }  // namespace
-}  // namespace seqfuse::config
+}  // namespace seqfuse::config::config_load_test

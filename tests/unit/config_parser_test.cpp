@@ -11,7 +11,7 @@
 #include "base/error.h"
 #include "config/literal.h"
 
-namespace seqfuse::config {
+namespace seqfuse::config::config_parser_test {
 namespace {
 using testing::HasSubstr;
 using testing::StartsWith;
@@ -280,4 +280,4 @@ TEST(GinParser, NestingIsLimited) {
 }
 
 }  // namespace
-}  // namespace seqfuse::config
+}  // namespace seqfuse::config::config_parser_test

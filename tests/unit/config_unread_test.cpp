@@ -13,7 +13,7 @@
 #include "tests/minimal_config.h"
 #include "tests/paths.h"
 
-namespace seqfuse::config {
+namespace seqfuse::config::config_unread_test {
 namespace {
 namespace fs = std::filesystem;
 
@@ -71,4 +71,4 @@ TEST(ConfigUnread, WhatIsSetWithoutEffectIsNamedOnce) {
 }
 
 }  // namespace
-}  // namespace seqfuse::config
+}  // namespace seqfuse::config::config_unread_test

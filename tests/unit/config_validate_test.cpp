@@ -9,7 +9,7 @@
 #include "config/load.h"
 #include "tests/minimal_config.h"
 
-namespace seqfuse::config {
+namespace seqfuse::config::config_validate_test {
 namespace {
 using testing::HasSubstr;
 using testing::StartsWith;
@@ -132,4 +132,4 @@ TEST(ConfigValidate, Tables) {
 }
 
 }  // namespace
-}  // namespace seqfuse::config
+}  // namespace seqfuse::config::config_validate_test

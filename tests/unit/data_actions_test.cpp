@@ -1,7 +1,7 @@
 // Labels from action columns: order of values, values that do not fit the others, bits.
 #include "tests/unit/preprocess_run.h"
 
-namespace seqfuse::data {
+namespace seqfuse::data::data_actions_test {
 namespace {
 
 using testing::AllOf;
@@ -90,4 +90,4 @@ TEST_F(ActionsTest, BitsAreNumbersOrBooleans) {
 }
 
 }  // namespace
-}  // namespace seqfuse::data
+}  // namespace seqfuse::data::data_actions_test

@@ -12,7 +12,7 @@
 #include "base/random.h"
 #include "tests/memory_stream.h"
 
-namespace seqfuse::data {
+namespace seqfuse::data::data_chunks_test {
 namespace {
 
 using testing::ElementsAre;
@@ -138,4 +138,4 @@ TEST(Chunks, ARowWithoutEndIsRefused) {
 }
 
 }  // namespace
-}  // namespace seqfuse::data
+}  // namespace seqfuse::data::data_chunks_test

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace seqfuse::data {
+namespace seqfuse::data::data_csv_test {
 namespace {
 
 using testing::ElementsAre;
@@ -99,4 +99,4 @@ TEST(Csv, AQuoteThatIsFarFromItsRowsStartClosesNothing) {
 }
 
 }  // namespace
-}  // namespace seqfuse::data
+}  // namespace seqfuse::data::data_csv_test

@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 
-namespace seqfuse::data {
+namespace seqfuse::data::data_encoding_test {
 namespace {
 
 using testing::HasSubstr;
@@ -61,4 +61,4 @@ TEST(Encoding, ExcerptsArePrintable) {
 }
 
 }  // namespace
-}  // namespace seqfuse::data
+}  // namespace seqfuse::data::data_encoding_test

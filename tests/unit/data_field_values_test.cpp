@@ -4,7 +4,7 @@
 
 #include <string>
 
-namespace seqfuse::data {
+namespace seqfuse::data::data_field_values_test {
 namespace {
 
 TEST(FieldValues, CanonicalIntegersAreExactlyInt64) {
@@ -42,4 +42,4 @@ TEST(FieldValues, FlagsAreNumbersOrWords) {
 }
 
 }  // namespace
-}  // namespace seqfuse::data
+}  // namespace seqfuse::data::data_field_values_test

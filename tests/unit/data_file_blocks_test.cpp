@@ -16,7 +16,7 @@
 #include "data/ingest/preprocess.h"
 #include "tests/temporary_directory.h"
 
-namespace seqfuse::data {
+namespace seqfuse::data::data_file_blocks_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -119,4 +119,4 @@ TEST(FileBlocks, BatchesFindEveryChangeOfWhatTheyRead) {
 }
 
 }  // namespace
-}  // namespace seqfuse::data
+}  // namespace seqfuse::data::data_file_blocks_test

@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 
-namespace seqfuse::data {
+namespace seqfuse::data::data_generated_test {
 namespace {
 
 config::BenchmarkDatasetArgs arguments() {
@@ -102,4 +102,4 @@ TEST(GeneratedDataset, ArgumentsThatDoNotFitAreRefused) {
 }
 
 }  // namespace
-}  // namespace seqfuse::data
+}  // namespace seqfuse::data::data_generated_test

@@ -10,7 +10,7 @@
 #include "data/ingest/user_history.h"
 #include "tests/temporary_directory.h"
 
-namespace seqfuse::data {
+namespace seqfuse::data::data_history_test {
 namespace {
 
 using testing::ElementsAre;
@@ -162,4 +162,4 @@ TEST(EventStore, SpilledRunsEqualOneRun) {
 }
 
 }  // namespace
-}  // namespace seqfuse::data
+}  // namespace seqfuse::data::data_history_test

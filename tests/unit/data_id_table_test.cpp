@@ -9,7 +9,7 @@
 
 #include "base/parallel.h"
 
-namespace seqfuse::data {
+namespace seqfuse::data::data_id_table_test {
 namespace {
 
 std::vector<std::string> by_rank(const IdTable& table) {
@@ -49,4 +49,4 @@ TEST(IdTable, OneCodeAnIdFromManyThreads) {
 }
 
 }  // namespace
-}  // namespace seqfuse::data
+}  // namespace seqfuse::data::data_id_table_test

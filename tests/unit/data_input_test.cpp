@@ -4,7 +4,7 @@
 #include "data/read/member_names.h"
 #include "tests/unit/preprocess_run.h"
 
-namespace seqfuse::data {
+namespace seqfuse::data::data_input_test {
 namespace {
 
 using testing::AllOf;
@@ -201,4 +201,4 @@ TEST_F(InputTest, SequencesOfSeveralFilesHaveTheSameColumns) {
 }
 
 }  // namespace
-}  // namespace seqfuse::data
+}  // namespace seqfuse::data::data_input_test

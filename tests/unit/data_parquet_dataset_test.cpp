@@ -6,7 +6,7 @@
 #include "base/file.h"
 #include "tests/unit/parquet_files.h"
 
-namespace seqfuse::data {
+namespace seqfuse::data::data_parquet_dataset_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -158,4 +158,4 @@ TEST_F(ParquetTest, AUserHasOneRow) {
 }
 
 }  // namespace
-}  // namespace seqfuse::data
+}  // namespace seqfuse::data::data_parquet_dataset_test

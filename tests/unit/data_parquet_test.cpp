@@ -5,7 +5,7 @@
 #include "data/ingest/preprocess.h"
 #include "tests/unit/parquet_files.h"
 
-namespace seqfuse::data {
+namespace seqfuse::data::data_parquet_test {
 namespace {
 
 using testing::AllOf;
@@ -209,4 +209,4 @@ TEST_F(ParquetLog, BytesThatAreNotUtf8) {
 }
 
 }  // namespace
-}  // namespace seqfuse::data
+}  // namespace seqfuse::data::data_parquet_test

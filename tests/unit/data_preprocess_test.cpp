@@ -21,7 +21,7 @@
 #include "data/dataset/processed_seqs.h"
 #include "tests/unit/preprocess_run.h"
 
-namespace seqfuse::data {
+namespace seqfuse::data::data_preprocess_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -398,4 +398,4 @@ TEST_F(DatasetTest, NotADataset) {
 }
 
 }  // namespace
-}  // namespace seqfuse::data
+}  // namespace seqfuse::data::data_preprocess_test

@@ -4,7 +4,7 @@
 
 #include <ostream>
 
-namespace seqfuse::data {
+namespace seqfuse::data::data_times_test {
 
 void PrintTo(const Time& time, std::ostream* out) {
   *out << time.value << " + " << time.fraction << " e-9";
@@ -90,4 +90,4 @@ TEST(Times, WhatIsNotIso8601) {
 }
 
 }  // namespace
-}  // namespace seqfuse::data
+}  // namespace seqfuse::data::data_times_test

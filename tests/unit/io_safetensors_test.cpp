@@ -11,7 +11,7 @@
 #include "base/file.h"
 #include "tests/temporary_directory.h"
 
-namespace seqfuse::io {
+namespace seqfuse::io::io_safetensors_test {
 namespace {
 namespace fs = std::filesystem;
 using testing::ElementsAre;
@@ -154,4 +154,4 @@ TEST_F(Safetensors, HostileHeadersAreRefused) {
 }
 
 }  // namespace
-}  // namespace seqfuse::io
+}  // namespace seqfuse::io::io_safetensors_test

@@ -13,7 +13,7 @@
 #include "tests/temporary_directory.h"
 #include "tests/unit/memory_dataset.h"
 
-namespace seqfuse::report {
+namespace seqfuse::report::report_page_test {
 namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -178,4 +178,4 @@ TEST_F(ReportPage, EveryTextIsEscaped) {
 }
 
 }  // namespace
-}  // namespace seqfuse::report
+}  // namespace seqfuse::report::report_page_test

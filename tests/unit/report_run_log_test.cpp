@@ -11,7 +11,7 @@
 #include "tests/report_run.h"
 #include "tests/temporary_directory.h"
 
-namespace seqfuse::report {
+namespace seqfuse::report::report_run_log_test {
 namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -168,4 +168,4 @@ TEST(ReportParameters, OnlyWhatDiffers) {
 }
 
 }  // namespace
-}  // namespace seqfuse::report
+}  // namespace seqfuse::report::report_run_log_test

@@ -13,7 +13,7 @@
 #include "base/file.h"
 #include "tests/temporary_directory.h"
 
-namespace seqfuse::report {
+namespace seqfuse::report::report_tensorboard_test {
 namespace {
 namespace fs = std::filesystem;
 
@@ -67,4 +67,4 @@ TEST(TensorBoard, NamesTheFolderItCannotMake) {
 }
 
 }  // namespace
-}  // namespace seqfuse::report
+}  // namespace seqfuse::report::report_tensorboard_test

@@ -13,7 +13,7 @@
 #include "tests/temporary_directory.h"
 #include "tests/unit/memory_dataset.h"
 
-namespace seqfuse::data {
+namespace seqfuse::data::saved_vocabulary_test {
 namespace {
 namespace fs = std::filesystem;
 using testing::HasSubstr;
@@ -116,4 +116,4 @@ TEST_F(SavedVocabularyTest, DamagedFilesAreNamed) {
 }
 
 }  // namespace
-}  // namespace seqfuse::data
+}  // namespace seqfuse::data::saved_vocabulary_test

@@ -10,7 +10,7 @@
 #include "base/random.h"
 #include "tests/unit/memory_dataset.h"
 
-namespace seqfuse::data {
+namespace seqfuse::data::split_test {
 
 bool operator==(const Sample& a, const Sample& b) {
   return a.user == b.user && a.begin == b.begin && a.end == b.end &&
@@ -236,4 +236,4 @@ TEST(Temporal, TrainsTheAskedShareOfEvents) {
 }
 
 }  // namespace
-}  // namespace seqfuse::data
+}  // namespace seqfuse::data::split_test

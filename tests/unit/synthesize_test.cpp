@@ -17,7 +17,7 @@
 #include "base/parallel.h"
 #include "data/synthesize/synthesize_format.h"
 
-namespace seqfuse::data {
+namespace seqfuse::data::synthesize_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -412,4 +412,4 @@ TEST(LabelTally, GivesRateAndAuc) {
 }
 
 }  // namespace
-}  // namespace seqfuse::data
+}  // namespace seqfuse::data::synthesize_test
