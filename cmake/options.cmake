@@ -44,6 +44,13 @@ if(SEQFUSE_HAS_VECTOR_WIDTH)
     $<$<COMPILE_LANGUAGE:CXX>:-mprefer-vector-width=512>)
 endif()
 
+# Most of the time of compiling a file that includes torch is torch's headers, precompiled or not: GCC instantiates the
+# templates that they use again in every file (5 s). So several files are compiled as one.
+option(SEQFUSE_UNITY "Compile several files at once; off: a changed file alone is compiled again" ON)
+function(seqfuse_compile_together target files)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${SEQFUSE_UNITY} UNITY_BUILD_BATCH_SIZE ${files})
+endfunction()
+
 # seqfuse_layer(name [libraries...]): the static library of one directory, from all sources in it and below.
 function(seqfuse_layer name)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)

@@ -31,14 +31,14 @@ __device__ inline bool sees(const ops::HstuAttentionParams& p, int b, int64_t ke
   };
   if (i < contexts && j < history_end) return true;
   int64_t distance = id(i) - id(j);
-  if (!p.causal && distance < 0) distance = -distance;
+  if (!p.mask.causal && distance < 0) distance = -distance;
   if (i != j && distance <= 0) return false;
   if (i >= history_end && j >= history_end &&
-      (i - history_end) / p.target_group_size != (j - history_end) / p.target_group_size)
+      (i - history_end) / p.mask.target_group_size != (j - history_end) / p.mask.target_group_size)
     return false;
   const bool all =
-      p.min_full_attn_seq_len > 0 && id(i) >= id(history_end) - p.min_full_attn_seq_len;
-  return p.max_attn_len == 0 || distance <= p.max_attn_len || all;
+      p.mask.min_full_attn_seq_len > 0 && id(i) >= id(history_end) - p.mask.min_full_attn_seq_len;
+  return p.mask.max_attn_len == 0 || distance <= p.mask.max_attn_len || all;
 }
 
 // A thread for each (query, head, key).

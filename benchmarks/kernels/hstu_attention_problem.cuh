@@ -155,12 +155,12 @@ class Problem {
     p.k_offsets = reinterpret_cast<const int64_t*>(k_offsets_gpu.get());
     p.alpha = 1 / std::sqrt(static_cast<double>(o.head_dim));
     p.scaling_seqlen = std::max<int64_t>(longest, 1);
-    p.causal = o.causal;
+    p.mask = {.causal = o.causal,
+              .target_group_size = o.group,
+              .max_attn_len = o.window,
+              .min_full_attn_seq_len = o.full_rows};
     p.num_contexts = o.contexts.empty() ? nullptr : contexts_gpu.get();
     p.num_targets = o.targets.empty() ? nullptr : targets_gpu.get();
-    p.target_group_size = o.group;
-    p.max_attn_len = o.window;
-    p.min_full_attn_seq_len = o.full_rows;
     if (o.position) {
       p.position_bias = position_gpu.get();
       p.position_bias_size = static_cast<int64_t>(position.size());

@@ -10,7 +10,7 @@
 #include "base/random.h"
 #include "tests/unit/memory_dataset.h"
 
-namespace seqfuse::data::split_test {
+namespace seqfuse::data {
 
 bool operator==(const Sample& a, const Sample& b) {
   return a.user == b.user && a.begin == b.begin && a.end == b.end &&
@@ -21,6 +21,9 @@ void PrintTo(const Sample& s, std::ostream* out) {
        << "}";
 }
 
+}  // namespace seqfuse::data
+
+namespace seqfuse::data::split_test {
 namespace {
 
 using testing::ElementsAre;

@@ -31,7 +31,7 @@ void list_tasks(const HstuAttentionParams& p, std::vector<Task>& tasks) {
     const SequenceShape shape(p, b);
     for (int64_t last = shape.queries; last > 0; last -= kQueryBlock) {
       const int64_t first = std::max<int64_t>(0, last - kQueryBlock);
-      const int64_t seen = p.causal && !p.num_contexts ? shape.shift() + last : shape.keys;
+      const int64_t seen = p.mask.causal && !p.num_contexts ? shape.shift() + last : shape.keys;
       for (int64_t h = 0; h < p.heads; ++h) {
         tasks.push_back({b, h, first, last, (last - first) * seen});
       }

@@ -34,12 +34,9 @@ HstuAttentionParams params_of(const HstuAttentionInputs& in) {
           .k_offsets = static_cast<const int64_t*>(in.k_offsets.const_data_ptr()),
           .alpha = in.alpha,
           .scaling_seqlen = in.scaling_seqlen,
-          .causal = in.causal != 0,
+          .mask = in.mask,
           .num_contexts = integers_or_null(in.num_contexts),
           .num_targets = integers_or_null(in.num_targets),
-          .target_group_size = in.target_group_size,
-          .max_attn_len = in.max_attn_len,
-          .min_full_attn_seq_len = in.min_full_attn_seq_len,
           .position_bias = data_or_null(in.position_bias),
           .position_bias_size = in.position_bias.defined() ? in.position_bias.numel() : 0,
           .time_bias = data_or_null(in.time_bias),
@@ -250,10 +247,7 @@ HstuAttentionInputs checked_attention_inputs(const Tensor& q, const Tensor& k, c
                                         "one for each sequence"),
       .alpha = options.alpha,
       .scaling_seqlen = options.scaling_seqlen.expect_int(),
-      .causal = options.causal,
-      .target_group_size = options.target_group_size,
-      .max_attn_len = options.max_attn_len,
-      .min_full_attn_seq_len = options.min_full_attn_seq_len,
+      .mask = mask_of(options),
       .max_seqlen = std::min(options.max_seqlen.expect_int(), k.size(0))};
   check_biases(in, check_sequences(in));
   return in;

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "ops/kernels/attention/hstu_mask.h"
 #include "ops/torch/checks.h"
 #include "ops/torch/ops.h"
 
@@ -18,9 +19,17 @@ struct HstuAttentionInputs {
   Tensor q, k, v, q_offsets, k_offsets;
   Tensor num_contexts, num_targets, position_bias, time_bias, timestamps, request_times;
   double alpha;
-  int64_t scaling_seqlen, causal, target_group_size, max_attn_len, min_full_attn_seq_len;
+  int64_t scaling_seqlen;
+  HstuMask mask;
   int64_t max_seqlen;  // of the keys, at most their rows; 0: not given, which the CPU allows
 };
+
+inline HstuMask mask_of(const HstuAttentionOptions& options) {
+  return {.causal = options.causal,
+          .target_group_size = options.target_group_size,
+          .max_attn_len = options.max_attn_len,
+          .min_full_attn_seq_len = options.min_full_attn_seq_len};
+}
 
 // The checks of hstu_attention. q, k and v are detached.
 HstuAttentionInputs checked_attention_inputs(const Tensor& q, const Tensor& k, const Tensor& v,

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "ops/kernels/attention/dense_mask.h"
-#include "ops/kernels/attention/mask_options.h"
+#include "ops/kernels/attention/hstu_mask.h"
 #include "ops/kernels/attention/relative_bias.h"
 #include "ops/torch/cuda.h"
 #include "ops/torch/hstu_attention_inputs.h"
@@ -78,14 +78,14 @@ class DenseTerms {
     const int64_t n = in_.max_seqlen;
     const bool one_for_all = same_positions(in_) && !in_.num_contexts.defined() &&
                              !in_.num_targets.defined() &&
-                             (in_.max_attn_len == 0 || in_.min_full_attn_seq_len == 0);
+                             (in_.mask.max_attn_len == 0 || in_.mask.min_full_attn_seq_len == 0);
     const int64_t batch = one_for_all ? 1 : in_.k_offsets.numel() - 1;
     Tensor mask = at::empty({batch, n, n}, in_.q.options().dtype(at::kBool));
     const auto integers = [&](const Tensor& values) {
       return values.defined() && !one_for_all ? values.const_data_ptr<int64_t>() : nullptr;
     };
     const DenseMaskParams params{.mask = mask.mutable_data_ptr<bool>(),
-                                 .options = kernel_mask(in_),
+                                 .options = kernel_mask(in_.mask),
                                  .q_offsets = integers(in_.q_offsets),
                                  .k_offsets = integers(in_.k_offsets),
                                  .num_contexts = integers(in_.num_contexts),

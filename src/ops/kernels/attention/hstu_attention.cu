@@ -10,7 +10,6 @@
 #include "ops/kernels/attention/common/time_kernels.cuh"
 #include "ops/kernels/attention/common/totals.cuh"
 #include "ops/kernels/attention/launch.h"
-#include "ops/kernels/attention/mask_options.h"
 
 namespace seqfuse::ops {
 namespace {
@@ -43,7 +42,7 @@ Arguments arguments_of(const HstuAttentionParams& p) {
   a.k = view_of(p.k, p.head_dim);
   a.v = view_of(p.v, p.head_dim);
   a.out = view_of(p.out, p.head_dim);
-  a.mask = kernel_mask(p);
+  a.mask = kernel_mask(p.mask);
   if (p.position_bias) {
     a.bias.reach = static_cast<int>((p.position_bias_size - 1) / 2);
     a.bias.position = static_cast<const float*>(p.position_bias) + a.bias.reach;
@@ -91,7 +90,7 @@ ListArguments list_arguments(const HstuAttentionParams& p, int64_t tile_rows, bo
           .tile_rows = static_cast<int>(tile_rows),
           .max_seqlen = bounded(p.max_seqlen),
           .of_keys = of_keys,
-          .causal = p.causal,
+          .causal = p.mask.causal,
           .groups = groups,
           .last_group = of_keys ? groups - 1 : std::max(groups - 2, 0),
           .list = list};

@@ -42,6 +42,7 @@
 #include <cstdint>
 
 #include "base/dtype.h"
+#include "ops/kernels/attention/hstu_mask.h"
 #include "ops/kernels/common/cuda_api.h"
 
 namespace seqfuse::ops {
@@ -61,12 +62,9 @@ struct HstuAttentionParams {
 
   double alpha = 1;
   int64_t scaling_seqlen = 1;  // S
-  bool causal = true;
+  HstuMask mask;
   const int64_t* num_contexts = nullptr;
   const int64_t* num_targets = nullptr;
-  int64_t target_group_size = 1;      // g
-  int64_t max_attn_len = 0;           // w, 0: off
-  int64_t min_full_attn_seq_len = 0;  // F
 
   const void* position_bias = nullptr;
   int64_t position_bias_size = 0;  // 2N - 1

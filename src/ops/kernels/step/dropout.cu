@@ -2,7 +2,7 @@
 #include "ops/kernels/step/dropout.h"
 
 #include "ops/kernels/common/row_kernels.cuh"
-#include "ops/kernels/step/dropout_mask.cuh"
+#include "ops/kernels/step/make_dropout_mask.h"
 
 namespace seqfuse::ops {
 namespace {
@@ -42,7 +42,7 @@ cudaError_t dropout_forward_cuda(const DropoutParams& params, DType dtype, cudaS
     const auto kernel = wide ? dropout_kernel<T, kPerThread> : dropout_kernel<T, 1>;
     kernel<<<blocks, kThreads, 0, stream>>>(static_cast<const T*>(params.x),
                                             static_cast<T*>(params.y), params.count,
-                                            DropoutMask(params.p, params.seed));
+                                            make_dropout_mask(params.p, params.seed));
   });
 }
 

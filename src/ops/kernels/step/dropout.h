@@ -12,6 +12,8 @@
 // Errors: the binding checks dtypes and 0 <= p < 1. CUDA: cudaErrorInvalidValue for another dtype.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 
 #include "base/dtype.h"
@@ -27,6 +29,11 @@ struct DropoutParams {
   double p;
   Seed seed;
 };
+
+// p 2^32, rounded, at most 2^32 - 1.
+inline uint32_t dropout_threshold(double p) {
+  return static_cast<uint32_t>(std::min(std::round(p * 0x1p32), 0x1p32 - 1));
+}
 
 void dropout_forward_cpu(const DropoutParams& params, DType dtype);
 

@@ -3,29 +3,15 @@
 // counters hold the words of 128 neighbouring elements.
 #pragma once
 
-#include <array>
-#include <cmath>
-#include <cstdint>
-
 #include "base/philox.h"
 #include "ops/kernels/step/seed.h"
 
 namespace seqfuse::ops::cuda {
 
-constexpr uint64_t kDropoutStream = 0x64726F706F757400;
-
 struct DropoutMask {
   Seed seed;
   uint32_t threshold;  // words below it drop their element
   float scale;         // factor of the others
-
-  DropoutMask(double p, Seed seed_in)
-      : seed(seed_in), threshold(threshold_of(p)), scale(static_cast<float>(1 / (1 - p))) {}
-
-  static uint32_t threshold_of(double p) {
-    const double words = std::round(p * 0x1p32);
-    return words < 0x1p32 ? static_cast<uint32_t>(words) : UINT32_MAX;
-  }
 
   __device__ bool drops_any() const { return threshold > 0; }
   __device__ Philox philox() const { return {seed.get(), kDropoutStream}; }
@@ -44,7 +30,7 @@ struct DropoutMask {
   }
 
   // The same of the words of counter 32 chunk + lane.
-  __device__ uint32_t kept_bits(const std::array<uint32_t, 4>& words) const {
+  __device__ uint32_t kept_bits(const PhiloxWords& words) const {
     const unsigned lane = threadIdx.x % 32;
     uint32_t kept[4];  // [word], bits by counter: 16 of the first 64 elements, 16 of the others
 #pragma unroll
@@ -54,7 +40,7 @@ struct DropoutMask {
   }
 };
 
-// Philox as in base/random.h, with the keys of its rounds in shared memory: adding them up would
+// base/philox.h with the keys of its rounds in shared memory: adding them up would
 // take many instructions, and registers where it is done once.
 struct SharedPhilox {
   uint4 keys[5];  // of two rounds each
@@ -65,24 +51,21 @@ struct SharedPhilox {
     __syncthreads();
   }
 
-  __device__ std::array<uint32_t, 4> operator()(uint64_t counter, uint64_t stream) const {
+  __device__ PhiloxWords operator()(uint64_t counter, uint64_t stream) const {
     uint32_t c0 = static_cast<uint32_t>(counter), c1 = static_cast<uint32_t>(counter >> 32);
     uint32_t c2 = static_cast<uint32_t>(stream), c3 = static_cast<uint32_t>(stream >> 32);
-    const auto round = [&](uint32_t k0, uint32_t k1) {
-      uint32_t low0, high0, low1, high1;
-      multiply(0xD2511F53, c0, low0, high0);
-      multiply(0xCD9E8D57, c2, low1, high1);
-      c0 = high1 ^ c1 ^ k0;
-      c2 = high0 ^ c3 ^ k1;
-      c1 = low1;
-      c3 = low0;
+    // One instruction; the compiler turns a 64-bit multiplication into two.
+    const auto multiply = [](uint32_t a, uint32_t b, uint32_t& low, uint32_t& high) {
+      asm("{ .reg .b64 p; mul.wide.u32 p, %2, %3; mov.b64 {%0, %1}, p; }"
+          : "=r"(low), "=r"(high)
+          : "r"(a), "r"(b));
     };
 #pragma unroll
     for (const uint4& two : keys) {
-      round(two.x, two.y);
-      round(two.z, two.w);
+      philox_round(c0, c1, c2, c3, two.x, two.y, multiply);
+      philox_round(c0, c1, c2, c3, two.z, two.w, multiply);
     }
-    return {c0, c1, c2, c3};
+    return {{c0, c1, c2, c3}};
   }
 
  private:
@@ -92,15 +75,8 @@ struct SharedPhilox {
     const auto low = static_cast<uint32_t>(philox.seed),
                high = static_cast<uint32_t>(philox.seed >> 32);
     const uint32_t first = 2 * threadIdx.x, second = first + 1;
-    keys[threadIdx.x] = {low + first * 0x9E3779B9, high + first * 0xBB67AE85,
-                         low + second * 0x9E3779B9, high + second * 0xBB67AE85};
-  }
-
-  // One instruction; of a multiplication in 64 bits the compiler makes two.
-  static __device__ void multiply(uint32_t a, uint32_t b, uint32_t& low, uint32_t& high) {
-    asm("{ .reg .b64 p; mul.wide.u32 p, %2, %3; mov.b64 {%0, %1}, p; }"
-        : "=r"(low), "=r"(high)
-        : "r"(a), "r"(b));
+    keys[threadIdx.x] = {low + first * kPhiloxWeyl0, high + first * kPhiloxWeyl1,
+                         low + second * kPhiloxWeyl0, high + second * kPhiloxWeyl1};
   }
 };
 
