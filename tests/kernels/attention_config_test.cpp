@@ -180,7 +180,7 @@ TEST(AttentionConfig, DevicesWithTooLittleAreRefused) {
 TEST(AttentionConfig, IsPrinted) {
   EXPECT_EQ(to_string(choose_config({Pass::forward, 256}, kA100)),
             "forward_lagging_kernel of sm80: head_dim 256, tiles of 128 queries and 64 keys, 1 "
-            "stage, 8 warps, 1 block on a processor, 166064 bytes of shared memory");
+            "stage, 8 warps, 1 block per SM, 166064 bytes of shared memory");
 }
 
 TEST(AttentionConfig, IsLoggedOnceWhereWanted) {

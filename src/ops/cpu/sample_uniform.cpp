@@ -9,7 +9,7 @@
 namespace seqfuse::ops {
 namespace {
 
-constexpr uint64_t kStream = 0x73616D706C657300;  // keeps samples apart from other uses of a seed
+constexpr uint64_t kStream = 0x73616D706C657300;  // separates samples from other uses of a seed
 
 }  // namespace
 

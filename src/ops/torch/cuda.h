@@ -1,4 +1,4 @@
-// Running an operator's passes on the device of its arguments.
+// Runs an operator on the device of its arguments.
 #pragma once
 
 #include <torch/types.h>
@@ -13,7 +13,7 @@
 
 namespace seqfuse::ops {
 
-// Kernels run on the device of their arguments.
+// Makes the device of the arguments the current one.
 struct DeviceGuard {
 #ifdef SEQFUSE_HAS_CUDA
   explicit DeviceGuard(const Tensor& x) {
@@ -45,7 +45,7 @@ inline at::ScalarType sum_type(at::ScalarType type) {
   return type == at::kDouble ? at::kDouble : at::kFloat;
 }
 
-// Of tensors of that dtype beside x.
+// Options of such tensors on x's device.
 inline at::TensorOptions sum_options(const Tensor& x) {
   return x.options().dtype(sum_type(x.scalar_type()));
 }

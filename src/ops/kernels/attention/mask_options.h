@@ -1,4 +1,4 @@
-// The options of the mask as kernels take them.
+// The mask options in the form that kernels take.
 #pragma once
 
 #include <algorithm>
@@ -8,8 +8,8 @@
 
 namespace seqfuse::ops {
 
-// From parameters that have causal, target_group_size, max_attn_len and min_full_attn_seq_len.
-// Numbers beyond the longest sequence are as good as that.
+// Parameters: has causal, target_group_size, max_attn_len and min_full_attn_seq_len. Values are
+// clamped: anything beyond the longest sequence has the same effect.
 template <class Parameters>
 attention::MaskOptions kernel_mask(const Parameters& p) {
   const auto bounded = [](int64_t value) {

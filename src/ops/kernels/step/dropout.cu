@@ -1,4 +1,4 @@
-// A warp works on 128 neighbouring elements, whose words are those of 32 neighbouring counters.
+// A warp works on 128 adjacent elements, whose words belong to 32 consecutive counters.
 #include "ops/kernels/step/dropout.h"
 
 #include "ops/kernels/common/row_kernels.cuh"

@@ -11,7 +11,7 @@ struct Seed {
   constexpr uint64_t get() const { return place ? *place : value; }
 
   uint64_t value;
-  // CUDA only: where on the GPU the seed is read instead. Null: value it is.
+  // CUDA only: GPU address to read the seed from. Null: use value.
   const uint64_t* place;
 };
 
