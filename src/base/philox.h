@@ -10,7 +10,7 @@ namespace seqfuse {
 
 struct Philox {
   uint64_t seed = 0;
-  uint64_t stream = 0;  // what the numbers are for, or which call: distinct streams never overlap
+  uint64_t stream = 0;  // purpose of the numbers, or the call; distinct streams never overlap
 
   // Four independent 32-bit numbers for one 64-bit counter.
   constexpr std::array<uint32_t, 4> operator()(uint64_t counter) const {

@@ -1,4 +1,4 @@
-// seqfuse doctor: what this build has, what this machine has, what is missing and how to get it.
+// seqfuse doctor: reports what this build and this machine have, what is missing and how to get it.
 #include <arrow/config.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -29,7 +29,7 @@ struct Report {
   nlohmann::json facts = nlohmann::json::object();
   std::vector<std::string> lines;     // for people
   std::vector<std::string> problems;  // each makes the exit code 1
-  std::vector<std::string> advice;    // what else could be had, and how
+  std::vector<std::string> advice;    // optional improvements, and how to get them
 
   void add(std::string_view section, const std::string& key, const nlohmann::json& value,
            const std::string& text) {
@@ -40,7 +40,7 @@ struct Report {
   }
 };
 
-// Kibibytes of a line of /proc/meminfo, as bytes; 0 where there is none.
+// The bytes of a line of /proc/meminfo (which is in KiB); 0 if there is no such line.
 int64_t memory_bytes(const std::string& key) {
   std::ifstream in("/proc/meminfo");
   for (std::string name, unit; in >> name;) {

@@ -96,7 +96,7 @@ int cmd_evaluate(int argc, char** argv) {
   for (const auto& [name, metrics] : rows) {
     (name == "model" ? result["model"] : result["baselines"][name]) = to_json(metrics);
   }
-  // The name of a directory may hold bytes that are not UTF-8.
+  // Directory names may contain bytes that are not UTF-8.
   fmt::print("{}\n", result.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
   return 0;
 }

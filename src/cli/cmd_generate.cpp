@@ -63,7 +63,8 @@ Prompts read_prompts(const GenerateFlags& flags) {
   return prompts;
 }
 
-// Under the full rule a prompt must fit. How many tokens the longest text may come to.
+// The number of tokens of the longest text, prompt and continuation. Under the full rule the prompt
+// must fit.
 int64_t longest_text(const GenerateFlags& flags, const Prompts& prompts,
                      const models::gpt_neox::Config& config) {
   const int64_t size = full_cache_size(flags.decoding, config);

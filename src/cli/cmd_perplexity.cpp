@@ -1,4 +1,4 @@
-// seqfuse perplexity MODEL: how well a model predicts a text, through the path that generates.
+// seqfuse perplexity MODEL: how well a model predicts a text, on the code path of generation.
 #include <fmt/format.h>
 
 #include <bit>
@@ -21,7 +21,7 @@
 namespace seqfuse::cli {
 namespace {
 
-// Raw little-endian int32.
+// The file contains raw little-endian int32.
 std::vector<int64_t> read_ids(const std::string& file) {
   static_assert(std::endian::native == std::endian::little);
   const std::string content = read_file(file);

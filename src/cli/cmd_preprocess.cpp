@@ -98,7 +98,7 @@ int64_t parse_bytes(const std::string& text) {
   return static_cast<int64_t>(value * scale);
 }
 
-// Without a delimiter the ending of each file decides.
+// Without a delimiter, each file's extension decides.
 void set_delimiter(const char* flag, const std::string& delimiter, data::TableFormat& table) {
   table.tabs_by_ending = delimiter.empty();
   if (delimiter.empty()) return;

@@ -1,5 +1,5 @@
-// seqfuse recommend RUN: the best items for a user or for a history; of a ranking run, given
-// candidates in the order of their predictions.
+// seqfuse recommend RUN: the best items for a user or a history; for a ranking run, the given
+// candidates sorted by prediction.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -104,14 +104,14 @@ void print_json(const serving::TrainedRun& run, const std::vector<Row>& rows) {
   }
   const nlohmann::json result = {
       {"run", run.path.string()}, {"step", run.step}, {"items", std::move(items)}};
-  // Titles may hold bytes that are not UTF-8.
+  // Titles may contain bytes that are not UTF-8.
   fmt::print("{}\n", result.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
 }  // namespace
 
 int cmd_recommend(int argc, char** argv) {
-  // One request is answered before a GPU is ready.
+  // A single request is answered before a GPU is ready.
   std::string path, checkpoint, data, device = "cpu";
   Flags flags;
   int64_t top_k = 10;

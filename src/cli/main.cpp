@@ -22,7 +22,7 @@ namespace {
 
 struct Entry {
   const char* name;
-  Verb verb;  // null: in the engine library, as the C symbol below
+  Verb verb;  // null: in the engine library, under the C symbol below
   const char* symbol;
   const char* summary;
 };
@@ -64,7 +64,7 @@ Verb load_from_engine(const char* symbol) {
   return reinterpret_cast<Verb>(address);
 }
 
-// Operators of a binary that was built for another processor would end in an illegal instruction.
+// Refuses a processor that lacks instructions of this build, since operators would crash.
 void check_cpu() {
   const std::vector<std::string> missing = missing_features(this_cpu());
   if (missing.empty()) return;
@@ -75,7 +75,7 @@ void check_cpu() {
       fmt::join(missing, ", "));
 }
 
-// People type --dataset_name as often as --dataset-name: underscores in flag names become hyphens.
+// Accepts underscores in flag names: people type --dataset_name as often as --dataset-name.
 std::string normalise_flag(std::string_view argument) {
   std::string result(argument);
   if (!argument.starts_with("--")) return result;

@@ -37,7 +37,7 @@ struct Import {
 };
 using Statement = std::variant<Binding, Macro, Include, Import>;
 
-// Brackets may be nested so deep; a file that goes deeper is refused.
+// Nesting limit of brackets; deeper files are refused.
 inline constexpr int kMaxNesting = 64;
 
 // Throws UsageError starting with "source:line:column:".

@@ -157,7 +157,7 @@ class KuaiRandFormat : public Format {
     reaction.label[kClick] = u < probability[kClick];
     reaction.label[kLongView] = u < probability[kLongView];
     reaction.label[kProfileEnter] = Philox::unit(random()) < kProfileEnterRate;
-    probability[kProfileEnter] = probability[kClick];  // for an AUC near .5
+    probability[kProfileEnter] = probability[kClick];  // for an AUC near 0.5
     for (int label = 0; label < kAll; ++label) {
       tally.labels[label].add(probability[label], reaction.label[label]);
     }
