@@ -24,8 +24,8 @@ namespace seqfuse::distributed {
 //   - when it reports an error;
 //   - when it has ended (noticed at once on the same machine);
 //   - when it sends no heartbeat for the timeout: it is stopped, or its machine is gone;
-// - when this process waits for it, and it has neither waited nor begun anything new within the
-// time that it announced: it hangs.
+//   - when this process waits for it, and it has neither waited nor begun anything new within the
+//     time that it announced: it hangs.
 // Then this process prints a line, kills the other one if it is on this machine (a stopped process
 // would keep torchrun waiting for half a minute), and exits with code 1 without unwinding: a thread
 // may be inside a collective that never returns.

@@ -32,7 +32,7 @@ std::optional<int64_t> find_class(const data::Manifest& manifest, std::string_vi
     const auto value = data::parse_double(manifest.action_names[label]);
     numbers |= value.has_value();
     if (value != number) continue;
-    if (equal) return std::nullopt;  // "4" and "4.0" are two classes: only their names tell
+    if (equal) return std::nullopt;  // "4" and "4.0" are both classes: exact names only
     equal = static_cast<int64_t>(label);
   }
   if (numbers) return equal;

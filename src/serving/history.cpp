@@ -15,7 +15,7 @@
 namespace seqfuse::serving {
 namespace {
 
-// Trimmed. place: in the list, from 0.
+// Trims text and refuses a blank. place: index in the list, from 0.
 std::string_view not_blank(std::string_view text, const char* list, size_t place) {
   const std::string_view trimmed = data::trim(text);
   if (!trimmed.empty()) return trimmed;

@@ -15,7 +15,7 @@
 namespace seqfuse::serving {
 namespace {
 
-// time + times * gap; stays at the ends of int64 instead of beyond.
+// time + times * gap, saturated at the ends of int64.
 int64_t later(int64_t time, int64_t gap, int64_t times) {
   __extension__ using Wide = __int128;
   const Wide sum = time + Wide{gap} * times;
@@ -92,7 +92,7 @@ Texts warnings_of_unknown(const Texts& events, const Texts& candidates) {
                       fmt::join(parts, ", "))};
 }
 
-// What the request says, and this model does not read.
+// Warnings about parts of the request that this model does not read.
 Texts warnings_of_unread(const models::hstu::ModelSpec& spec, const Request& request) {
   Texts warnings;
   const auto add = [&](bool given, bool read, const char* what) {
@@ -106,7 +106,7 @@ Texts warnings_of_unread(const models::hstu::ModelSpec& spec, const Request& req
   return warnings;
 }
 
-// Gives each event what the request does not say of it, and warns.
+// Fills in what the request does not say about its events, and warns.
 Texts complete(const Lookup& lookup, const models::hstu::ModelSpec& spec, int64_t gap,
                int64_t request_time, History& history) {
   const data::Manifest& manifest = lookup.vocabulary.manifest();
@@ -173,7 +173,7 @@ data::Batch one_window(const data::Manifest& manifest, const History& history,
   batch.items.insert(batch.items.end(), candidates.begin(), candidates.end());
   if (manifest.action_kind != data::ActionKind::none) {
     batch.actions = newest(history.actions);
-    batch.actions.resize(batch.items.size(), 0);  // of candidates: no model reads them
+    batch.actions.resize(batch.items.size(), 0);  // of candidates, which no model reads
   }
   if (manifest.has_timestamps) {
     batch.timestamps = newest(history.timestamps);

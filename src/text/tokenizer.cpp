@@ -107,7 +107,7 @@ bool Tokenizer::is_special(int32_t id) const {
 struct StreamDecoder::Steps {
   std::vector<std::unique_ptr<DecodingStep>> steps;
 
-  // Pushes text into a step; what comes out of the last one is appended to out.
+  // Pushes text into a step; the last step's output is appended to out.
   void push(size_t step, std::string_view text, std::string& out) {
     if (step == steps.size()) {
       out += text;

@@ -45,7 +45,7 @@ MemoryPlan plan_memory(const models::gpt_neox::Config& config, const kv_cache::R
                        int64_t texts, at::ScalarType dtype) {
   const kv_cache::Shape shape{
       .layers = config.num_layers, .heads = config.num_heads, .head_dim = config.head_dim()};
-  const bool again = rule.kind == kv_cache::Kind::recompute;  // one cache, filled again and again
+  const bool again = rule.kind == kv_cache::Kind::recompute;  // one cache, refilled every time
   return {.weights = models::gpt_neox::weight_bytes(config, dtype),
           .cache = kv_cache::cache_bytes(rule, shape, again ? 1 : texts, dtype),
           .texts = texts,
