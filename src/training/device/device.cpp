@@ -56,11 +56,11 @@ void set_arithmetic(at::Device device, const config::TrainerArgs& args) {
   auto& context = at::globalContext();
   context.setAllowTF32CuBLAS(args.allow_tf32);
   if (!args.deterministic) return;
-  // cuBLAS is deterministic only with a workspace of fixed size, and reads this variable at start.
+  // cuBLAS is deterministic only with a fixed workspace size, and reads this variable at start.
   setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*replace=*/0);
   context.setDeterministicAlgorithms(true, /*warn_only=*/false);
   context.setDeterministicFillUninitializedMemory(
-      false);  // operators write every element, as tests show
+      false);  // tests show that operators write every element
 }
 
 }  // namespace seqfuse::training

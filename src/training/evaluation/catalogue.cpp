@@ -19,12 +19,12 @@ namespace {
 using at::Tensor;
 using Lists = std::span<const std::vector<int64_t>>;  // ItemLists of some queries
 
-constexpr int64_t kTile = 1024;     // items whose scores a thread holds at a time
-constexpr int64_t kQueries = 512;   // queries whose scores a thread holds at a time
-constexpr int64_t kMostRuns = 256;  // of tiles, each the work of one thread
-constexpr int64_t kDeviceScores = int64_t{64} << 20;  // that a GPU holds at a time
+constexpr int64_t kTile = 1024;                       // items that a thread scores at a time
+constexpr int64_t kQueries = 512;                     // queries that a thread scores at a time
+constexpr int64_t kMostRuns = 256;                    // runs of tiles; each is one thread's task
+constexpr int64_t kDeviceScores = int64_t{64} << 20;  // scores in GPU memory at a time
 
-// The items that are scanned, in order: all of a catalogue, or those allowed.
+// The items to scan, in order: all of a catalogue, or those allowed.
 class Items {
  public:
   Items(const Tensor& rows, std::span<const int64_t> allowed) : rows_(rows), allowed_(allowed) {
@@ -35,7 +35,7 @@ class Items {
   int64_t size() const { return allowed_.empty() ? rows_.size(0) - 1 : std::ssize(allowed_); }
   int64_t at(int64_t place) const { return allowed_.empty() ? place + 1 : allowed_[place]; }
 
-  // Where an item is, or -1.
+  // The index of an item, or -1.
   int64_t place_of(int64_t item) const {
     if (item < 1 || item >= rows_.size(0)) return -1;
     if (allowed_.empty()) return item - 1;
@@ -57,7 +57,7 @@ class Items {
   std::span<const int64_t> allowed_;
 };
 
-// In order of the dimensions: equal rows have equal scores.
+// Sums in order of the dimensions, so that equal rows have equal scores.
 template <class T>
 double dot(const T* a, const T* b, int64_t n) {
   double sum = 0;
@@ -65,7 +65,7 @@ double dot(const T* a, const T* b, int64_t n) {
   return sum;
 }
 
-// Scores that are not at most / not below the bound. NaN is neither, so it counts.
+// Counts scores that are not at most / not below the bound; this includes NaN.
 template <class T>
 int64_t count_above(const T* scores, int64_t n, T bound) {
   int32_t count = 0;
@@ -89,7 +89,7 @@ bool better(const ScoredItem& a, const ScoredItem& b) {
   return std::pair(-a.score, a.item) < std::pair(-b.score, b.item);
 }
 
-// A query with what its products are compared by.
+// A query and the error bound of its products.
 template <class T>
 struct Query {
   const T* values;
@@ -105,10 +105,10 @@ struct Query {
   double score(const T* row) const { return dot(values, row, width); }
 };
 
-// The scores of one query for a tile of items. Those of excluded items are -infinity.
+// One query's scores for a tile of items; -infinity for excluded items.
 template <class T>
 struct TileScores {
-  int64_t begin, size;  // places of the items
+  int64_t begin, size;  // range of item indices
   T* scores;            // [size]
   int64_t excluded = 0;
 
@@ -121,9 +121,9 @@ struct TileScores {
   }
 };
 
-// visit(run, b, tile) for each tile of items and each query b, tiles of a run in order. Runs are
-// visited in parallel. A run multiplies a tile of its own: products inside a parallel loop are
-// serial, so that threads meet once per scan instead of twice per tile.
+// Calls visit(run, b, tile) for each tile of items and each query b; runs in parallel, the tiles of
+// a run in order. Each run multiplies its own tile: products inside a parallel loop are serial, so
+// threads synchronise once per scan instead of twice per tile.
 template <class T, class Visit>
 void scan_on_cpu(const Items& items, const Tensor& queries, Lists excluded, int64_t tiles_per_run,
                  const Visit& visit) {
@@ -158,7 +158,7 @@ int64_t num_runs(const Items& items) {
   return (items.size() + per_run - 1) / per_run;
 }
 
-// Items of a tile that are not below the target, which is at -infinity itself.
+// Counts a tile's items that are not below the target, which itself is set to -infinity.
 template <class T>
 int64_t count_tile(const TileScores<T>& tile, const Query<T>& query, const T* rows,
                    double target_score) {
@@ -202,7 +202,7 @@ void ranks_on_cpu(const Tensor& rows, double largest_norm, const Tensor& queries
   }
 }
 
-// The k best of the items that are added, by their exact scores.
+// The k best of the added items, by exact score.
 template <class T>
 class BestItems {
  public:
@@ -265,7 +265,7 @@ void top_on_cpu(const Tensor& rows, double largest_norm, const Tensor& queries, 
   }
 }
 
-// Matrix products in full float32.
+// Disables TF32 for its lifetime.
 class NoTf32 {
  public:
   NoTf32() : was_allowed_(at::globalContext().allowTF32CuBLAS()) {
@@ -281,15 +281,15 @@ class NoTf32 {
   bool was_allowed_;
 };
 
-// Tiles of scores on a GPU. Excluded items are known to the host, in the order of their places:
-// those of a tile are one index, set to -infinity at once.
+// Tiles of scores on a GPU. The host knows excluded items, sorted by index, so that one indexed
+// write per tile sets them to -infinity.
 class DeviceScan {
  public:
   DeviceScan(const Items& items, const Tensor& queries, const ItemLists& excluded)
       : items_(items), queries_(queries) {
     const int64_t batch = queries.size(0);
     tile_ = std::clamp<int64_t>(kDeviceScores / std::max<int64_t>(batch, 1), 1, items.size());
-    std::vector<std::pair<int64_t, int64_t>> pairs;  // place, query
+    std::vector<std::pair<int64_t, int64_t>> pairs;  // item index, query
     num_excluded_.resize(batch);
     for (int64_t b = 0; b < batch; ++b) {
       for (const int64_t item : excluded[b]) {
@@ -308,13 +308,13 @@ class DeviceScan {
     }
   }
 
-  // Adds what is sent to the device.
+  // Adds the tensors to upload.
   void add_to(models::Upload& upload) { upload.add(excluded_cells_, cells_); }
 
   int64_t num_tiles() const { return (items_.size() + tile_ - 1) / tile_; }
   const std::vector<int64_t>& num_excluded() const { return num_excluded_; }  // of each query
 
-  // visit(begin, scores [B, size of the tile]) for each tile.
+  // Calls visit(begin, scores [B, size of the tile]) for each tile.
   template <class Visit>
   void for_each_tile(const Visit& visit) const {
     for (int64_t begin = 0; begin < items_.size(); begin += tile_) {
@@ -345,7 +345,7 @@ Tensor ranks_on_device(const Tensor& rows, const Tensor& queries, std::span<cons
   const NoTf32 full_precision;
   const Items items(rows, {});
   const std::vector<int64_t> target_list(targets.begin(), targets.end());
-  ItemLists others = excluded;  // the target always stays
+  ItemLists others = excluded;  // the target is never excluded
   for (size_t b = 0; b < targets.size(); ++b) std::erase(others[b], targets[b]);
   DeviceScan scan(items, queries, others);
   Tensor target_items, num_excluded;
@@ -372,7 +372,7 @@ Tensor ranks_on_device(const Tensor& rows, const Tensor& queries, std::span<cons
     if (one_tile) find_targets(begin, scores);
     count_below(begin, scores);
   });
-  // Nothing is below NaN, not even what is excluded.
+  // Nothing is below NaN, not even excluded items.
   below = at::where(target_scores.isnan(), num_excluded, below);
   return at::where(target_items.eq(0), rows.size(0), items.size() - below);
 }
@@ -415,7 +415,7 @@ void top_on_device(const Tensor& rows, const Tensor& queries, int64_t k, const I
   }
 }
 
-// part(first query, queries) for each block of queries.
+// Calls part(first query, queries) for each block of queries.
 template <class Part>
 void for_each_block(const Tensor& queries, const Part& part) {
   for (int64_t begin = 0; begin < queries.size(0); begin += kQueries) {

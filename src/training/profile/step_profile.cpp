@@ -31,7 +31,7 @@ double ratio(int64_t part, int64_t whole) {
   return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0;
 }
 
-// The time that rows are shares of: that in which the GPU was busy, or that of the steps.
+// The denominator of the rows' shares: the GPU's busy time, or the steps' wall time.
 int64_t whole_of(const StepProfile& profile) {
   return profile.on_gpu ? profile.busy : profile.time;
 }
@@ -107,7 +107,7 @@ std::vector<int64_t> self_times(const std::vector<Work>& work) {
 }
 
 std::optional<double> peak_tflops(const std::string& gpu_name) {
-  // Compare whole words, because there are cards named A1000 and GH200.
+  // Compare whole words, since there are cards named A1000 and GH200.
   const auto has = [&](std::string_view word) {
     const auto inside = [&](size_t at) {
       return at < gpu_name.size() && std::isalnum(static_cast<unsigned char>(gpu_name[at])) != 0;
