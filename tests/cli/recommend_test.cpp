@@ -1,4 +1,4 @@
-// seqfuse recommend: users, histories, candidates, and what it refuses.
+// seqfuse recommend: users, histories, candidates, refusals.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -31,7 +31,7 @@ json recommend(const std::string& arguments) {
   return json::parse(outcome.out);
 }
 
-// With a request on standard input.
+// The outcome with a request on standard input.
 Outcome outcome_of(const std::string& arguments, const std::string& request) {
   const TemporaryDirectory directory;
   const std::string file = (directory.path() / "request.json").string();
@@ -39,7 +39,7 @@ Outcome outcome_of(const std::string& arguments, const std::string& request) {
   return outcome_of(arguments + " --history - < " + file);
 }
 
-// The largest difference of a score; infinity if the items differ.
+// The largest difference of a score; infinite if the items differ.
 double difference(const json& a, const json& b, const std::string& score = "score") {
   if (a["items"].empty() || a["items"].size() != b["items"].size()) return INFINITY;
   double largest = 0;
@@ -122,7 +122,7 @@ TEST(Recommend, RankingRunsOrderCandidates) {
   const json items = recommend(run + " --user u0 --candidates item9,item1,item5")["items"];
   ASSERT_EQ(items.size(), 3U);
   EXPECT_GE(items[0]["expected class"], items[1]["expected class"]);
-  // A candidate's score does not depend on its neighbours.
+  // A candidate's score does not depend on the other candidates.
   const json alone = recommend(run + " --user u0 --candidates item5")["items"];
   for (const json& entry : items) {
     if (entry["item"] == "item5") {
@@ -382,7 +382,7 @@ TEST(Recommend, HistoriesAreServedWithoutTheDataSet) {
     const std::string score = ranks ? "expected class" : "score";
     const std::string show =
         run.path().string() + (ranks ? " --candidates item9,item1,item5" : " --top-k 20");
-    // What is made up of times and actions comes from the run as well.
+    // Filled-in times and actions come from the run as well.
     const std::string given = show + kItems + kTimes + kActions + kCountry, bare = show + kItems;
     const std::string with_data = " --data " + run.data().string();
     const json expected = recommend(given + with_data), made_up = recommend(bare + with_data);
@@ -408,7 +408,7 @@ TEST(Recommend, RunsWithoutAVocabularyNeedTheirDataSet) {
   const RunWithOwnDataset run(TrainedRuns::get().retrieval());
   const std::string given = run.path().string() + kItems + kActions + kCountry;
   const json expected = recommend(given);
-  fs::remove_all(run.path() / "vocabulary");  // as runs of earlier versions
+  fs::remove_all(run.path() / "vocabulary");  // as in runs of earlier versions
   EXPECT_EQ(difference(recommend(given), expected), 0);
   fs::remove_all(run.data());
   const Outcome lost = outcome_of(given);
@@ -416,7 +416,7 @@ TEST(Recommend, RunsWithoutAVocabularyNeedTheirDataSet) {
   EXPECT_THAT(lost.err, HasSubstr("which is not there any more"));
   const std::string data = TrainedRuns::get().data();
   EXPECT_EQ(difference(recommend(given + " --data " + data), expected), 0);
-  // Resuming keeps one.
+  // Resuming saves one.
   ASSERT_EQ(run_seqfuse("train retrieval --resume " + run.path().string() + " --data " + data +
                         " --gin TrainerArgs.max_train_iters=7")
                 .code,

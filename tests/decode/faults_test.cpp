@@ -1,4 +1,4 @@
-// Damaged and unsuitable checkpoints: each is refused by name.
+// Damaged and unsuitable checkpoints are refused by name.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// The window that a model reads of a request: events, times, the time of the request, context.
+// The window that a model reads for a request: events, times, request time, context.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -37,8 +37,8 @@ ModelSpec spec_of(const data::Dataset& dataset, const std::string& architecture,
   return ModelSpec::make(task, config, dataset.manifest());
 }
 
-// Users 0 and 1 of items 1, 2, ... and actions 0, 1, 0, ...; at 0, 10, ... and at 1, 11, ...; their
-// feature user_id is 1 and 2.
+// Two users with items 1, 2, ... and actions 0, 1, 0, ...; user 0 at times 0, 10, ..., user 1 at 1,
+// 11, ...; their feature user_id is 1 and 2.
 MemoryDataset two_users() {
   return MemoryDataset::of_lengths({5, 3});
 }
@@ -90,7 +90,7 @@ TEST(RequestWindow, OfTheSameEventsIsTheSame) {
       const models::hstu::Windows read =
           models::hstu::make_windows(history.batch, models::hstu::Reading::query, torch::kCPU);
       EXPECT_EQ(read.max_history, 3);
-      // hstu reads no times, so that the gap is not looked for.
+      // hstu reads no times, so the typical gap is not computed.
       const int64_t by_default = spec.reads_times() ? 50 : 40;
       EXPECT_EQ(read.request_times.item<int64_t>(), time ? 77 : by_default);
     }

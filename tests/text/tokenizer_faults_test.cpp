@@ -1,4 +1,4 @@
-// Files that a tokenizer cannot be made from: each error names the file, the place and what is wrong.
+// Unusable tokenizer files: each error names the file, the path in it and the problem.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
