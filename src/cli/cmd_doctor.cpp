@@ -178,9 +178,10 @@ void print(const Report& report) {
 int cmd_doctor(int argc, char** argv) {
   bool json = false;
   std::optional<std::string> required_sm;
-  CLI::App app("What this build has, what this machine has, what is missing.", "doctor");
+  CLI::App app("Reports what this build and this machine have, and what is missing.", "doctor");
   app.add_flag("--json", json, "print JSON");
-  app.add_option("--require-sm", required_sm, "refuse every GPU but this, such as 8.0");
+  app.add_option("--require-sm", required_sm,
+                 "accept only GPUs of this compute capability, such as 8.0");
   if (const auto done = parse_arguments(app, argc, argv)) return *done;
 
   Report report;

@@ -66,14 +66,15 @@ std::optional<int> parse(int argc, char** argv, Arguments& arguments) {
       ->allow_extra_args(false);
   app.add_option("--data", arguments.data, "dataset directory made by `seqfuse preprocess`")
       ->check(kPath);
-  app.add_option("--output", arguments.output, "run directory to make")->check(kPath);
+  app.add_option("--output", arguments.output, "run directory to create")->check(kPath);
   auto* resume = app.add_option("--resume", arguments.resume_run,
                                 "continue the run RUN, or the one in --output")
                      ->expected(0, 1)
                      ->type_name("[RUN]");
   app.add_flag("--force", arguments.force, "replace an earlier run in --output");
   add_device_option(app, arguments.device);
-  app.add_option("--require-sm", arguments.require_sm, "refuse any GPU but this, such as 8.0");
+  app.add_option("--require-sm", arguments.require_sm,
+                 "accept only GPUs of this compute capability, such as 8.0");
   app.add_option("--threads", arguments.threads, "CPU threads; default: all")
       ->check(CLI::PositiveNumber);
   app.add_flag("--tensorboard", arguments.tensorboard,
@@ -137,7 +138,7 @@ void tell_what_has_no_effect(const config::Config& config, models::hstu::Task ta
   }
   if ((config.network.recompute_input_layernorm || config.network.recompute_input_silu) &&
       (device.is_cpu() || config.network.dtype_str == config::ComputeType::float32)) {
-    log::info("train", "NetworkArgs.recompute_* have an effect in 16 bits on a GPU alone");
+    log::info("train", "NetworkArgs.recompute_* only have an effect in 16 bits on a GPU");
   }
   if (task == models::hstu::Task::retrieval &&
       config.network.architecture == config::Architecture::hstu &&

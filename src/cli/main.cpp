@@ -28,10 +28,10 @@ struct Entry {
 };
 
 constexpr Entry kVerbs[] = {
-    {"doctor", cmd_doctor, nullptr, "what this build has, what this machine has, what is missing"},
+    {"doctor", cmd_doctor, nullptr, "what this build and this machine have, and what is missing"},
     {"preprocess", cmd_preprocess, nullptr, "raw interaction logs to a dataset directory"},
     {"synthesize", cmd_synthesize, nullptr,
-     "raw logs in a known data set's format, any size, with planted preferences"},
+     "raw logs in a known dataset's format, any size, with planted preferences"},
     {"train", nullptr, "seqfuse_cmd_train", "train ranking | train retrieval"},
     {"evaluate", nullptr, "seqfuse_cmd_evaluate", "metrics of a run beside simple baselines"},
     {"report", cmd_report, nullptr, "runs as one HTML page: curves, metrics, configuration, data"},
@@ -55,7 +55,7 @@ Verb load_from_engine(const char* symbol) {
   const auto library = binary.parent_path().parent_path() / "lib" / "libseqfuse_engine.so";
   void* handle = dlopen(library.c_str(), RTLD_NOW | RTLD_GLOBAL);
   if (handle == nullptr) {
-    throw_error("cannot load the engine library: {}\n  `seqfuse doctor` tells what is missing",
+    throw_error("cannot load the engine library: {}\n  `seqfuse doctor` lists what is missing",
                 dlerror());
   }
   void* address = dlsym(handle, symbol);

@@ -38,7 +38,7 @@ void check_ids(const std::string& table, int64_t num_rows, const TableContents& 
   SEQFUSE_CHECK_AS(
       DataError,
       given.ids.scalar_type() == torch::kLong && given.ids.dim() == 1 && given.ids.size(0) == size,
-      "the checkpoint's ids of table {} are {} {}, expected int64 [{}], one a row", table,
+      "the checkpoint's ids of table {} are {} {}, expected int64 [{}], one per row", table,
       toString(given.ids.scalar_type()), text_of(given.ids.sizes()), size);
   const at::Tensor ids = given.ids.cpu();
   if (size > 0) {

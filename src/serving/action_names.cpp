@@ -57,7 +57,7 @@ std::optional<int64_t> find_bits(const data::Manifest& manifest, std::string_vie
 
 int64_t find_action(const data::Manifest& manifest, std::string_view text) {
   if (manifest.action_kind == data::ActionKind::none) {
-    throw_error<UsageError>("data set {} has no actions: leave them out", manifest.dataset_name);
+    throw_error<UsageError>("dataset {} has no actions: leave them out", manifest.dataset_name);
   }
   const bool bits = manifest.action_kind == data::ActionKind::bits;
   const auto label = bits ? find_bits(manifest, text) : find_class(manifest, text);
@@ -65,7 +65,7 @@ int64_t find_action(const data::Manifest& manifest, std::string_view text) {
   const auto& names = manifest.action_names;
   const auto some = std::span(names).first(std::min(names.size(), kNamesShown));
   throw_error<UsageError>(
-      "data set {} has no action '{}'{}: {}{}{}", manifest.dataset_name, text,
+      "dataset {} has no action '{}'{}: {}{}{}", manifest.dataset_name, text,
       did_you_mean(text, names),
       bits ? "give names joined by + or an integer of bits, least significant first: "
            : "give one of ",

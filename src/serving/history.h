@@ -24,7 +24,7 @@ FoundItems find_items(const data::Vocabulary& vocabulary, const Texts& ids, cons
 
 // Oldest first.
 struct History {
-  int64_t user = -1;  // row of the data set, or -1
+  int64_t user = -1;  // row of the dataset, or -1
   std::vector<int64_t> items;
   std::vector<int64_t> actions, timestamps;  // one per item; empty: not known
   std::vector<int64_t> context;              // a value per feature

@@ -41,21 +41,21 @@ std::shared_ptr<const data::Dataset> open_training_dataset(const fs::path& run,
                                                            const std::string& without_dataset) {
   if (path == data::kGeneratedDataset) {
     throw_error<DataError>(
-        "{} was trained on generated users (BenchmarkDatasetArgs), which no data set holds: train "
-        "on one of `seqfuse preprocess`",
+        "{} was trained on generated users (BenchmarkDatasetArgs), which are in no dataset: train "
+        "on one made by `seqfuse preprocess`",
         run.string());
   }
   std::error_code ignored;
   if (!fs::exists(path, ignored)) {
     throw_error<DataError>(
-        "{} was trained on the data set {}, which is not there any more\n"
-        "  --data DIR says where it is now{}",
+        "{} was trained on the dataset {}, which no longer exists\n"
+        "  give its new path with --data DIR{}",
         run.string(), path, without_dataset);
   }
   try {
     return data::Dataset::open(path);
   } catch (const DataError& error) {
-    throw_error<DataError>("{}\n  {} was trained on it: --data DIR names another copy",
+    throw_error<DataError>("{}\n  {} was trained on it: give another copy with --data DIR",
                            error.what(), run.string());
   }
 }

@@ -243,18 +243,18 @@ TEST(Recommend, WrongRequestsAreRefused) {
             "number 2 of the candidates is blank"},
            {retrieval + " --user u0 --candidates item1", "leave out --candidates"},
            {research + " --history item1 --timestamps ''", "number 1 of the timestamps is blank"},
-           {research + " --history item1 --timestamps noon", "'noon' is no time"},
+           {research + " --history item1 --timestamps noon", "'noon' is not a time"},
            {research + " --history item1 --timestamps 1,2", "timestamps: 2 given for 1 items"},
            {research + " --history item1,item2 --timestamps 2,1", "is earlier than '2'"},
            {research + " --history item1 --timestamps 5 --request-time 4",
             "before that of the last"},
            {research + " --user u0 --request-time 1419",
             "1419, is before that of the last event, 1420"},
-           {research + " --user u0 --request-time ''", "'' is no time"},
+           {research + " --user u0 --request-time ''", "'' is not a time"},
            {retrieval + " --history item1 --actions ''", "number 1 of the actions is blank"},
            {retrieval + " --history item1 --actions 7", "give one of 0, 1, 2, 3, 4"},
            {retrieval + " --history item1 --actions 1,2", "actions: 2 given for 1 items"},
-           {retrieval + " --user u0 --actions 1", "are in the data set"},
+           {retrieval + " --user u0 --actions 1", "are in the dataset"},
            {retrieval + " --history item1 --context ''", "expected feature=value"},
            {retrieval + " --history item1 --context country", "expected feature=value"},
            {retrieval + " --history item1 --context contry=country1", "did you mean 'country'"},
@@ -342,7 +342,7 @@ TEST(Recommend, SaysWhereADatasetIsExpectedThatMoved) {
     const Outcome moved = run_seqfuse(verb);
     EXPECT_EQ(moved.code, 1);
     EXPECT_THAT(moved.err,
-                HasSubstr("trained on the data set " + data.string() + ", which is not"));
+                HasSubstr("trained on the dataset " + data.string() + ", which no longer exists"));
     EXPECT_THAT(moved.err, HasSubstr("--data DIR"));
     EXPECT_EQ(run_seqfuse(verb + found).code, 0);
   }
@@ -357,7 +357,7 @@ TEST(Recommend, SaysWhereADatasetIsExpectedThatMoved) {
   }
 }
 
-// A copy of a run that was trained on a copy of the data set.
+// A copy of a run that was trained on a copy of the dataset.
 class RunWithOwnDataset {
  public:
   explicit RunWithOwnDataset(const std::string& run) {
@@ -396,9 +396,9 @@ TEST(Recommend, HistoriesAreServedWithoutTheDataSet) {
 
     const Outcome user = outcome_of(show + " --user u0");
     EXPECT_EQ(user.code, 1);
-    EXPECT_THAT(user.err, HasSubstr("trained on the data set " + run.data().string()));
+    EXPECT_THAT(user.err, HasSubstr("trained on the dataset " + run.data().string()));
     EXPECT_THAT(user.err, HasSubstr("--data DIR"));
-    EXPECT_THAT(user.err, HasSubstr("--history does without"));
+    EXPECT_THAT(user.err, HasSubstr("--history works without it"));
     EXPECT_EQ(outcome_of(show + " --user u0 --data " + TrainedRuns::get().data()).code, 0);
     EXPECT_EQ(run_seqfuse("evaluate " + run.path().string()).code, 1);
   }
@@ -413,7 +413,7 @@ TEST(Recommend, RunsWithoutAVocabularyNeedTheirDataSet) {
   fs::remove_all(run.data());
   const Outcome lost = outcome_of(given);
   EXPECT_EQ(lost.code, 1);
-  EXPECT_THAT(lost.err, HasSubstr("which is not there any more"));
+  EXPECT_THAT(lost.err, HasSubstr("which no longer exists"));
   const std::string data = TrainedRuns::get().data();
   EXPECT_EQ(difference(recommend(given + " --data " + data), expected), 0);
   // Resuming saves one.

@@ -127,7 +127,7 @@ TEST(Actions, ClassesByNameOrAsTheSameNumber) {
   EXPECT_EQ(find_action(stars, "1.50"), 2);
   EXPECT_EQ(find_action(stars, "2.0"), 3);
   // 0 and 3 are labels, but if names are numbers, a number is a name.
-  EXPECT_THAT(error_of(stars, "0"), HasSubstr("data set memory has no action '0'"));
+  EXPECT_THAT(error_of(stars, "0"), HasSubstr("dataset memory has no action '0'"));
   EXPECT_THAT(error_of(stars, "3"), HasSubstr("give one of 0.5, 1.0, 1.5, 2.0"));
   EXPECT_EQ(action_text(stars, 3), "2.0");
 }

@@ -185,7 +185,7 @@ TEST(RequestWindow, UnknownItemsAreLeftOutOnRequest) {
   unknown.items = Texts{"91", "92", "93", "94", "95", "96"};
   unknown.actions = unknown.timestamps = std::nullopt;
   EXPECT_THAT(error_of(dataset, spec, unknown, true),
-              HasSubstr("the data set has none of the items of the history given: '91', "
+              HasSubstr("the dataset has none of the items of the history given: '91', "
                         "'92', '93', '94', '95', ..."));
   unknown.items = Texts{"1"};
   unknown.candidates = Texts{"99"};
@@ -212,9 +212,9 @@ TEST(RequestWindow, WhatDoesNotFitIsRefused) {
            {{.user = ""}, "the user is blank"},
            {{.user = "\t "}, "the user is blank"},
            {{.user = "7"}, "user '7' is not among the 2 users"},
-           {{.user = "0", .timestamps = two}, "those of user '0' are in the data set"},
-           {{.user = "0", .actions = two}, "those of user '0' are in the data set"},
-           {{.user = "0", .context = {{"user_id", "1"}}}, "those of user '0' are in the data set"},
+           {{.user = "0", .timestamps = two}, "those of user '0' are in the dataset"},
+           {{.user = "0", .actions = two}, "those of user '0' are in the dataset"},
+           {{.user = "0", .context = {{"user_id", "1"}}}, "those of user '0' are in the dataset"},
            {{.user = "0", .request_time = "39"}, "39, is before that of the last event, 40"},
            {{.items = Texts{}}, "the history has no items"},
            {{.items = Texts{""}}, "number 1 of the history is blank"},
@@ -223,13 +223,13 @@ TEST(RequestWindow, WhatDoesNotFitIsRefused) {
            {{.items = two, .actions = Texts{"1", "1", "0"}}, "actions: 3 given for 2 items"},
            {{.items = two, .timestamps = Texts{"2", "1"}}, "timestamp 2, '1', is earlier than '2'"},
            {{.items = two, .timestamps = Texts{"1", ""}}, "number 2 of the timestamps is blank"},
-           {{.items = two, .timestamps = Texts{"1", "now"}}, "'now' is no time"},
+           {{.items = two, .timestamps = Texts{"1", "now"}}, "'now' is not a time"},
            {{.items = two, .timestamps = Texts{"1", "2024-05-06"}}, "are plain numbers"},
            {{.items = two, .actions = Texts{"", "1"}}, "number 1 of the actions is blank"},
-           {{.items = two, .actions = Texts{"1", "5"}}, "data set memory has no action '5'"},
+           {{.items = two, .actions = Texts{"1", "5"}}, "dataset memory has no action '5'"},
            {{.items = two, .timestamps = Texts{"1", "2"}, .request_time = "1"},
             "is before that of the last event, 2"},
-           {{.items = two, .request_time = ""}, "'' is no time"},
+           {{.items = two, .request_time = ""}, "'' is not a time"},
            {{.items = two, .context = {{"user", "1"}}}, "no context feature 'user'"},
            {{.items = two, .context = {{"user_id", "3"}}}, "such as '1'"},
            {{.items = two, .context = {{"user_id", " "}}},

@@ -254,7 +254,7 @@ TEST(StepProfile, OfAGpu) {
   EXPECT_EQ(json["kernels"].size(), 3);
   EXPECT_EQ(json["kernels"][2]["name"], "nvjet_b");  // took the least time
   const std::string text = format_profile(profile);
-  EXPECT_THAT(text, testing::HasSubstr("steps 51 to 52 on NVIDIA H200: 1000.000 ms a step"));
+  EXPECT_THAT(text, testing::HasSubstr("steps 51 to 52 on NVIDIA H200: 1000.000 ms per step"));
   EXPECT_THAT(text, testing::HasSubstr("GPU idle for 40.0 %"));
   EXPECT_THAT(text, testing::HasSubstr("50.0 % of 989"));
 }

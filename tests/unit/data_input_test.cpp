@@ -73,7 +73,7 @@ TEST_F(InputTest, AFileGivenByItsNameIsRead) {
 
 TEST_F(InputTest, FoldersWithoutALogSaySo) {
   write("in/_x/a.csv", "user,item,time\n");
-  EXPECT_THAT(refused(csv_), HasSubstr("whose names begin with . or _"));
+  EXPECT_THAT(refused(csv_), HasSubstr("names that begin with . or _"));
   write("in/README", "x");
   EXPECT_THAT(refused(csv_), AllOf(HasSubstr("no delimited text or Parquet"), HasSubstr("README")));
   write("in/log.jsonl", "{}");

@@ -20,7 +20,7 @@ Json to_json(const VocabularyEntry& entry) {
 }
 
 constexpr const char* kPreprocess = "`seqfuse preprocess` makes it anew";
-constexpr const char* kGiveDataset = "--data DIR takes the vocabulary of the data set instead";
+constexpr const char* kGiveDataset = "--data DIR takes the vocabulary of the dataset instead";
 
 // Reads a JSON object; knows its path and the advice for error messages.
 class Fields {

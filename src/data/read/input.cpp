@@ -15,7 +15,7 @@ namespace seqfuse::data {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr const char* kHiddenNames = " (those whose names begin with . or _ are not read)";
+constexpr const char* kHiddenNames = " (names that begin with . or _ are skipped)";
 constexpr std::array<std::string_view, 5> kCompressed = {".gz", ".xz", ".zst", ".bz2", ".lzma"};
 
 // An open archive. A compressed or plain file is treated as an archive of one unnamed member.

@@ -162,7 +162,7 @@ class KuaiRandFormat : public Format {
       tally.labels[label].add(probability[label], reaction.label[label]);
     }
 
-    // The data set's definitions: a click in the single-column view is 7 s played or the whole
+    // The dataset's definitions: a click in the single-column view is 7 s played or the whole
     // video, a long view 18 s or the whole video.
     const float v = Philox::unit(random());
     const auto between = [&](int64_t low, int64_t high) {

@@ -52,7 +52,7 @@ inline void check_device(const Arg& arg) {
                     "; this operator runs on the CPU and on CUDA GPUs: move its arguments there");
 #else
   TORCH_CHECK_VALUE(false, label(arg), " is on ", arg.tensor.device(),
-                    ", but this build has no CUDA kernels: build where nvcc is, or use .cpu()");
+                    ", but this build has no CUDA kernels: build with nvcc, or use .cpu()");
 #endif
 }
 

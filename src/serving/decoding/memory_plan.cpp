@@ -57,13 +57,13 @@ void check_memory(const MemoryPlan& plan, int64_t available) {
   if (plan.total() <= available) return;
   const int64_t left = available - plan.weights - plan.work;
   if (left <= 0) {
-    throw_error("not enough memory: {} are there, the weights alone take {}", bytes(available),
+    throw_error("not enough memory: {} available, the weights alone need {}", bytes(available),
                 bytes(plan.weights));
   }
   const int64_t slot = std::max<int64_t>(plan.cache / plan.slots, 1);
   const int64_t text = std::max<int64_t>(plan.cache / plan.texts, 1);
   throw_error(
-      "not enough memory: {} are there, {} are needed: {}\n  what fits: a cache of {} tokens for "
+      "not enough memory: {} available, {} needed: {}\n  these fit: a cache of {} tokens for "
       "{} texts, or {} texts with a cache of {} tokens",
       bytes(available), bytes(plan.total()), plan.text(), left / slot, plan.texts, left / text,
       plan.slots);

@@ -62,7 +62,7 @@ void remove_old(const fs::path& run_directory, int64_t keep) {
 json read_state(const fs::path& file) {
   std::error_code error;
   if (!fs::exists(file, error)) {
-    throw_error<DataError>("{} is not there: {} is not a whole checkpoint", file.string(),
+    throw_error<DataError>("{} is missing: {} is not a complete checkpoint", file.string(),
                            file.parent_path().string());
   }
   json state = json::parse(read_file(file), nullptr, /*allow_exceptions=*/false);
@@ -146,7 +146,7 @@ void save_checkpoint(const fs::path& run_directory, const Checkpoint& checkpoint
     const auto free = static_cast<double>(fs::space(run_directory, ignored).available);
     throw_error<IoError>(
         "the checkpoint of step {} was not saved: {}\n"
-        "  it takes {}B in {}, where {}B are free; older checkpoints are as they were",
+        "  it takes {}B in {}, where {}B are free; older checkpoints are intact",
         checkpoint.step, error.what(), format_count(static_cast<double>(bytes_of(checkpoint))),
         checkpoints_of(run_directory).string(), format_count(free));
   }

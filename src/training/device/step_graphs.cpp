@@ -73,7 +73,7 @@ struct StepGraphs::State {
 
   void give_up(const c10::OutOfMemoryError& error) {
     const std::string message = error.what_without_backtrace();
-    log::info("train", "no more CUDA graphs, for which there is not enough memory: {}",
+    log::info("train", "steps are no longer CUDA graphs: not enough memory for them: {}",
               message.substr(0, message.find(". GPU")));
     c10::cuda::stream_synchronize(stream);
     graphs.clear();

@@ -176,7 +176,7 @@ nlohmann::json to_json(const StepProfile& profile) {
 
 std::string format_profile(const StepProfile& profile) {
   std::string text =
-      fmt::format("steps {} to {} on {}: {:.3f} ms a step, {} tokens/s\n", profile.first_step,
+      fmt::format("steps {} to {} on {}: {:.3f} ms per step, {} tokens/s\n", profile.first_step,
                   profile.last_step, profile.device,
                   1e3 * seconds(profile.time) / static_cast<double>(profile.steps()),
                   format_count(static_cast<double>(profile.tokens) / seconds(profile.time)));

@@ -77,8 +77,8 @@ __device__ __forceinline__ void check_sequence(const ListArguments& a, int b, co
   if (!right) {
     __assert_fail(
         "expected q_offsets and k_offsets that start with 0, do not decrease and end with the rows "
-        "of q and k; of each sequence queries <= keys <= max_seqlen; and num_contexts >= 0 and "
-        "num_targets >= 0 that are no more than its keys together",
+        "of q and k; for each sequence queries <= keys <= max_seqlen; and num_contexts >= 0 and "
+        "num_targets >= 0 with a sum of at most its keys",
         "hstu_attention", 0, kernel);
   }
 }
