@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks that every relative link and every `path` of a file in the Markdown documents exists."""
+"""Checks that all relative links and all file names in `backquotes` in the Markdown documents exist."""
 
 import pathlib
 import re
