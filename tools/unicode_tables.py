@@ -82,7 +82,7 @@ def main() -> int:
     if unicodedata.unidata_version != "14.0.0":
         print(f"needs a Python with Unicode 14.0.0, this one has {unicodedata.unidata_version}", file=sys.stderr)
         return 1
-    OUTPUT.write_text(f"""// By tools/unicode_tables.py from tokenizers {tokenizers.__version__} and Unicode 14.
+    OUTPUT.write_text(f"""// Written by tools/unicode_tables.py from tokenizers {tokenizers.__version__} and Unicode 14.
 #include "text/unicode_tables.h"
 
 namespace seqfuse::text {{

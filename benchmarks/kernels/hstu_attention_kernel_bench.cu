@@ -1,7 +1,7 @@
 // The HSTU attention kernels alone; needs only the CUDA runtime.
 //
 //   hstu_attention_kernel_bench --check [PASS] [bf16] [HEAD_DIM] [SHARE]  against float64
-//   hstu_attention_kernel_bench --time [PASS] [loaded]        TFLOP/s beside FlashAttention-2's
+//   hstu_attention_kernel_bench --time [PASS] [loaded]        TFLOP/s next to FlashAttention-2's
 //   hstu_attention_kernel_bench --cell CELL [PASS] [loaded]   timed alone
 //   hstu_attention_kernel_bench --once CELL [PASS]            one launch
 //

@@ -1,4 +1,4 @@
-// seqfuse evaluate RUN: metrics of a run's model beside simple baselines.
+// seqfuse evaluate RUN: metrics of a run's model, next to simple baselines.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>

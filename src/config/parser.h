@@ -6,7 +6,7 @@
 //              | include 'file'...  |  import module  |  from module import name
 //   value      = None | True | False | number | text... | [v, ...] | (v, ...) | {v: v, ...}
 //              | %[scope/]NAME | @[scope/]Class | @[scope/]Class()
-// Texts that stand side by side are one text.
+// Adjacent texts are concatenated.
 #pragma once
 
 #include <string>

@@ -57,8 +57,8 @@ class Cache {
     int64_t row = -1;  // of a prefill; -1: a decoding step
     int64_t tokens = 0;
     int64_t used = 0;        // slots in use, over all rows
-    bool causal = false;     // a prefill that sees exactly its own tokens so far
-    bool shortened = false;  // some query is closer to the first tokens than in truth
+    bool causal = false;     // prefill: tokens see all earlier ones of the pass, and only those
+    bool shortened = false;  // some distance to the first tokens is shortened
     std::vector<bool> active;
     at::Tensor slots;             // int64: [rows] in a step, [kept tokens] in a prefill
     int64_t firsts = 0;           // prefill: the pass's first `firsts` tokens are kept, and

@@ -5,7 +5,7 @@
 // ..., so the query's position stays below the cache's size.
 //
 //   t = 9, start 2, recent 4:    token     0 1 . . . 5 6 7 8 9
-//                                position  0 1       2 3 4 5 6    the query stands at start + recent
+//                                position  0 1       2 3 4 5 6    the query is at start + recent
 //                                slot      0 1 | 5 6 2 3 4        2 + (token - 2) mod 5
 //
 // Distances among the newest tokens are true distances, so a key rotated once, at its true index,

@@ -23,7 +23,7 @@ using training::ScoredItem;
 using training::TopItems;
 
 // Immutable: all methods may be called from several threads at once. Methods of the other task
-// throw UsageError. A window's history is all its events but its candidates (data::Batch); a
+// throw UsageError. A window's history is all its events except candidates (data::Batch); a
 // retrieval run reads only the time of the first candidate, as the request time.
 // the request.
 class Predictor {
@@ -52,7 +52,7 @@ class Predictor {
   // Names of the S scores: "expected class"; "probability"; or the names of the actions.
   std::vector<std::string> score_names(const std::vector<std::string>& action_names) const;
 
-  // As training::evaluate(), on one process.
+  // Like training::evaluate(), in one process.
   training::Metrics evaluate(const data::Dataset& dataset, const std::vector<data::Sample>& samples,
                              const training::EvaluationOptions& options) const;
 
@@ -65,7 +65,7 @@ class Predictor {
   // evaluation mode with replicated tables they change nothing.
   std::shared_ptr<models::hstu::TaskModel> model_;
   models::hstu::RetrievalModel* retrieval_;  // model_, or null
-  models::hstu::RankingModel* ranking_;      // likewise
+  models::hstu::RankingModel* ranking_;      // the same
   at::Device device_;
   std::optional<training::Catalogue> catalogue_;  // retrieval only
 };

@@ -346,7 +346,7 @@ TEST(RunDirectory, WhatAKilledProcessLeftIsNoObstacle) {
   EXPECT_FALSE(fs::exists(path / "checkpoints/step_3.tmp-99"));
   EXPECT_EQ(run.truncate_metrics_after(0), -1);
 
-  // A user's own file beside them.
+  // A user's file next to them.
   fs::remove(path / "run.json");
   write_file_atomically(path / "notes.txt", "x");
   EXPECT_THROW(RunDirectory::create(path, {}, "", false), UsageError);

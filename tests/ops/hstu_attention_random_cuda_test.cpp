@@ -1,5 +1,5 @@
 // HSTU attention's kernels on random cases: they keep the oracle rule, and a sequence's result is
-// bit-identical wherever it is in the batch and whatever is beside it.
+// bit-identical at any place in the batch and next to any other sequences.
 #include <fmt/ranges.h>
 
 #include <limits>

@@ -181,7 +181,7 @@ TEST(SampledSoftmax, MemoryDoesNotGrowWithPairsTimesDim) {
   const int64_t before = status_bytes("VmRSS");
   run_ours(in);
   const int64_t grown = status_bytes("VmHWM") - before;
-  // [T, K, D] alone would be 512 MB. Coefficients and terms at 16 bytes per pair are 41 MB.
+  // [T, K, D] would be 512 MB. Coefficients and terms at 16 bytes per pair are 41 MB.
   EXPECT_LT(grown, int64_t{200} << 20);
 }
 

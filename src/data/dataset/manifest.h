@@ -62,7 +62,7 @@ ManifestFile manifest_from_json(std::string_view json, const std::string& file);
 
 std::string vocabulary_to_json(const VocabularyFile& vocabulary);
 
-// As manifest_from_json().
+// Checks as manifest_from_json() does.
 VocabularyFile vocabulary_from_json(std::string_view json, const std::string& file);
 
 // "xxh3:..." over the hashes of all vocabularies. If two datasets have the same, their indices mean

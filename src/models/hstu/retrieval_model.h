@@ -30,7 +30,7 @@ class RetrievalModel : public TaskModel {
   at::Tensor training_losses(const Windows& windows, const StepSeed& seed) final;
 };
 
-// As make_task_model().
+// Like make_task_model().
 std::shared_ptr<RetrievalModel> make_retrieval_model(const ModelSpec& spec,
                                                      std::optional<uint64_t> seed,
                                                      torch::ScalarType dtype = torch::kFloat,

@@ -26,7 +26,7 @@ struct DeviceGuard {
 };
 
 // SEQFUSE_RUN(x, dropout_forward, params, dtype): dropout_forward_cuda(params, dtype, stream) on
-// the current stream where x is on a GPU, else dropout_forward_cpu(params, dtype).
+// the current stream if x is on a GPU, else dropout_forward_cpu(params, dtype).
 #ifdef SEQFUSE_HAS_CUDA
 #define SEQFUSE_RUN(tensor, name, ...)                                             \
   do {                                                                             \

@@ -139,7 +139,7 @@ Tensor checked_integers(const char* name, const OptionalTensor& values, const Te
   return values->contiguous();
 }
 
-// An optional vector of weights in q's dtype, or float32 beside a 16-bit q. Returned as kernels
+// An optional vector of weights in q's dtype, or float32 with a 16-bit q. Returned as kernels
 // take it: float32 on a GPU.
 Tensor checked_bias(const char* name, const OptionalTensor& values, const Tensor& q) {
   if (!values || !values->defined()) return {};

@@ -31,7 +31,7 @@ Tensor jagged(const Tensor& dense, const Tensor& offsets, const Tensor& like) {
       .view(like.sizes());
 }
 
-// Every key has a query: row i of the queries stands at position i.
+// Whether every key has a query, so that row i of the queries has position i.
 bool same_positions(const HstuAttentionInputs& in) {
   return in.q_offsets.const_data_ptr() == in.k_offsets.const_data_ptr();
 }

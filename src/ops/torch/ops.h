@@ -1,5 +1,5 @@
 // The operators as differentiable functions of tensors; also registered as torch.ops.seqfuse.*.
-// Sizes and seeds that may be symbolic where shapes are traced are c10::SymInt: pass integers.
+// Sizes and seeds are c10::SymInt if they may be symbolic while tracing: pass integers.
 //
 // Common rules. T: rows of a jagged tensor, B: sequences; offsets is int64 (or int32) [B + 1] on
 // the tensors' device, from 0, non-decreasing, to T. dtypes float32 and float64 on the CPU,
@@ -32,8 +32,8 @@ Tensor layer_norm(const Tensor& x, const OptionalTensor& weight, const OptionalT
 Tensor layer_norm_gate(const Tensor& o, const Tensor& u, const OptionalTensor& weight,
                        const OptionalTensor& bias, double eps, double dropout, c10::SymInt seed);
 
-// Norms beside residual additions (residual_norm.cpp). terms: 1 to 3 tensors [T, D], added in order,
-// each sum rounded to their dtype; the first result of add_* is their sum.
+// Norms fused with residual additions (residual_norm.cpp). terms: 1 to 3 tensors [T, D], added in
+// order, each sum rounded to their dtype; the first result of add_* is their sum.
 Tensor layer_norm_residual(const Tensor& x, const Tensor& residual,  // layer_norm(x) + residual
                            const OptionalTensor& weight, const OptionalTensor& bias, double eps);
 std::tuple<Tensor, Tensor> add_layer_norm(at::TensorList terms, const OptionalTensor& weight,
@@ -77,8 +77,8 @@ struct HstuAttentionOptions {
 };
 
 // out_i = sum_j silu(alpha q_i.k_j + bias_ij) / S * M_ij * v_j. q [Tq, H, d], k, v [Tk, H, d] with
-// any row and head stride (last stride 1); returns [Tq, H, d]. Row i of a shorter q stands at n_k -
-// n_q + i.
+// any row and head stride (last stride 1); returns [Tq, H, d]. Row i of a shorter q has position
+// n_k - n_q + i.
 Tensor hstu_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& q_offsets,
                       const Tensor& k_offsets, const HstuAttentionOptions& options);
 

@@ -14,7 +14,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// sum (empty if not wanted), y, y2 (likewise), mean, rstd.
+// sum (empty if not wanted), y, y2 (empty if not wanted), mean, rstd.
 using Outputs = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor>;
 
 // The internal operators that this file's public ones call. The first takes their name for

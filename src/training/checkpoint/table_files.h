@@ -1,6 +1,6 @@
 // The file of an embedding table in a checkpoint. tables/NAME.safetensors contains
 //   NAME        [n, D]    rows
-//   NAME.ids    int64 [n] their ids; absent where these are 0..n - 1 in this order
+//   NAME.ids    int64 [n] their ids; absent if these are 0..n - 1 in order
 //   NAME.STATE  [n, ...]  the optimiser's state of the rows, "NAME.exp_avg"
 #pragma once
 

@@ -24,9 +24,9 @@ class StepGraphs {
   // Runs a step. The first batch of a size calls work, which warms up caches and workspaces; the
   // second records it; later ones launch the recording. Keeps the 64 most recently used sizes.
   // Without memory to record, it calls work from then on; other errors of work are passed on.
-  // Values that differ between batches of a size must be in the windows' tensors, or in others at
-  // fixed addresses: work must not read them on the host. recording: what work enqueues does not
-  // run now.
+  // work must neither read device values on the host nor use host values that differ between
+  // batches of a size: these must be in the windows' tensors, or in others at fixed addresses.
+  // recording: what work enqueues does not run now.
   void run(const models::hstu::Windows& windows,
            const std::function<void(const models::hstu::Windows&, bool recording)>& work);
 

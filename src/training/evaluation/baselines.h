@@ -20,7 +20,7 @@ report::NamedMetrics ranking_baselines(const data::Dataset& dataset, const data:
                                        const std::vector<data::Sample>& samples,
                                        const models::hstu::ModelSpec& spec);
 
-// Those of the spec's task.
+// The baselines of the spec's task.
 report::NamedMetrics baselines(const data::Dataset& dataset, const data::Split& split,
                                const std::vector<data::Sample>& samples,
                                const models::hstu::ModelSpec& spec);

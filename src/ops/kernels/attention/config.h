@@ -13,7 +13,7 @@ namespace seqfuse::ops::attention {
 enum class Pass {
   forward,
   backward,          // dk, dv and the sums of dq
-  backward_queries,  // dq alone
+  backward_queries,  // only dq
   bias_gradient,
 };
 

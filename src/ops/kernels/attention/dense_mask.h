@@ -3,7 +3,7 @@
 //   mask[b, i, j] = whether query i of sequence b sees key j      i < n_q, j < n_k
 //                   false                                         elsewhere
 //
-// Query i stands at position n_k - n_q + i of the keys. The mask, contexts and targets:
+// Query i has position n_k - n_q + i among the keys. The mask, contexts and targets:
 // ops/kernels/attention/hstu_attention.h. Offsets and counts are int64 on the device of the mask.
 // Deterministic. Errors: the binding checks shapes and dtypes.
 #pragma once

@@ -3,9 +3,9 @@
 //   s_ij  = alpha <q_i, k_j> + position_bias[(N - 1) + j - i] + time_bias[bucket(t_{i+1} - t_j)]
 //   out_i = 1/S sum_j M_ij silu(s_ij) v_j
 //
-// Row i of a sequence with n_q queries and n_k keys stands at position n_k - n_q + i of the keys
+// Row i of a sequence with n_q queries and n_k keys has position n_k - n_q + i among the keys
 // (n_q <= n_k); i and j above are positions among the keys. Masked pairs contribute nothing; a
-// query without a valid key gives a row of zeros.
+// query without a valid key yields a row of zeros.
 //
 // Mask (c contexts, t targets in groups of g, hend = n_k - t, window w, F):
 //   i < c            : j < hend (all context and history, never targets)
@@ -15,14 +15,13 @@
 //   not causal       : |id(i) - id(j)| in the window's rule, no j <= i; contexts also see targets
 //
 // Time buckets: bucket(x) = min(floor(ln(max(|x|, 1)) / 0.301), num_time_buckets - 1), where the
-// logarithm and the quotient are evaluated in float64. (Trainers that take a float32 logarithm put
-// a few differences that lie on the edge of a bucket into its neighbour.) Timestamps are exact
-// while a sequence spans less than 2^53 units. t_{n} is request_times[b], or t_{n-1} where that is
-// null.
+// logarithm and the quotient are evaluated in float64. (Trainers with a float32 logarithm put a few
+// differences at the edge of a bucket into its neighbour.) Timestamps are exact if a sequence spans
+// less than 2^53 units. t_{n} is request_times[b], or t_{n-1} if that is null.
 //
 // T: f32 or f64 on the CPU, f16 or bf16 on CUDA. W: T on the CPU, f32 on CUDA.
 //   q, out, dout, dq           T [Tq, H, d]; any row and head stride, in elements; last stride 1
-//   k, v, dk, dv               T [Tk, H, d]; likewise
+//   k, v, dk, dv               T [Tk, H, d]; same strides
 //   q_offsets, k_offsets       int64 [B + 1]; from 0, non-decreasing; CUDA: or int32, both of them
 //   num_contexts, num_targets  int64 [B]; null: 0 everywhere; c + t <= n_k
 //   position_bias              W [2N - 1]; may be null; N >= the longest n_k

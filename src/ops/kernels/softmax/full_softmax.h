@@ -10,8 +10,8 @@
 // Negative entries mean no column.
 //
 // T: float32 or float64 on the CPU, float32 on CUDA. products are contiguous; rows = 0 is allowed;
-// columns is at least 1. Aliasing: products is overwritten, with intermediate values where weights
-// is null; no other overlap. Determinism: the same bits for any number of threads, and from run to
+// columns is at least 1. Aliasing: products is overwritten, with intermediate values if weights is
+// null; no other overlap. Determinism: the same bits for any number of threads, and from run to
 // run on a GPU. Exactness: T2. Errors: the binding checks, on the CPU, that targets lie in [0,
 // columns). CUDA: cudaErrorInvalidValue for another dtype.
 #pragma once

@@ -4,7 +4,7 @@
 // i has word (i mod 64) / 16 of counter 16 (i / 64) + i mod 16.
 //
 // CPU and CUDA. size is at least 1 and below 2^32; count = 0 is allowed. samples aliases no input.
-// Determinism: a function of seed and i alone, so the same for any number of threads and on a GPU.
+// Determinism: depends only on seed and i, so the same for any number of threads and on a GPU.
 // Errors: the binding checks, on the CPU, that every id of the pool lies in [0, 2^31).
 #pragma once
 

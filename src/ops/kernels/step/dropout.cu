@@ -11,7 +11,7 @@ using namespace cuda;
 
 constexpr int kThreads = 256, kPerThread = 4;
 
-// Width: 4 where x and y are aligned to 4 elements, else 1.
+// Width: 4 if x and y are aligned to 4 elements, else 1.
 template <class T, int Width>
 __global__ void __launch_bounds__(kThreads)
     dropout_kernel(const T* x, T* y, int64_t count, DropoutMask mask) {

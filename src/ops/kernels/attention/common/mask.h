@@ -18,7 +18,7 @@ struct MaskedSequence {
 };
 
 // A query sees the keys [lo, lo + length) and [group_lo, group_lo + group_length). The first
-// interval holds contexts and history, the second a target's own group; lengths may be 0.
+// interval is contexts and history, the second a target's own group; lengths may be 0.
 struct RowMask {
   int lo, length;
   int group_lo, group_length;

@@ -88,7 +88,7 @@ __device__ __forceinline__ WorkItem checked_item_of(const ListArguments& a, int 
   return item_of(a, b);
 }
 
-// A check alone, for attention that none of these kernels runs.
+// Only the check, for attention that does not run these kernels.
 __global__ void __launch_bounds__(kElementThreads)
     check_sequences_kernel(const __grid_constant__ ListArguments a) {
   const int b = static_cast<int>(blockIdx.x * kElementThreads + threadIdx.x);

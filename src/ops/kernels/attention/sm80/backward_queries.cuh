@@ -1,4 +1,4 @@
-// dQ alone, for the deterministic backward pass: a block takes a tile of queries and loops over the
+// Only dQ, for the deterministic backward pass: a block takes a tile of queries and loops over the
 // tiles of keys that it sees, like the forward kernel, with dQ += dS K instead of O += P V.
 #pragma once
 
