@@ -93,8 +93,7 @@ class RelativeBias {
   bool by_position() const { return by_distance_ != nullptr; }
   bool by_time() const { return by_bucket_ != nullptr; }
 
-  // buckets[l] = bucket of (query i + l, key j); arbitrary for queries before the sequence (i + l <
-  // 0).
+  // buckets[l] = bucket of (query i + l, key j); arbitrary if i + l < 0 (before the sequence).
   template <int kCount>
   void buckets(int32_t* buckets, int64_t i, int64_t j) const {
     const TimeBuckets& bucket_of = TimeBuckets::instance();
@@ -155,8 +154,7 @@ class RelativeBiasGradient {
     }
   }
 
-  // One histogram per lane: neighbouring lanes mostly hit the same bucket and would wait for each
-  // other's additions.
+  // One histogram per lane: neighbours mostly hit the same bucket and would wait for each other.
   template <int kCount>
   void add_by_time(const T* ds, const int32_t* buckets) {
     for (int l = 0; l < kCount; ++l) by_bucket_[buckets[l] * kW + l % kW] += ds[l];

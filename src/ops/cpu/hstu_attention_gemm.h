@@ -32,8 +32,7 @@ inline void multiply_block(T* out, int64_t out_ld, const T* a, int64_t a_step, c
       for (int c = 0; c < kVecs; ++c) sums[r][c] += a[r * kRowStride] * row[c];
     }
   }
-  // Adding the block's sum as a whole makes rounding errors grow with the number of blocks, not of
-  // terms.
+  // Added as a whole, so that rounding errors grow with the number of blocks, not of terms.
   for (int r = 0; r < kRows; ++r) {
     for (int c = 0; c < kVecs; ++c) {
       T* to = out + r * out_ld + c * kW;

@@ -24,8 +24,7 @@ class Scratch {
     const size_t bytes =
         (static_cast<size_t>(count) * sizeof(T) + kAlignment - 1) / kAlignment * kAlignment;
     if (blocks_.empty() || used_ + bytes > size_) {
-      // Keep the full block, so that earlier pointers stay valid; reset() merges all blocks into
-      // one.
+      // Keep the full block, so that earlier pointers stay valid; reset() merges all blocks.
       total_ += used_;
       size_ = bytes > 2 * size_ ? bytes : 2 * size_;
       blocks_.push_back(allocate(size_));

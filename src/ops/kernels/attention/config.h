@@ -48,8 +48,7 @@ struct Config {
 // blocks per SM, 42240 bytes of shared memory"
 std::string to_string(const Config& config);
 
-// The only place that chooses kernels. head_dim in [1, 256]; the device offers a block at least 99
-// KiB.
+// The only place that chooses kernels. head_dim in [1, 256]; block_bytes at least 99 KiB.
 Config choose_config(const Problem& problem, const Device& device);
 
 // head_dim rounded up to the width of tiles, the same on all devices.

@@ -72,9 +72,8 @@ class Workspace {
 
 ListArguments list_arguments(const HstuAttentionParams& p, int64_t tile_rows, bool of_keys,
                              WorkList* list) {
-  // Each tile of the list reads two 16-bit tensors. Fastest on an H200 (50 MB L2): for query tiles
-  // small groups, with the last two merged; for key tiles, whose kernel also adds to dq, large
-  // groups.
+  // Each tile of the list reads two 16-bit tensors. Fastest on an H200 (50 MB L2): small groups with
+  // the last two merged for query tiles; large ones for key tiles, whose kernel also adds to dq.
   const int64_t group_bytes = of_keys ? 32 << 20 : 16 << 20;
   const int64_t rows = of_keys ? p.total_queries : p.total_keys;
   const int64_t bytes = rows * p.heads * p.head_dim * 4;

@@ -21,7 +21,7 @@
 //
 // T: f32 or f64 on the CPU, f16 or bf16 on CUDA. W: T on the CPU, f32 on CUDA.
 //   q, out, dout, dq           T [Tq, H, d]; any row and head stride, in elements; last stride 1
-//   k, v, dk, dv               T [Tk, H, d]; same strides
+//   k, v, dk, dv               T [Tk, H, d]; strides as above
 //   q_offsets, k_offsets       int64 [B + 1]; from 0, non-decreasing; CUDA: or int32, both of them
 //   num_contexts, num_targets  int64 [B]; null: 0 everywhere; c + t <= n_k
 //   position_bias              W [2N - 1]; may be null; N >= the longest n_k

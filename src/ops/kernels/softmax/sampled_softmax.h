@@ -2,13 +2,11 @@
 // given per position.
 //
 //   l_t0 = <hidden_t, table[targets_t]> / temperature
-//   l_tk = <hidden_t, table[negatives_tk]> / temperature, or -5e4 where the negative is the target
-//   (a
-//          collision): its probability and its gradients are 0
+//   l_tk = <hidden_t, table[negatives_tk]> / temperature; -5e4 if the negative is the target
+//          (a collision), whose probability and gradients are then 0
 //   losses_t = -log softmax(l_t)_0
 //   coefficients_t = softmax(l_t) - (1, 0, ..., 0)       the derivative of losses_t by l_t
-//   dhidden_t = sum_k coefficients_tk row_tk / temperature    the derivative of losses_t by
-//   hidden_t
+//   dhidden_t = sum_k coefficients_tk row_tk / temperature    that of losses_t by hidden_t
 //
 // The table's gradient is the sum of coefficients_tk hidden_t / temperature by row, computed by
 // kernels/row_sums.h. Gathered rows are never stored; they are read in place, for the loss and,

@@ -18,8 +18,7 @@ constexpr int kBiasGradientKeys = 64;
 // overflows slightly earlier; loss scaling adapts.
 constexpr float kScoreGradientFactor = 2;
 
-// Rows that sums over tokens are spread over, so that the blocks' atomics do not all hit one
-// address.
+// Rows that token sums are spread over, so that the blocks' atomics do not all hit one address.
 constexpr int kTotals = 32;
 
 // Destination of a gradient.

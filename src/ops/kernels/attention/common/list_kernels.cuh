@@ -42,8 +42,7 @@ __device__ __forceinline__ int first_place(int from, int to, Condition&& holds) 
 // sequence's rank and position also writes group bounds, which saves a search.
 __device__ __forceinline__ void make_list(const ListArguments a, int slice) {
   __shared__ uint64_t size[kOrderSlice];  // tiles, then length of the other side; 0 past the end
-  // The records without their tile: start and length of the queries, of the keys; contexts and
-  // targets.
+  // The records without tile: start and length of queries, of keys; contexts and targets.
   __shared__ int2 queries[kOrderSlice];
   __shared__ int4 keys[kOrderSlice];
   __shared__ int start[kOrderSlice + 1];                                 // by rank, as the next two

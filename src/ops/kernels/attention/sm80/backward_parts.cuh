@@ -6,8 +6,7 @@
 
 namespace seqfuse::ops::attention::sm80 {
 
-// The part of a kBackwardQueries tile that a visit of kM queries covers; all of it if kM is as
-// large.
+// The part (or all) of a kBackwardQueries tile that a visit of kM queries covers.
 template <int kM>
 struct PartOfTile {
   static constexpr int kParts = kBackwardQueries / kM;
@@ -193,8 +192,7 @@ struct DqSums {
 template <class Shape>
 using DqSumsOf = DqSums<typename Shape::T, Shape::kD, Shape::kM, Shape::kWarps>;
 
-// Converts sums to dq. One block per (tile, head, sequence), with as many threads as the backward
-// kernel.
+// Converts sums to dq. One block per (tile, head, sequence), with the backward kernel's threads.
 template <class Shape>
 __global__ void __launch_bounds__(Shape::kThreads)
     finish_dq_kernel(const __grid_constant__ Arguments args) {

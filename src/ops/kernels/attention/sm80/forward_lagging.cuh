@@ -67,8 +67,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
   wait_for_kernel_before();
   Worker worker(args.list, args.heads, &shared.work);
   KeyTiles<kN> tiles;
-  // Number of the piece's first tile. The parity of a tile's number selects its stage if there are
-  // two.
+  // Number of the piece's first tile. With two stages, the parity of a tile's number selects one.
   int first = 0;
   // Offset in the ring K0 K1 V0 V1. With one stage each, K and V swap: a piece's last V goes where
   // K was, which is free first, and the next piece's K where V was.
@@ -194,7 +193,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
       if constexpr (with_scores()) {
         multiply_rows_at<T, kD>(s, q_lane, k_lane + keys_at(t & 1), [&](int d) {
           if constexpr (kOnePlace) {
-            // Immediately would be slower.
+            // Doing so at once would be slower.
             if (d == 4 && (second() == Second::kValues || t > first)) load_values_before(t);
           }
           if constexpr (second() == Second::kOutput) {
@@ -297,8 +296,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
       }
       before = any;
     }
-    // From here on Q, the masks, one stage of P and, in the ring, all but the last tile's values
-    // are free.
+    // Now Q, the masks, one stage of P and all of the ring but the last tile's values are free.
     const bool early = knows_next();
     worker.end_piece(count - first, early);
     if (kOnePlace && count > first) k_place ^= kRingTile;

@@ -22,8 +22,8 @@ struct Tile {
 
   // Lane addresses of 16 x 16 blocks, for a base aligned to a row. Block (r, c), in units of 16,
   // is at block(lane address, r, c).
-  //   rows_first: matrices in the order (0, 0), (1, 0), (0, 1), (1, 1): A as it lies, B transposed
-  //   columns_first: (0, 0), (0, 1), (1, 0), (1, 1): B as it lies, A transposed
+  //   rows_first: matrices in the order (0, 0), (1, 0), (0, 1), (1, 1): A as stored, B transposed
+  //   columns_first: (0, 0), (0, 1), (1, 0), (1, 1): B as stored, A transposed
   static __device__ __forceinline__ uint32_t rows_first(uint32_t base, int lane) {
     return base + offset(lane & 15, lane >> 4);
   }
