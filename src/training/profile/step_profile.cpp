@@ -56,7 +56,7 @@ nlohmann::json rows_to_json(const std::vector<Row>& rows, size_t limit,
 }
 
 std::string format_rows(const std::vector<Row>& rows, size_t limit, const StepProfile& profile) {
-  std::string text = fmt::format("  {:<40}{:>11}{:>9}{:>12}\n", "", "ms a step", "share",
+  std::string text = fmt::format("  {:<40}{:>11}{:>9}{:>12}\n", "", "ms per step", "share",
                                  profile.on_gpu ? "launches" : "calls");
   for (size_t i = 0; i < std::min(limit, rows.size()); ++i) {
     text += fmt::format("  {:<40}{:>11.3f}{:>7.1f} %{:>12.1f}\n", rows[i].name.substr(0, 39),
