@@ -1,9 +1,9 @@
-# SEQFUSE_PYTHON: the interpreter whose site-packages hold torch and, but for the operators alone, pyarrow.
-# The Python that pip builds for, or the active one if it has torch (it is used as it is and never changed),
-# else the project's own .venv (`make setup`).
+# SEQFUSE_PYTHON: the interpreter whose site-packages have torch and, unless only operators are built, pyarrow.
+# It is the Python that pip builds for, or the active one if it has torch (used as it is and never changed),
+# else the project's .venv (`make setup`).
 #
 # pip builds in isolation: environment variables hide the packages of the Python that it builds for. With -E
-# (SEQFUSE_PYTHON_FLAGS) Python does not read them, and torch is found where the package will run.
+# (SEQFUSE_PYTHON_FLAGS) Python ignores them and finds the torch that the package will run with.
 set(python_needs torch)
 if(NOT SEQFUSE_OPS_ONLY)
   list(APPEND python_needs pyarrow)

@@ -33,7 +33,7 @@ constexpr void philox_round(Word& c0, Word& c1, Word& c2, Word& c3, uint32_t k0,
 
 struct Philox {
   uint64_t seed = 0;
-  uint64_t stream = 0;  // what the numbers are for, or which call: distinct streams never overlap
+  uint64_t stream = 0;  // purpose of the numbers, or the call; distinct streams never overlap
 
   // Four independent 32-bit numbers for one 64-bit counter.
   constexpr PhiloxWords operator()(uint64_t counter) const {

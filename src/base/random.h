@@ -1,4 +1,4 @@
-// A sequential generator of random numbers for host code, which are Philox's.
+// A sequential random number generator for host code, based on Philox.
 #pragma once
 
 #include <cstdint>

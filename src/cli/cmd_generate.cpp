@@ -33,24 +33,24 @@ struct GenerateFlags {
     decoding.add_to(app);
     auto* source = app.add_option_group("prompt", "one of these")->require_option(1);
     source->add_option("--prompt", prompts, "text; repeatable")->allow_extra_args(false);
-    source->add_option("--prompt-file", prompt_file, "a file of text: one prompt")->check(kPath);
-    source->add_option("--ids", ids, "tokens, such as 5,34,63; repeatable")
+    source->add_option("--prompt-file", prompt_file, "text file with one prompt")->check(kPath);
+    source->add_option("--ids", ids, "a prompt's token ids, such as 5,34,63; repeatable")
         ->allow_extra_args(false);
     app.add_option("--max-new-tokens", max_new_tokens, "tokens to add")
         ->check(whole_number(1))
         ->capture_default_str();
-    app.add_option("--stop", stop, "end where this text comes; repeatable")
-        ->allow_extra_args(false);
+    app.add_option("--stop", stop, "stop at this text; repeatable")->allow_extra_args(false);
     app.add_option("--temperature", sampling.temperature, "0: always the best token");
-    app.add_option("--top-k", sampling.top_k, "draw from the k best (temperature 1)");
-    app.add_option("--top-p", sampling.top_p, "draw from the best that make up p (temperature 1)");
+    app.add_option("--top-k", sampling.top_k, "draw from the k best tokens (temperature 1)");
+    app.add_option("--top-p", sampling.top_p,
+                   "draw from the fewest tokens that reach probability p (temperature 1)");
     app.add_option("--repetition-penalty", sampling.repetition_penalty, "1: none");
     app.add_option("--seed", sampling.seed, "of draws")->check(whole_number(0));
-    app.add_option("--batch-size", batch_size, "prompts at a time")
+    app.add_option("--batch-size", batch_size, "prompts per batch")
         ->check(whole_number(1))
         ->capture_default_str();
-    app.add_flag("--ignore-eos", ignore_eos, "do not end where the model ends the text");
-    app.add_flag("--json", json, "a line of JSON for each prompt");
+    app.add_flag("--ignore-eos", ignore_eos, "continue past the model's end of text");
+    app.add_flag("--json", json, "print one line of JSON per prompt");
   }
 };
 
@@ -63,7 +63,8 @@ Prompts read_prompts(const GenerateFlags& flags) {
   return prompts;
 }
 
-// Under the full rule a prompt must fit. How many tokens the longest text may come to.
+// The number of tokens of the longest text, prompt and continuation. Under the full rule the prompt
+// must fit.
 int64_t longest_text(const GenerateFlags& flags, const Prompts& prompts,
                      const models::gpt_neox::Config& config) {
   const int64_t size = full_cache_size(flags.decoding, config);

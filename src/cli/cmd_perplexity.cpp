@@ -1,4 +1,4 @@
-// seqfuse perplexity MODEL: how well a model predicts a text, through the path that generates.
+// seqfuse perplexity MODEL: how well a model predicts a text, on the code path of generation.
 #include <fmt/format.h>
 
 #include <bit>
@@ -21,7 +21,7 @@
 namespace seqfuse::cli {
 namespace {
 
-// Raw little-endian int32.
+// The file contains raw little-endian int32.
 std::vector<int64_t> read_ids(const std::string& file) {
   static_assert(std::endian::native == std::endian::little);
   const std::string content = read_file(file);
@@ -55,19 +55,21 @@ int cmd_perplexity(int argc, char** argv) {
   std::string text_file, ids_file, losses_file, positions = "cache";
   int64_t tokens_per_pass = 1;
   bool json = false;
-  CLI::App app("Perplexity of a text under a GPT-NeoX language model, as it generates.",
-               "perplexity");
+  CLI::App app(
+      "Perplexity of a text under a GPT-NeoX language model, on the code path of generation.",
+      "perplexity");
   flags.add_to(app);
   auto* source = app.add_option_group("text", "one of these")->require_option(1);
-  source->add_option("--text-file", text_file, "a file of text")->check(kPath);
-  source->add_option("--ids-file", ids_file, "tokens, raw little-endian int32")->check(kPath);
-  app.add_option("--tokens-per-pass", tokens_per_pass, "1: as decoding does; more are faster")
+  source->add_option("--text-file", text_file, "text file")->check(kPath);
+  source->add_option("--ids-file", ids_file, "file of token ids, raw little-endian int32")
+      ->check(kPath);
+  app.add_option("--tokens-per-pass", tokens_per_pass, "1: as in decoding; more are faster")
       ->check(whole_number(1))
       ->capture_default_str();
   app.add_option("--positions", positions, "cache, or text: the wrong rule, for comparison")
       ->check(CLI::IsMember({"cache", "text"}))
       ->capture_default_str();
-  app.add_option("--losses", losses_file, "write the loss of each token, a line each")
+  app.add_option("--losses", losses_file, "write each token's loss to this file, one per line")
       ->check(kPath);
   app.add_flag("--json", json, "print JSON");
   if (const auto done = parse_arguments(app, argc, argv)) return *done;

@@ -1,5 +1,5 @@
-// seqfuse recommend RUN: the best items for a user or for a history; of a ranking run, given
-// candidates in the order of their predictions.
+// seqfuse recommend RUN: the best items for a user or a history; for a ranking run, the given
+// candidates sorted by prediction.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -33,11 +33,11 @@ struct Flags {
     source->add_option("--user", user, "user id, as in the source");
     source->add_option("--history", history,
                        "item ids \"id,id,...\", oldest first; -: JSON from stdin");
-    app.add_option("--timestamps", timestamps, "\"t,t,...\": when each event of the history was");
-    app.add_option("--actions", actions, "\"a,a,...\": what each event was, as in the source");
-    app.add_option("--context", context, "feature=value of who has the history; repeatable")
+    app.add_option("--timestamps", timestamps, "\"t,t,...\": time of each event of the history");
+    app.add_option("--actions", actions, "\"a,a,...\": action of each event, as in the source");
+    app.add_option("--context", context, "feature=value of the user; repeatable")
         ->allow_extra_args(false);
-    app.add_option("--request-time", request_time, "when the request comes");
+    app.add_option("--request-time", request_time, "time of the request");
     app.add_option("--candidates", candidates, "ranking runs: item ids to order");
   }
 
@@ -104,25 +104,25 @@ void print_json(const serving::TrainedRun& run, const std::vector<Row>& rows) {
   }
   const nlohmann::json result = {
       {"run", run.path.string()}, {"step", run.step}, {"items", std::move(items)}};
-  // Titles may hold bytes that are not UTF-8.
+  // Titles may contain bytes that are not UTF-8.
   fmt::print("{}\n", result.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
 }  // namespace
 
 int cmd_recommend(int argc, char** argv) {
-  // One request is answered before a GPU is ready.
+  // A single request is answered before a GPU is ready.
   std::string path, checkpoint, data, device = "cpu";
   Flags flags;
   int64_t top_k = 10;
   bool include_seen = false, skip_unknown = false, json = false;
-  CLI::App app("The best items for a user or a history; of a ranking run: candidates, best first.",
+  CLI::App app("The best items for a user or a history; for a ranking run: candidates, best first.",
                "recommend");
   app.add_option("RUN", path, "run directory of `seqfuse train`")->required()->check(kPath);
   flags.add_to(app);
-  app.add_flag("--skip-unknown", skip_unknown, "leave out items that the data set does not have");
+  app.add_flag("--skip-unknown", skip_unknown, "skip items that the dataset does not have");
   app.add_option("--top-k", top_k, "items to show")->check(whole_number(1))->capture_default_str();
-  app.add_flag("--include-seen", include_seen, "also items of the history");
+  app.add_flag("--include-seen", include_seen, "also recommend items of the history");
   app.add_option("--checkpoint", checkpoint, "step_N (default: the newest)")->check(kPath);
   app.add_option("--data", data, "dataset directory (default: the one it was trained on)")
       ->check(kPath);
@@ -136,7 +136,7 @@ int cmd_recommend(int argc, char** argv) {
              .data = data,
              .device = training::choose_device(device, /*required_sm=*/""),
              .needs_dataset = request.user.has_value(),
-             .without_dataset = ", for the events of users; --history does without"});
+             .without_dataset = ", for users' events; --history works without it"});
   const serving::RequestWindow window =
       serving::request_window(run.lookup(), run.predictor->spec(), request, skip_unknown);
   for (const std::string& warning : window.warnings) log::warning("recommend", "{}", warning);

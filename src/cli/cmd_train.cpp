@@ -66,14 +66,15 @@ std::optional<int> parse(int argc, char** argv, Arguments& arguments) {
       ->allow_extra_args(false);
   app.add_option("--data", arguments.data, "dataset directory made by `seqfuse preprocess`")
       ->check(kPath);
-  app.add_option("--output", arguments.output, "run directory to make")->check(kPath);
+  app.add_option("--output", arguments.output, "run directory to create")->check(kPath);
   auto* resume = app.add_option("--resume", arguments.resume_run,
                                 "continue the run RUN, or the one in --output")
                      ->expected(0, 1)
                      ->type_name("[RUN]");
   app.add_flag("--force", arguments.force, "replace an earlier run in --output");
   add_device_option(app, arguments.device);
-  app.add_option("--require-sm", arguments.require_sm, "refuse any GPU but this, such as 8.0");
+  app.add_option("--require-sm", arguments.require_sm,
+                 "accept only GPUs of this compute capability, such as 8.0");
   app.add_option("--threads", arguments.threads, "CPU threads; default: all")
       ->check(CLI::PositiveNumber);
   app.add_flag("--tensorboard", arguments.tensorboard,
@@ -81,7 +82,7 @@ std::optional<int> parse(int argc, char** argv, Arguments& arguments) {
   app.add_flag("--quiet", arguments.quiet, "only warnings and the final table");
   const std::optional<int> done = parse_arguments(app, argc, argv);
   arguments.resume = resume->count() > 0;
-  if (!arguments.resume_run.empty()) {  // the option may stand without a path, so not ->check()
+  if (!arguments.resume_run.empty()) {  // not ->check(): the option is valid without a path
     const std::string problem = kPath(arguments.resume_run);
     if (!problem.empty()) throw_error<UsageError>("--resume: {}", problem);
   }
@@ -137,7 +138,7 @@ void tell_what_has_no_effect(const config::Config& config, models::hstu::Task ta
   }
   if ((config.network.recompute_input_layernorm || config.network.recompute_input_silu) &&
       (device.is_cpu() || config.network.dtype_str == config::ComputeType::float32)) {
-    log::info("train", "NetworkArgs.recompute_* have an effect in 16 bits on a GPU alone");
+    log::info("train", "NetworkArgs.recompute_* only have an effect in 16 bits on a GPU");
   }
   if (task == models::hstu::Task::retrieval &&
       config.network.architecture == config::Architecture::hstu &&
@@ -146,7 +147,7 @@ void tell_what_has_no_effect(const config::Config& config, models::hstu::Task ta
   }
 }
 
-// In tables, in all others.
+// Returns the number of parameters in tables, and in all other tensors.
 std::pair<int64_t, int64_t> count_parameters(const models::Model& model) {
   int64_t in_tables = 0, others = 0;
   for (const auto* table : model.tables()) in_tables += table->num_rows() * table->dim();
@@ -164,8 +165,8 @@ void tell_sharded_tables(const models::Model& model, int processes) {
   }
 }
 
-// From the newest checkpoint of the run that is resumed (empty: a new run), or from the weights of
-// another run's, or as they are.
+// Loads the newest checkpoint of the resumed run (empty: a new run), or the weights of another run,
+// or keeps the initial ones.
 void start_weights(training::Trainer& trainer, const fs::path& resumed,
                    const std::string& load_directory) {
   if (!resumed.empty()) {
@@ -228,7 +229,7 @@ void set_threads(int threads, const distributed::Launch& launch) {
   at::set_num_threads(num_threads());
 }
 
-// make(), which allocates the model or the optimiser's state.
+// Runs make(), which allocates the model or the optimiser's state, and explains a lack of memory.
 template <class Make>
 auto unless_out_of_memory(const config::Config& config, const Make& make) {
   try {
@@ -240,18 +241,18 @@ auto unless_out_of_memory(const config::Config& config, const Make& make) {
   }
 }
 
-// So that the run can be served without its dataset.
+// Lets the run be served without its dataset.
 void keep_vocabulary(const data::Dataset& dataset, const fs::path& run) {
   const fs::path directory = serving::vocabulary_path(run);
   if (!data::has_saved_vocabulary(directory)) data::save_vocabulary(dataset, directory);
 }
 
-// group: of several processes; made here, left in place when this throws.
+// group: created here if there are several processes; left in place if this throws.
 int train(int argc, char** argv, const distributed::Launch& launch,
           std::unique_ptr<distributed::ProcessGroup>& group) {
   Arguments arguments;
   if (const auto done = parse(argc, argv, arguments)) return *done;
-  const bool first = launch.rank == 0;  // it alone talks and writes
+  const bool first = launch.rank == 0;  // only this rank prints and writes
   arguments.quiet = arguments.quiet || !first;
   if (arguments.quiet) log::set_level(log::Level::warning);
   const at::Device device =
@@ -368,7 +369,7 @@ int cmd_train(int argc, char** argv) {
   try {
     return train(argc, argv, launch, group);
   } catch (const std::exception& error) {
-    // The others are told why. Nothing is unwound: an exchange may be under way.
+    // Tell the other processes why. Nothing is unwound: a collective may be in progress.
     fmt::print(stderr, "seqfuse: rank {}: {}\n", launch.rank, error.what());
     std::fflush(nullptr);
     if (group) group->fail(error.what());

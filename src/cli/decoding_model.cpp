@@ -34,15 +34,15 @@ void DecodingFlags::add_to(CLI::App& app) {
   app.add_option("--cache", cache, "full, window, streaming or recompute")
       ->check(CLI::IsMember({"full", "window", "streaming", "recompute"}))
       ->capture_default_str();
-  app.add_option("--start", start, "streaming: so many first tokens stay")
+  app.add_option("--start", start, "streaming: number of first tokens to keep")
       ->check(whole_number(0))
       ->capture_default_str();
-  app.add_option("--recent", recent, "so many newest tokens stay (default: as trained)")
+  app.add_option("--recent", recent, "number of newest tokens to keep (default: as trained)")
       ->check(whole_number(1));
-  app.add_option("--prune-every", prune_every, "drop old tokens so many at a time")
+  app.add_option("--prune-every", prune_every, "number of old tokens to drop at a time")
       ->check(whole_number(1))
       ->capture_default_str();
-  app.add_option("--cache-size", cache_size, "full: tokens (default: as trained)")
+  app.add_option("--cache-size", cache_size, "full: capacity in tokens (default: as trained)")
       ->check(whole_number(1));
   app.add_option("--dtype", dtype, "float32, float16, bfloat16, float64 (auto: float32 on a CPU)")
       ->check(CLI::IsMember({"auto", "float32", "float16", "bfloat16", "float64"}))

@@ -22,7 +22,7 @@ std::string shown(const json& value) {
   return text;
 }
 
-// Fractions are no ids: 1.0 would be "1" or "1.0", and nobody knows which.
+// Fractions are refused as ids: 1.0 could mean "1" or "1.0".
 std::string text_of(const json& value, const std::string& field, bool may_be_fraction) {
   if (value.is_string()) return value.get<std::string>();
   if (value.is_number_integer() || (value.is_number() && may_be_fraction)) return value.dump();

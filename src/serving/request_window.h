@@ -1,4 +1,4 @@
-// A request as the window of events that a model reads.
+// Converts a request to the window of events that a model reads.
 #pragma once
 
 #include <cstdint>
@@ -13,23 +13,23 @@
 namespace seqfuse::serving {
 
 struct RequestWindow {
-  // One window: the newest max_history events, then the candidates at the time of the request. Of a
-  // retrieval run the only candidate is the unknown item, in place of the one to be found.
+  // One window: the newest max_history events, then the candidates at the request time. For
+  // retrieval the only candidate is the unknown item, a placeholder for the target.
   data::Batch batch;
   std::vector<int64_t> seen;  // items of the whole history
   std::vector<int64_t> candidates;
-  std::vector<std::string> warnings;  // for people
+  std::vector<std::string> warnings;  // for the user
 };
 
-// What a history does not say is made up as a data set typically is, so that a model meets what it
-// was trained on:
+// Fills in missing values with the dataset's typical ones, so that the model sees what it was
+// trained on:
 //   timestamps     apart by the typical gap (typical_gap())
-//   request time   the typical gap after the last event, also of a user
+//   request time   the typical gap after the last event, also for a user
 //   actions        the most common one
 //   context        unknown, 0
-// With skip_unknown, items that the data set does not have are left out of history and candidates.
-// Throws UsageError: an unknown id, feature, value or action; a blank; lists of different lengths;
-// times that decrease; nothing to recommend from; a user where the lookup has no dataset.
+// With skip_unknown, drops items that the dataset does not have from history and candidates. Throws
+// UsageError: an unknown id, feature, value or action; a blank; lists of different lengths;
+// decreasing times; nothing to recommend from; a user if the lookup has no dataset.
 RequestWindow request_window(const Lookup& lookup, const models::hstu::ModelSpec& spec,
                              const Request& request, bool skip_unknown = false);
 

@@ -1,4 +1,4 @@
-// seqfuse generate and perplexity, as people run them, on a small random model.
+// seqfuse generate and perplexity from the command line, on a small random model.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -164,7 +164,7 @@ TEST_F(GenerateVerb, HelpFitsAScreen) {
 TEST_F(GenerateVerb, InterruptionPrintsWhatIsThere) {
   Background process({test::binary(), "generate", file(""), "--device", "cpu", "--ids", "5",
                       "--max-new-tokens", "100000000", "--cache", "window"});
-  // The tokens are the last line, after what the log says.
+  // The tokens are on the last line, after log messages.
   const auto tokens = [&] {
     const std::string output = process.output();
     return output.substr(output.rfind('\n') + 1);

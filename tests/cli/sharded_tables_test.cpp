@@ -1,4 +1,4 @@
-// seqfuse train with embedding tables that are spread over the processes.
+// seqfuse train with embedding tables sharded over processes.
 #include <gmock/gmock.h>
 
 #include <filesystem>
@@ -70,8 +70,8 @@ TEST_F(ShardedTables, ACheckpointOfAnyNumberOfProcessesGoesOnInAnyOther) {
   }
 }
 
-// Averages of rows are where the rows are: evaluated and saved there, and shared out anew when the
-// number of processes changes.
+// Averages live with their rows: evaluated and saved there, and redistributed when the number of
+// processes changes.
 TEST_F(ShardedTables, AveragedWeightsAreThoseOfOneProcessAlsoAfterAResume) {
   const std::string more = " --gin OptimizerArgs.average_decay=0.8";
   const std::string one = run("one"), two = run("two"), resumed = run("resumed");
@@ -107,7 +107,7 @@ TEST_F(ShardedTables, TheirCheckpointsAreEvaluatedRecommendedFromAndTrainedOnLik
   const Outcome recommended = in_processes(1, "recommend " + path + " --user 7");
   EXPECT_EQ(recommended.code, 0) << recommended.out;
 
-  // New runs from its weights: the first loss is that of one process.
+  // New runs from its weights start with the loss of a single process.
   std::vector<double> losses;
   for (const int size : {1, 3}) {
     const std::string next = run(fmt::format("next{}", size));

@@ -102,7 +102,7 @@ TEST_F(Train, EndsWithMetricsBesideBaselinesAndSaysWhereTheRunIs) {
   EXPECT_THAT(result.text(), HasSubstr("run: " + run()));
   EXPECT_TRUE(fs::exists(run() + "/checkpoints/step_12/state.json"));
   EXPECT_THAT(read_file(run() + "/metrics.jsonl"), HasSubstr("\"loss\""));
-  // The operative configuration is complete: a run with only it gives the same losses.
+  // The operative configuration is complete: a run with only it has the same losses.
   const Outcome again = run_seqfuse(fmt::format(
       "train retrieval --gin-config-file {}/operative_config.gin --data {}/data --output {}", run(),
       shared(), run("again")));

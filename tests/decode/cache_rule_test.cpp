@@ -1,5 +1,5 @@
-// Cache rules against the oracle, which keeps keys as they are and rotates all of them again for
-// every token.
+// Cache rules against the oracle, which stores unrotated keys and rotates all of them for every
+// token.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -52,8 +52,8 @@ void expect_near(const std::vector<double>& actual, const std::vector<double>& e
 
 class Rules : public testing::TestWithParam<Rule> {};
 
-// 150 tokens through caches of 1 to 24: the rings turn many times. Passes of several tokens give
-// what single tokens give, also where they begin before the cache is full or are longer than it.
+// 150 tokens through caches of 1 to 24 slots: the rings wrap many times. Passes of several tokens
+// match single tokens, even if they start before the cache is full or are longer than it.
 TEST_P(Rules, AreThoseOfTheOracle) {
   const TinyModel tiny;
   const Model model = model_of(tiny);
@@ -73,7 +73,7 @@ INSTANTIATE_TEST_SUITE_P(Cache, Rules,
                                          Rule::window(1), Rule::window(6, 3),
                                          Rule::streaming(20, 2)));
 
-// The rule in words: what is kept is what the oracle keeps.
+// The cache keeps the same tokens as the oracle.
 TEST(CacheRule, PositionsSlotsAndSight) {
   for (const Rule& rule :
        {Rule::streaming(4, 12), Rule::streaming(2, 3, 5), Rule::window(6, 3), Rule::full(40)}) {
@@ -97,8 +97,8 @@ TEST(CacheRule, PositionsSlotsAndSight) {
   }
 }
 
-// Computing all that is seen again gives the same as a cache in the first layer only: deeper
-// states hold what their tokens saw. With one layer the two rules are one.
+// Recomputing all visible tokens equals caching only in the first layer, since deeper states
+// include what their tokens saw. With one layer the two rules are the same.
 TEST(CacheRule, RecomputeOfOneLayerIsStreaming) {
   TinyModel tiny;
   tiny.layers = 1;
@@ -126,7 +126,7 @@ TEST(CacheRule, RecomputeIsAFreshModelOnWhatIsSeen) {
   }
 }
 
-// The control: positions that are not those of the cache give another model.
+// Control: positions other than those in the cache give different results.
 TEST(CacheRule, TrueDistancesAreAnotherRule) {
   const TinyModel tiny;
   const Model model = model_of(tiny);
@@ -143,7 +143,7 @@ TEST(CacheRule, TrueDistancesAreAnotherRule) {
   EXPECT_GT(difference, 1e-2);
 }
 
-// Angles at a million tokens and later are those of exact arithmetic.
+// Angles at a million tokens and later match exact arithmetic.
 TEST(CacheRule, AnglesDoNotDrift) {
   const kv_cache::Rotary rotary(20, 10000, at::kCPU);
   const at::Tensor positions = at::tensor(std::vector<int64_t>{1000003, 123456789, 1}, at::kLong);
@@ -158,8 +158,7 @@ TEST(CacheRule, AnglesDoNotDrift) {
   }
 }
 
-// A text of one repeated pattern, 20,000 tokens through a cache of 12: what it predicts does not
-// change any more.
+// 20,000 tokens of a repeated pattern through a cache of 12: the predictions become stationary.
 TEST(CacheRule, StreamsLongTextsInFloat32) {
   TinyModel tiny;
   tiny.layers = 1;

@@ -75,7 +75,7 @@ TEST(Generate, TextsEndOnTheirOwn) {
   const Rule rule = Rule::streaming(2, 9);
   std::vector<std::vector<int64_t>> expected;
   for (const auto& prompt : prompts) expected.push_back(oracle_greedy(rule, prompt, 30));
-  // An end that comes in some text, and one that stops another.
+  // An eos that occurs in one text, and a stop in another.
   const int64_t eos = expected[0][4];
   GenerateOptions options{.max_new_tokens = 30, .eos_ids = {eos}};
   std::vector<int64_t> counts(3, 0);
@@ -98,7 +98,7 @@ TEST(Generate, AFullCacheEndsTheText) {
   Session session(model, Rule::full(9), 1);
   const auto result = serving::generate(session, {prompt}, {.max_new_tokens = 30})[0];
   EXPECT_EQ(result.finish, Finish::cache_full);
-  EXPECT_EQ(result.ids, oracle_greedy(Rule::full(9), prompt, 5));  // the last needs no slot
+  EXPECT_EQ(result.ids, oracle_greedy(Rule::full(9), prompt, 5));  // the last token needs no slot
 }
 
 TEST(Generate, InterruptionKeepsWhatIsThere) {
@@ -111,7 +111,7 @@ TEST(Generate, InterruptionKeepsWhatIsThere) {
   EXPECT_EQ(result.ids, oracle_greedy(Rule::full(40), {3, 4}, 6));
 }
 
-// Draws of a text do not depend on the others, nor on which batch it is in.
+// A text's draws do not depend on other texts or on its batch.
 TEST(Generate, DrawsDependOnTheSeedAndTheTextAlone) {
   const Model model = tiny_model(kTiny.tensors());
   const Prompts prompts = {{3, 4}, {3, 4}, {9, 9, 9}};
@@ -169,7 +169,7 @@ TEST(Sampling, DrawsFollowTheProbabilities) {
 }
 
 TEST(Sampling, PenaltyOfTokensThatCameBefore) {
-  // 2 / 1.6 = 1.25 < 1.5, once however often it came; -1 * 1.6 falls below -1.5.
+  // 2 / 1.6 = 1.25 < 1.5, applied once however often the token occurred; -1 * 1.6 falls below -1.5.
   EXPECT_EQ(next_token(std::vector<float>{2, 1.5F}, {.repetition_penalty = 1.6}, {0, 0, 0}, 0, 0),
             1);
   EXPECT_EQ(next_token(std::vector<float>{2, 1.5F}, {.repetition_penalty = 1.2}, {0, 0, 0}, 0, 0),

@@ -1,5 +1,5 @@
-// A trained model and its golden numbers, where there are such: SEQFUSE_GPT_NEOX names a folder with
-// a checkpoint, golden.json, and the *.i32 files of ids that golden.json speaks of:
+// A trained model against golden numbers, if available: SEQFUSE_GPT_NEOX names a directory with a
+// checkpoint, golden.json, and the *.i32 files of ids that golden.json refers to:
 //   "NAME/start4_recent252_shiftTrue": {"ppl", "mean_nll", "tokens"}, ...; "greedy_from_64": [ids].
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -39,7 +39,7 @@ class Golden : public testing::Test {
     return {ids.begin(), ids.end()};
   }
 
-  // Of each text and rule in golden.json whose name ends in `ending`.
+  // For each text and rule in golden.json whose name ends in `ending`.
   void for_each_rule(const std::string& ending,
                      const std::function<void(const std::string&, const Rule&,
                                               const nlohmann::json&)>& check) const {
@@ -83,7 +83,7 @@ TEST_F(Golden, PerplexityUnderCacheRules) {
   });
 }
 
-// The control: wrong positions are seen in the perplexity.
+// Control: wrong positions raise the perplexity.
 TEST_F(Golden, WrongPositionsAreWorse) {
   const Model model = Model::load(folder_, at::kFloat, at::kCPU);
   for_each_rule("shiftFalse", [&](const std::string& text, Rule rule, const auto& golden) {

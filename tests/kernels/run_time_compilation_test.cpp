@@ -11,7 +11,7 @@
 namespace seqfuse {
 namespace {
 
-// The PTX of a program; on an error empty, with the log in the test's message.
+// The PTX of a program; on error "", with the log in the test's message.
 std::string ptx_of(const std::string& source, std::vector<std::string> more = {}) {
   more.insert(more.end(), {"--gpu-architecture=compute_80", "-std=c++20", "-default-device",
                            "-I" + test::source_directory() + "/src", "-I" SEQFUSE_CUDA_INCLUDE});

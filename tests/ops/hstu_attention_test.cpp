@@ -16,7 +16,7 @@ namespace {
 using at::Tensor;
 using namespace seqfuse::test;
 
-// In 16 bits it stands beside the kernels, and in float64 on a GPU in place of the oracle.
+// Plain PyTorch is the baseline of 16-bit kernels, and in float64 on a GPU it replaces the oracle.
 TEST(HstuAttention, PlainPyTorchIsTheOracleInFloat64) {
   uint64_t seed = 1;
   for (Setting setting : settings()) {

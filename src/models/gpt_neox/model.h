@@ -1,4 +1,4 @@
-// GPT-NeoX (Pythia and others): ids to logits, through a cache of keys and values.
+// GPT-NeoX (Pythia and others): ids to logits, through a key-value cache.
 //
 // A layer, with h [rows, tokens, H]:
 //   n1 = layer_norm1(h), n2 = layer_norm2(h)
@@ -6,7 +6,7 @@
 //   sequential residual:  r = attention(n1) + h;  h' = mlp(layer_norm2(r)) + r
 //   attention(n) = W_out softmax(rotated q, rotated k) v + b_out,  q, k, v by head = W_qkv n + b_qkv
 //   mlp(n) = W_down act(W_up n + b_up) + b_down
-// Sums are rounded in the order that is written, in the dtype of the weights.
+// Sums are rounded in the order shown, in the dtype of the weights.
 #pragma once
 
 #include <torch/types.h>
@@ -23,7 +23,7 @@ class Model {
  public:
   Model(const Config& config, Weights weights);
 
-  // The folder of a checkpoint. Throws as load_config and load_weights do.
+  // directory: a checkpoint. Throws as load_config and load_weights do.
   static Model load(const std::filesystem::path& directory, at::ScalarType dtype,
                     at::Device device);
 
@@ -34,8 +34,9 @@ class Model {
 
   kv_cache::Cache make_cache(const kv_cache::Rule& rule, int64_t rows) const;
 
-  // One pass (kv_cache/cache.h), which the caller has begun; this ends it. ids: int64 [rows, tokens]
-  // on the device, each in the vocabulary. Returns the states after the last norm, [rows, tokens, H].
+  // Runs one pass (kv_cache/cache.h): the caller begins it, this ends it. ids: int64 [rows, tokens]
+  // on the device, all in the vocabulary. Returns the states after the last norm, [rows, tokens,
+  // H].
   at::Tensor states(const at::Tensor& ids, kv_cache::Cache& cache) const;
   // states [..., H] -> [..., V], in the dtype of the weights.
   at::Tensor logits(const at::Tensor& states) const;

@@ -22,7 +22,7 @@ bool is_legacy_buffer(std::string_view name) {
          name.ends_with(".attention.rotary_emb.inv_freq");
 }
 
-// By blocks, so that no copy of a large tensor is made.
+// Works in blocks, so that a large tensor is not copied.
 bool all_finite(const Tensor& tensor) {
   constexpr int64_t kBlock = 1 << 22;
   const Tensor flat = tensor.reshape({-1});
@@ -33,7 +33,7 @@ bool all_finite(const Tensor& tensor) {
   return true;
 }
 
-// Takes tensors by name; at the end it knows which were left over.
+// Takes tensors by name and reports unused ones at the end.
 class Taker {
  public:
   Taker(const TensorMap& tensors, at::ScalarType dtype, at::Device device,
@@ -164,7 +164,7 @@ Weights make_weights(const Config& config, const TensorMap& tensors, at::ScalarT
   weights.norm_bias = taker.take("final_layer_norm.bias", {config.hidden_size});
   const std::string output = taker.has("lm_head.weight") ? "lm_head.weight" : "embed_out.weight";
   if (config.tied_output) {
-    taker.ignore(output);  // some files hold the tied tensor a second time
+    taker.ignore(output);  // some files also contain the tied tensor
     weights.output = weights.embedding;
   } else {
     weights.output = taker.take_exact(output, {config.vocab_size, config.hidden_size});
@@ -180,7 +180,7 @@ Weights load_weights(const Config& config, const fs::path& directory, at::Scalar
   TensorMap tensors;
   for (const auto& [name, view] : files.tensors()) {
     if (is_legacy_buffer(name)) continue;
-    // The mapping is read-only, and nobody writes through this tensor.
+    // const_cast: the mapping is read-only and this tensor is never written.
     tensors[name] = at::from_blob(const_cast<std::byte*>(view.bytes.data()), view.shape,
                                   at::dtype(dtype_of(name, view.dtype, source)));
   }
@@ -203,7 +203,7 @@ at::ScalarType stored_dtype(const fs::path& directory) {
       return dtype_of(name, view.dtype, source_of(directory));
     }
   }
-  return at::kFloat;  // loading will say what is missing
+  return at::kFloat;  // loading will report what is missing
 }
 
 }  // namespace seqfuse::models::gpt_neox

@@ -13,7 +13,7 @@ template <class T>
 void DropoutMask<T>::draw_block(int64_t block, T* factors) const {
   uint32_t words[kBlock];
   philox_words(seed_, kDropoutStream, static_cast<uint64_t>(block) * kPhiloxCounters, words);
-  const uint32_t threshold = threshold_;  // copies: as members they would keep the loop scalar
+  const uint32_t threshold = threshold_;  // local copies; a member would keep the loop scalar
   const T scale = scale_;
   for (int64_t e = 0; e < kBlock; ++e) factors[e] = words[e] < threshold ? T{0} : scale;
 }

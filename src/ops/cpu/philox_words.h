@@ -10,8 +10,8 @@ namespace seqfuse::ops::cpu {
 inline constexpr int kPhiloxCounters = 16;
 inline constexpr int kPhiloxWords = 4 * kPhiloxCounters;
 
-// words[n * 16 + i] = word n of counter first + i. Each 32-bit word is kept in the low half of a
-// 64-bit one: the loop over counters then vectorises without moving words between lanes.
+// words[n * 16 + i] = word n of counter first + i. Each 32-bit word sits in the low half of a
+// 64-bit one, so the loop over counters vectorises without shuffles.
 inline void philox_words(uint64_t seed, uint64_t stream, uint64_t first,
                          uint32_t (&words)[kPhiloxWords]) {
   const auto multiply = [](uint64_t a, uint64_t b, uint64_t& low, uint64_t& high) {

@@ -9,9 +9,9 @@ namespace seqfuse::serving {
 using at::Tensor;
 namespace {
 
-// One prompt and what follows it.
+// A prompt and its continuation.
 struct Text {
-  std::vector<int64_t> all;  // the prompt, then the new ids
+  std::vector<int64_t> all;  // the prompt and the new ids
   Generated generated;
   bool active = true;
 

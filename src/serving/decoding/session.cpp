@@ -26,7 +26,7 @@ Tensor Session::on_device(std::span<const int64_t> ids) const {
   return at::tensor(at::ArrayRef<int64_t>(ids.data(), ids.size()), at::kLong).to(model_.device());
 }
 
-// All that is seen, from the start: positions count from 0 again.
+// Recomputes all visible tokens from the start; positions restart at 0.
 Tensor Session::recompute(int64_t row, int64_t id) {
   std::vector<int64_t>& seen = seen_[row];
   if (static_cast<int64_t>(seen.size()) == rule_.slots()) seen.erase(seen.begin() + rule_.start);

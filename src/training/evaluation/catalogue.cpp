@@ -13,7 +13,7 @@ using Lists = std::span<const std::vector<int64_t>>;  // ItemLists of some queri
 
 constexpr int64_t kQueries = 512;  // that are scored at a time on the CPU
 
-// part(first query, queries) for each block of queries.
+// Calls part(first query, queries) for each block of queries.
 template <class Part>
 void for_each_block(const Tensor& queries, const Part& part) {
   for (int64_t begin = 0; begin < queries.size(0); begin += kQueries) {

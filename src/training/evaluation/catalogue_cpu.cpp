@@ -15,7 +15,7 @@ using Lists = std::span<const std::vector<int64_t>>;  // ItemLists of some queri
 constexpr int64_t kTile = 1024;     // items whose scores a thread holds at a time
 constexpr int64_t kMostRuns = 256;  // of tiles, each the work of one thread
 
-// In order of the dimensions: equal rows have equal scores.
+// Sums in order of the dimensions, so that equal rows have equal scores.
 template <class T>
 double dot(const T* a, const T* b, int64_t n) {
   double sum = 0;
@@ -23,7 +23,7 @@ double dot(const T* a, const T* b, int64_t n) {
   return sum;
 }
 
-// Scores that are not at most / not below the bound. NaN is neither, so it counts.
+// Counts scores that are not at most / not below the bound; this includes NaN.
 template <class T>
 int64_t count_above(const T* scores, int64_t n, T bound) {
   int32_t count = 0;
@@ -43,7 +43,7 @@ bool any_not_below(const T* scores, int64_t n, T bound) {
   return any != 0;
 }
 
-// A query with what its products are compared by.
+// A query and the error bound of its products.
 template <class T>
 struct Query {
   const T* values;
@@ -59,10 +59,10 @@ struct Query {
   double score(const T* row) const { return dot(values, row, width); }
 };
 
-// The scores of one query for a tile of items. Those of excluded items are -infinity.
+// One query's scores for a tile of items; -infinity for excluded items.
 template <class T>
 struct TileScores {
-  int64_t begin, size;  // places of the items
+  int64_t begin, size;  // range of item indices
   T* scores;            // [size]
   int64_t excluded = 0;
 
@@ -75,9 +75,9 @@ struct TileScores {
   }
 };
 
-// visit(run, b, tile) for each tile of items and each query b, tiles of a run in order. Runs are
-// visited in parallel. A run multiplies a tile of its own: products inside a parallel loop are
-// serial, so that threads meet once per scan instead of twice per tile.
+// Calls visit(run, b, tile) for each tile of items and each query b; runs in parallel, the tiles of
+// a run in order. Each run multiplies its own tile: products inside a parallel loop are serial, so
+// threads synchronise once per scan instead of twice per tile.
 template <class T, class Visit>
 void scan_on_cpu(const ScannedItems& items, const Tensor& queries, Lists excluded,
                  int64_t tiles_per_run, const Visit& visit) {
@@ -112,7 +112,7 @@ int64_t num_runs(const ScannedItems& items) {
   return (items.size() + per_run - 1) / per_run;
 }
 
-// Items of a tile that are not below the target, which is at -infinity itself.
+// Counts a tile's items that are not below the target, which itself is set to -infinity.
 template <class T>
 int64_t count_tile(const TileScores<T>& tile, const Query<T>& query, const T* rows,
                    double target_score) {
@@ -156,7 +156,7 @@ void find_ranks(const Tensor& rows, double largest_norm, const Tensor& queries,
   }
 }
 
-// The k best of the items that are added, by their exact scores.
+// The k best of the added items, by exact score.
 template <class T>
 class BestItems {
  public:

@@ -13,7 +13,7 @@ using at::Tensor;
 
 constexpr int64_t kDeviceScores = int64_t{64} << 20;  // that a GPU holds at a time
 
-// Matrix products in full float32.
+// Disables TF32 for its lifetime.
 class NoTf32 {
  public:
   NoTf32() : was_allowed_(at::globalContext().allowTF32CuBLAS()) {
@@ -29,15 +29,15 @@ class NoTf32 {
   bool was_allowed_;
 };
 
-// Tiles of scores on a GPU. Excluded items are known to the host, in the order of their places:
-// those of a tile are one index, set to -infinity at once.
+// Tiles of scores on a GPU. The host knows excluded items, sorted by index, so that one indexed
+// write per tile sets them to -infinity.
 class DeviceScan {
  public:
   DeviceScan(const ScannedItems& items, const Tensor& queries, const ItemLists& excluded)
       : items_(items), queries_(queries) {
     const int64_t batch = queries.size(0);
     tile_ = std::clamp<int64_t>(kDeviceScores / std::max<int64_t>(batch, 1), 1, items.size());
-    std::vector<std::pair<int64_t, int64_t>> pairs;  // place, query
+    std::vector<std::pair<int64_t, int64_t>> pairs;  // item index, query
     num_excluded_.resize(batch);
     for (int64_t b = 0; b < batch; ++b) {
       for (const int64_t item : excluded[b]) {
@@ -56,13 +56,13 @@ class DeviceScan {
     }
   }
 
-  // Adds what is sent to the device.
+  // Adds the tensors to upload.
   void add_to(models::Upload& upload) { upload.add(excluded_cells_, cells_); }
 
   int64_t num_tiles() const { return (items_.size() + tile_ - 1) / tile_; }
   const std::vector<int64_t>& num_excluded() const { return num_excluded_; }  // of each query
 
-  // visit(begin, scores [B, size of the tile]) for each tile.
+  // Calls visit(begin, scores [B, size of the tile]) for each tile.
   template <class Visit>
   void for_each_tile(const Visit& visit) const {
     for (int64_t begin = 0; begin < items_.size(); begin += tile_) {
@@ -95,7 +95,7 @@ Tensor ranks_on_device(const Tensor& rows, const Tensor& queries, std::span<cons
   const NoTf32 full_precision;
   const ScannedItems items(rows, {});
   const std::vector<int64_t> target_list(targets.begin(), targets.end());
-  ItemLists others = excluded;  // the target always stays
+  ItemLists others = excluded;  // the target is never excluded
   for (size_t b = 0; b < targets.size(); ++b) std::erase(others[b], targets[b]);
   DeviceScan scan(items, queries, others);
   Tensor target_items, num_excluded;
@@ -122,7 +122,7 @@ Tensor ranks_on_device(const Tensor& rows, const Tensor& queries, std::span<cons
     if (one_tile) find_targets(begin, scores);
     count_below(begin, scores);
   });
-  // Nothing is below NaN, not even what is excluded.
+  // Nothing is below NaN, not even excluded items.
   below = at::where(target_scores.isnan(), num_excluded, below);
   return at::where(target_items.eq(0), rows.size(0), items.size() - below);
 }

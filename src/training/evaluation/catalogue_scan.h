@@ -26,7 +26,7 @@ class ScannedItems {
   int64_t size() const { return allowed_.empty() ? rows_.size(0) - 1 : std::ssize(allowed_); }
   int64_t at(int64_t place) const { return allowed_.empty() ? place + 1 : allowed_[place]; }
 
-  // Where an item is, or -1.
+  // The index of an item, or -1.
   int64_t place_of(int64_t item) const {
     if (item < 1 || item >= rows_.size(0)) return -1;
     if (allowed_.empty()) return item - 1;

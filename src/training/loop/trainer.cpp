@@ -137,7 +137,7 @@ void Trainer::run_step(Running& run) {
 }
 
 Step Trainer::train_step(Running& run) try {
-  // A hang is told from a step of more work by how long steps took so far.
+  // A hang is recognised by comparison with the longest step so far.
   allow(group_, config_.trainer, fmt::format("step {}", state_.step + 1),
         run.longest_step > 0 ? 10 * run.longest_step : kLongSeconds);
   const Step step = steps_.run(
@@ -166,7 +166,7 @@ void Trainer::evaluate(Running& run) try {
                   how_to_make_evaluations_smaller(config_.trainer));
 }
 
-// One that was due when the run stopped, as a run that never stopped would have it.
+// Runs an evaluation that was due when the run stopped, as an uninterrupted run would have.
 void Trainer::evaluate_missed(Running& run) {
   if (group_.several() || run.recorder.has_evaluation(state_)) return;
   if (schedule_.evaluation_was_due(state_)) evaluate(run);

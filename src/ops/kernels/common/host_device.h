@@ -33,11 +33,11 @@ template <class A, class B>
 struct Choice<false, A, B> {
   using Type = B;
 };
-// A where kFirst holds, else B.
+// A if kFirst, else B.
 template <bool kFirst, class A, class B>
 using Either = typename Choice<kFirst, A, B>::Type;
 
-// A value as a type: an argument whose value a generic lambda knows at compile time.
+// A value as a type, so that a generic lambda knows an argument at compile time.
 template <auto kValue>
 struct Constant {
   static constexpr auto value = kValue;

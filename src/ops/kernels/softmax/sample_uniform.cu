@@ -1,4 +1,4 @@
-// A thread draws the four words of one counter, which are those of samples 16 apart.
+// A thread draws the four words of one counter, which belong to samples 16 apart.
 #include "ops/kernels/softmax/sample_uniform.h"
 
 #include "base/philox.h"

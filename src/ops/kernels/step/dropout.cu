@@ -1,4 +1,4 @@
-// A warp works on 128 neighbouring elements, whose words are those of 32 neighbouring counters.
+// A warp works on 128 adjacent elements, whose words belong to 32 consecutive counters.
 #include "ops/kernels/step/dropout.h"
 
 #include "ops/kernels/common/row_kernels.cuh"
@@ -11,7 +11,7 @@ using namespace cuda;
 
 constexpr int kThreads = 256, kPerThread = 4;
 
-// Width: 4 where x and y are aligned to 4 elements, else 1.
+// Width: 4 if x and y are aligned to 4 elements, else 1.
 template <class T, int Width>
 __global__ void __launch_bounds__(kThreads)
     dropout_kernel(const T* x, T* y, int64_t count, DropoutMask mask) {

@@ -1,6 +1,6 @@
-// The dropout factors of kernels/dropout.h, drawn where they are needed. A thread draws the words
-// of one counter, which belong to elements 16 apart; a warp exchanges them as bits. 32 neighbouring
-// counters hold the words of 128 neighbouring elements.
+// The dropout factors of kernels/dropout.h, drawn on the fly. A thread draws the words of one
+// counter, which belong to elements 16 apart; a warp exchanges them as bits. 32 consecutive
+// counters cover 128 adjacent elements.
 #pragma once
 
 #include "base/philox.h"
@@ -10,26 +10,25 @@ namespace seqfuse::ops::cuda {
 
 struct DropoutMask {
   Seed seed;
-  uint32_t threshold;  // words below it drop their element
-  float scale;         // factor of the others
+  uint32_t threshold;  // an element is dropped if its word is below this
+  float scale;         // factor of elements that stay
 
   __device__ bool drops_any() const { return threshold > 0; }
   __device__ Philox philox() const { return {seed.get(), kDropoutStream}; }
 
-  // The factor of one element, by itself.
+  // The factor of a single element.
   __device__ float factor(int64_t element) const {
     const auto e = static_cast<uint64_t>(element);
     const auto words = philox()(16 * (e / 64) + e % 16);
     return words[e % 64 / 16] < threshold ? 0 : scale;
   }
 
-  // For a whole warp: bit i of the result of lane n tells whether element 128 chunk + 32 (n mod 4)
-  // + i is kept.
+  // Call from a whole warp. Bit i of lane n's result: element 128 chunk + 32 (n mod 4) + i is kept.
   __device__ uint32_t draw(int64_t chunk) const {
     return kept_bits(philox()(static_cast<uint64_t>(chunk) * 32 + threadIdx.x % 32));
   }
 
-  // The same of the words of counter 32 chunk + lane.
+  // The same, given the words of counter 32 chunk + lane.
   __device__ uint32_t kept_bits(const PhiloxWords& words) const {
     const unsigned lane = threadIdx.x % 32;
     uint32_t kept[4];  // [word], bits by counter: 16 of the first 64 elements, 16 of the others
@@ -41,11 +40,11 @@ struct DropoutMask {
 };
 
 // base/philox.h with the keys of its rounds in shared memory: adding them up would
-// take many instructions, and registers where it is done once.
+// cost many instructions, keeping them registers.
 struct SharedPhilox {
-  uint4 keys[5];  // of two rounds each
+  uint4 keys[5];  // two rounds each
 
-  // For a whole block, with a barrier.
+  // Call from the whole block; contains a barrier.
   __device__ void set(const DropoutMask& mask) {
     if (mask.drops_any()) set_own(mask.philox());
     __syncthreads();
@@ -69,7 +68,7 @@ struct SharedPhilox {
   }
 
  private:
-  // The keys of a thread, if it has any.
+  // The keys that this thread computes, if any.
   __device__ void set_own(const Philox& philox) {
     if (threadIdx.x >= 5) return;
     const auto low = static_cast<uint32_t>(philox.seed),
@@ -80,8 +79,8 @@ struct SharedPhilox {
   }
 };
 
-// The factors of up to Elements neighbouring elements, drawn together by the warp that works on
-// them. words: kWords shared words of the warp's own.
+// The factors of up to Elements adjacent elements, drawn by the warp that uses them. words: kWords
+// shared words of this warp.
 template <int Elements>
 class WarpMask {
  public:
@@ -97,9 +96,9 @@ class WarpMask {
     skip_ = static_cast<unsigned>(place) % 128;
     const uint64_t chunk = place / 128;
     const unsigned chunks = (skip_ + static_cast<unsigned>(count) + 127) / 128;
-    __syncwarp();  // the elements before these have been read
+    __syncwarp();  // earlier elements have been read
     if (chunks > 1) {
-      const uint32_t bits = bits_of(chunk), more = bits_of(chunk + 1);  // by the same keys
+      const uint32_t bits = bits_of(chunk), more = bits_of(chunk + 1);  // with the same keys
       keep(0, bits);
       keep(1, more);
     }
@@ -131,7 +130,7 @@ class WarpMask {
   const DropoutMask& mask_;
   const SharedPhilox& philox_;
   uint32_t* words_;
-  unsigned skip_ = 0;  // elements of the first chunk before the first element
+  unsigned skip_ = 0;  // elements of the first chunk before `first`
 };
 
 }  // namespace seqfuse::ops::cuda
