@@ -7,17 +7,20 @@ import re
 import numpy
 import pytest
 
-from trained_runs import USERS, recommend, seqfuse
+from trained_runs import USERS, recommend, run_seqfuse
 
 ROOT = pathlib.Path(__file__).parents[2]
 pytest.importorskip("pyarrow", reason="the recipes read Parquet with pyarrow")
 
 
+CALLS = {"faiss": "faiss.IndexFlatIP(", "hnswlib": "hnswlib.Index(", "numpy": "np.argsort("}
+
+
 def recipe(library: str) -> str:
-    """The Python block of docs/export.md that imports the library."""
+    """The Python block of docs/export.md that searches with the library."""
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/export.md").read_text(), flags=re.DOTALL)
-    found = [block for block in blocks if re.search(rf"^import .*\b{library}\b", block, flags=re.MULTILINE)]
-    assert len(found) == 1, f"{len(found)} blocks import {library}"
+    found = [block for block in blocks if CALLS[library] in block]
+    assert len(found) == 1, f"{len(found)} blocks search with {library}"
     return found[0]
 
 
@@ -27,11 +30,11 @@ def exported(request, runs, tmp_path_factory):
     folder = tmp_path_factory.mktemp("vectors")
     for what in ("items", "users"):
         for ending in ("parquet", "npy"):
-            seqfuse("export", runs[request.param], f"--{what}", "--output", folder / f"{what}.{ending}")
+            run_seqfuse("export", runs[request.param], f"--{what}", "--output", folder / f"{what}.{ending}")
     return runs[request.param], folder
 
 
-@pytest.mark.parametrize("library", ["faiss", "hnswlib", "numpy"])
+@pytest.mark.parametrize("library", CALLS)
 def test_search_finds_what_recommend_does(exported, library, monkeypatch):
     pytest.importorskip(library, reason=f"{library} is not installed: pip install faiss-cpu hnswlib")
     run, folder = exported

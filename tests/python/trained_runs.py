@@ -29,7 +29,7 @@ TrainerArgs.max_train_iters = 12
 """
 
 
-def seqfuse(*arguments: object) -> str:
+def run_seqfuse(*arguments: object) -> str:
     """Standard output of the executable."""
     command = [BINARY, *(str(argument) for argument in arguments)]
     finished = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -39,7 +39,7 @@ def seqfuse(*arguments: object) -> str:
 
 def recommend(run: pathlib.Path, *arguments: object) -> list[tuple[str, float]]:
     """(item, score), best first, from the executable."""
-    answer = json.loads(seqfuse("recommend", run, "--json", *arguments))
+    answer = json.loads(run_seqfuse("recommend", run, "--json", *arguments))
     return [(item["item"], item["score"]) for item in answer["items"]]
 
 
@@ -65,13 +65,13 @@ def train_runs(folder: pathlib.Path) -> dict[str, pathlib.Path]:
     (folder / "log.csv").write_text("\n".join(rows) + "\n")
     (folder / "config.gin").write_text(CONFIG)
     made = ("preprocess", "--dataset-name", "csv", "--input", folder / "log.csv", "--time-column", "timestamp")
-    seqfuse(*made, "--output", folder / "data", "--action-column", "rating", "--context-columns", "country")
-    seqfuse(*made, "--output", folder / "items_alone")
+    run_seqfuse(*made, "--output", folder / "data", "--action-column", "rating", "--context-columns", "country")
+    run_seqfuse(*made, "--output", folder / "items_alone")
 
     def train(name: str, task: str, data: str, *more: str) -> pathlib.Path:
         options = [word for setting in more for word in ("--gin", setting)]
         common = ("--gin-config-file", folder / "config.gin", "--data", folder / data, "--output", folder / name)
-        seqfuse("train", task, *common, *options)
+        run_seqfuse("train", task, *common, *options)
         return folder / name
 
     return {
