@@ -58,10 +58,11 @@ class Checkpoint:
             if name == "dense.safetensors":
                 self.weights |= read_safetensors(part)
             elif name.startswith("tables/"):
-                self.weights[f"tables.{part.stem}"] = _table(part)
+                self.weights[f"tables.{part.stem}"] = read_table(part)
 
 
-def _table(file: pathlib.Path) -> Tensor:
+def read_table(file: pathlib.Path) -> Tensor:
+    """The rows of a table in the order of their ids. Raises ValueError if these are not 0, 1, …, each once."""
     tensors = read_safetensors(file)
     rows, ids = tensors[file.stem], tensors.get(f"{file.stem}.ids")
     if ids is None:
@@ -114,7 +115,7 @@ class Vocabulary:
 
 def _ids(file: pathlib.Path) -> list[str]:
     try:
-        from pyarrow import ipc
+        from pyarrow import ipc  # noqa: PLC0415 (needed here alone)
     except ImportError as error:
         raise ImportError("seqfuse.load_run reads raw ids with pyarrow: pip install pyarrow") from error
     return ipc.open_file(file).read_all()["id"].to_pylist()

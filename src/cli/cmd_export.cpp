@@ -17,8 +17,9 @@ namespace seqfuse::cli {
 int cmd_export(int argc, char** argv) {
   std::string path, output, checkpoint, data, device = "auto";
   bool items = false, users = false;
-  CLI::App app("Vectors of a retrieval run beside raw ids: a user's dot product with an item is the score.",
-               "export");
+  CLI::App app(
+      "Vectors of a retrieval run beside raw ids: a user's dot product with an item is the score.",
+      "export");
   app.add_option("RUN", path, "run directory of `seqfuse train retrieval`")
       ->required()
       ->check(kPath);

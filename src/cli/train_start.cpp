@@ -18,8 +18,8 @@ namespace {
 // Moves the weights to the vocabulary of the dataset where that has grown. Returns whether it has.
 bool move_to_dataset(training::Checkpoint& checkpoint, const fs::path& run,
                      const data::Dataset& dataset, const models::hstu::ModelSpec& spec) {
-  const auto growth = training::move_to_vocabulary(checkpoint, serving::vocabulary_path(run),
-                                                   dataset, spec);
+  const auto growth =
+      training::move_to_vocabulary(checkpoint, serving::vocabulary_path(run), dataset, spec);
   if (growth.empty()) return false;
   log::info("train", "the vocabulary has grown: {}", training::growth_text(growth));
   return true;

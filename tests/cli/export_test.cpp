@@ -97,8 +97,8 @@ TEST_F(Export, DotProductsAreTheScoresOfRecommend) {
 TEST_F(Export, ParquetHoldsTheSameAndSaysWhatItIs) {
   const std::string run = TrainedRuns::get().research(), file = path("items.parquet");
   must_export(run + " --items --output " + file);
-  const auto reader = *parquet::arrow::OpenFile(*arrow::io::ReadableFile::Open(file),
-                                                arrow::default_memory_pool());
+  const auto reader =
+      *parquet::arrow::OpenFile(*arrow::io::ReadableFile::Open(file), arrow::default_memory_pool());
   std::shared_ptr<arrow::Table> table;
   ASSERT_TRUE(reader->ReadTable(&table).ok());
   EXPECT_EQ(table->ColumnNames(), (std::vector<std::string>{"id", "vector"}));

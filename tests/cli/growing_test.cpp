@@ -36,10 +36,10 @@ int64_t moved(const std::string& table, int64_t row) {
 class Growing : public testing::Test {
  protected:
   // The log of TrainedRuns::data() and more lines, preprocessed. drop: whether a line is left out.
-  std::string make_data(const std::string& name, const std::string& more,
-                        const std::function<bool(const std::string&)>& drop = nullptr,
-                        const std::string& options =
-                            "--action-column rating --context-columns country") const {
+  std::string make_data(
+      const std::string& name, const std::string& more,
+      const std::function<bool(const std::string&)>& drop = nullptr,
+      const std::string& options = "--action-column rating --context-columns country") const {
     std::ifstream in(TrainedRuns::get().log());
     std::ofstream out(path(name + ".csv"));
     for (std::string line; std::getline(in, line);) {
@@ -47,9 +47,9 @@ class Growing : public testing::Test {
     }
     out << more;
     out.close();
-    const Outcome outcome = run_seqfuse(
-        fmt::format("preprocess --dataset-name csv --input {} --output {} --time-column timestamp {}",
-                    path(name + ".csv"), path(name), options));
+    const Outcome outcome = run_seqfuse(fmt::format(
+        "preprocess --dataset-name csv --input {} --output {} --time-column timestamp {}",
+        path(name + ".csv"), path(name), options));
     EXPECT_EQ(outcome.code, 0) << outcome.text();
     return path(name);
   }
@@ -126,9 +126,10 @@ TEST_F(Growing, ResumingKeepsRowsAndTheirStateByRawId) {
     std::string run = copy_of(TrainedRuns::get().retrieval());
     if (averaged) {
       run = path("averaged");
-      must(fmt::format("train retrieval --gin-config-file {}/operative_config.gin --data {} "
-                       "--output {} --gin OptimizerArgs.average_decay=0.5",
-                       TrainedRuns::get().retrieval(), TrainedRuns::get().data(), run));
+      must(
+          fmt::format("train retrieval --gin-config-file {}/operative_config.gin --data {} "
+                      "--output {} --gin OptimizerArgs.average_decay=0.5",
+                      TrainedRuns::get().retrieval(), TrainedRuns::get().data(), run));
     }
     const std::string data = averaged ? path("grown") : grown_data();
     const CheckpointTensors before = checkpoint_tensors(run, 6);
@@ -145,7 +146,8 @@ TEST_F(Growing, ResumingKeepsRowsAndTheirStateByRawId) {
       // The weights that training goes on from move too, and are new where the averages are.
       const std::string raw = std::string(table) + ".unaveraged";
       EXPECT_NE(before.at(raw), before.at(table));
-      CheckpointTensors raw_before = {{table, before.at(raw)}}, raw_after = {{table, after.at(raw)}};
+      CheckpointTensors raw_before = {{table, before.at(raw)}},
+                        raw_after = {{table, after.at(raw)}};
       expect_rows_moved(raw_before, raw_after, table, new_rows, /*states=*/false);
     }
     for (const auto& [name, values] : before) {

@@ -10,7 +10,7 @@ import pytest
 from trained_runs import USERS, recommend, run_seqfuse
 
 ROOT = pathlib.Path(__file__).parents[2]
-pytest.importorskip("pyarrow", reason="the recipes read Parquet with pyarrow")
+parquet = pytest.importorskip("pyarrow.parquet", reason="the recipes read Parquet with pyarrow")
 
 
 CALLS = {"faiss": "faiss.IndexFlatIP(", "hnswlib": "hnswlib.Index(", "numpy": "np.argsort("}
@@ -53,8 +53,6 @@ def test_search_finds_what_recommend_does(exported, library, monkeypatch):
 
 
 def test_npy_and_parquet_hold_the_same(exported):
-    from pyarrow import parquet
-
     _, folder = exported
     for what in ("items", "users"):
         table = parquet.read_table(folder / f"{what}.parquet")

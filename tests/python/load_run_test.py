@@ -1,13 +1,15 @@
 """seqfuse.load_run against the executable."""
 
+import json
 import shutil
+import struct
 
 import pytest
 import torch
 from torch.export import Dim
 
 import seqfuse
-from seqfuse.checkpoint import read_safetensors
+from seqfuse.checkpoint import read_safetensors, read_table
 from trained_runs import history_of, recommend
 
 pytest.importorskip("pyarrow", reason="load_run reads raw ids with pyarrow")
@@ -139,11 +141,6 @@ def test_refuses_wrong_requests(runs):
 
 def test_tables_are_read_by_id(tmp_path):
     """As a checkpoint may hold them: rows in another order, with their ids."""
-    import json
-    import struct
-
-    from seqfuse.checkpoint import _table
-
     rows = torch.tensor([[2.0, 2.5], [0.0, 0.5], [1.0, 1.5]])
     tensors = {"item": ("F32", rows), "item.ids": ("I64", torch.tensor([2, 0, 1]))}
     header, body = {}, b""
@@ -157,4 +154,4 @@ def test_tables_are_read_by_id(tmp_path):
         body += content
     text = json.dumps(header).encode()
     (tmp_path / "item.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + body)
-    assert torch.equal(_table(tmp_path / "item.safetensors"), rows[[1, 2, 0]])
+    assert torch.equal(read_table(tmp_path / "item.safetensors"), rows[[1, 2, 0]])

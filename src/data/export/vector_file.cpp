@@ -26,10 +26,10 @@ static_assert(std::endian::native == std::endian::little, "both formats hold lit
 constexpr int64_t kRowGroup = 1 << 14;  // rows that the Parquet writer holds
 
 ordered_json to_json(const VectorFileInfo& info) {
-  return {{"vectors", info.vectors},           {"count", info.count},
-          {"width", info.width},               {"normalized", "l2"},
-          {"metric", "inner product"},         {"run", info.run},
-          {"step", info.step},                 {"dataset_hash", info.dataset_hash}};
+  return {{"vectors", info.vectors},   {"count", info.count},
+          {"width", info.width},       {"normalized", "l2"},
+          {"metric", "inner product"}, {"run", info.run},
+          {"step", info.step},         {"dataset_hash", info.dataset_hash}};
 }
 
 class Writer {
@@ -56,10 +56,9 @@ class ParquetWriter final : public Writer {
                             ->max_row_group_length(kRowGroup)
                             ->build();
     const auto types = parquet::ArrowWriterProperties::Builder().store_schema()->build();
-    writer_ = arrow_value<IoError>(
-        parquet::arrow::FileWriter::Open(*schema_, arrow::default_memory_pool(), out_, layout,
-                                         types),
-        name_);
+    writer_ = arrow_value<IoError>(parquet::arrow::FileWriter::Open(
+                                       *schema_, arrow::default_memory_pool(), out_, layout, types),
+                                   name_);
   }
 
   void add(const VectorBlock& block) override {
@@ -103,7 +102,15 @@ std::string npy_header(int64_t rows, int64_t width) {
   header.append(kAlignment - 1 - (kPrefix + header.size()) % kAlignment, ' ');
   header += '\n';
   const auto size = static_cast<uint16_t>(header.size());
-  const char prefix[] = {'\x93', 'N', 'U', 'M', 'P', 'Y', 1, 0, static_cast<char>(size & 0xff),
+  const char prefix[] = {'\x93',
+                         'N',
+                         'U',
+                         'M',
+                         'P',
+                         'Y',
+                         1,
+                         0,
+                         static_cast<char>(size & 0xff),
                          static_cast<char>(size >> 8)};
   return std::string(prefix, kPrefix) + header;
 }

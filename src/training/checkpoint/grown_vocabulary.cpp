@@ -84,7 +84,8 @@ Rows action_rows(const Places& places, const data::Manifest& before, const data:
   // Bits are added up: every label is a combination of them.
   labels_must_stay |= before.action_kind == data::ActionKind::bits;
   const auto &then = before.action_names, &here = now.action_names;
-  const bool first_ones = here.size() >= then.size() && std::equal(then.begin(), then.end(), here.begin());
+  const bool first_ones =
+      here.size() >= then.size() && std::equal(then.begin(), then.end(), here.begin());
   if (labels_must_stay || then.empty()) {
     if (!first_ones || before.num_actions > now.num_actions) {
       throw_error<DataError>(
@@ -110,10 +111,11 @@ TableGrowth renumber(const std::string& table, const Rows& rows, int64_t rows_no
                      Checkpoint& checkpoint) {
   embeddings::TableContents& contents = checkpoint.tables.at(table);
   const auto size = std::ssize(rows);
-  SEQFUSE_CHECK_AS(DataError, contents.size() == size,
-                   "the checkpoint's table {} has {} rows, the vocabulary saved in its run {}: they "
-                   "are not of the same run",
-                   table, contents.size(), size);
+  SEQFUSE_CHECK_AS(
+      DataError, contents.size() == size,
+      "the checkpoint's table {} has {} rows, the vocabulary saved in its run {}: they "
+      "are not of the same run",
+      table, contents.size(), size);
   const at::Tensor map = torch::tensor(at::ArrayRef<int64_t>(rows), torch::kLong);
   if (contents.ids.defined()) {
     const at::Tensor inside = contents.ids.ge(0).logical_and(contents.ids.lt(size));
