@@ -62,7 +62,7 @@ ModelSpec spec_for(const data::Vocabulary& vocabulary, Task task = Task::retriev
 
 Checkpoint checkpoint_for(const data::Vocabulary& vocabulary) {
   Checkpoint checkpoint;
-  checkpoint.state["spec"] = to_json(spec_for(vocabulary));
+  checkpoint.state["spec"] = training::to_json(spec_for(vocabulary));
   checkpoint.tables["item"].rows = torch::randn({vocabulary.num_items() + 1, 2});
   checkpoint.tables["action"].rows = torch::randn({vocabulary.manifest().num_actions, 2});
   return checkpoint;
@@ -94,7 +94,7 @@ TEST(GrownVocabulary, RowsGetTheIndicesOfTheirRawIds) {
             "table item: 3 rows kept, 3 new; table action: 2 rows kept, 1 new");
   EXPECT_THAT(ids_of(checkpoint, "item"), ElementsAre(0, 2, 4));
   EXPECT_THAT(ids_of(checkpoint, "action"), ElementsAre(0, 2));
-  EXPECT_EQ(checkpoint.state["spec"], to_json(spec_for(now)));
+  EXPECT_EQ(checkpoint.state["spec"], training::to_json(spec_for(now)));
 }
 
 TEST(GrownVocabulary, RowsThatTheCheckpointHasInAnotherOrder) {
