@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -163,7 +164,7 @@ std::vector<RankedItem> similar_items(const TrainedRun& run, std::string_view id
   const training::Catalogue& catalogue = run.predictor->catalogue();
   const at::Tensor query = catalogue.rows().slice(0, *item, *item + 1);
   if (!query.isfinite().all().item<bool>()) fail_not_finite(run, "item", std::string(id));
-  const TopItems top = catalogue.top(query, top_k, {{*item}});
+  const TopItems top = catalogue.top(query, top_k, ItemLists{std::vector<int64_t>{*item}});
   std::vector<RankedItem> similar;
   for (const ScoredItem& scored : top[0]) {
     similar.push_back({scored.item, {{"cosine", scored.score}}});

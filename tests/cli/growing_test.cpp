@@ -174,7 +174,7 @@ TEST_F(Growing, ARunBeginsWithTheRowsOfASmallerCatalogue) {
   const Outcome begun = must(fmt::format(
       "train retrieval --gin-config-file {0}/operative_config.gin --data {1} --output {2} "
       "--gin \"TrainerArgs.ckpt_load_dir='{0}/checkpoints/step_6'\" --gin "
-      "TrainerArgs.max_train_iters=1 --gin OptimizerArgs.learning_rate=0 --gin "
+      "TrainerArgs.max_train_iters=1 --gin OptimizerArgs.learning_rate=1e-30 --gin "
       "OptimizerArgs.weight_decay=0",
       run, data, path("run")));
   EXPECT_THAT(begun.err, HasSubstr("the vocabulary has grown: table item: 16 rows kept, 2 new\n"));
@@ -207,7 +207,8 @@ TEST_F(Growing, ARunThatWasKilledWhileItMovedGoesOn) {
   fs::remove_all(run + "/vocabulary");
   fs::copy(old_vocabulary, run + "/vocabulary", fs::copy_options::recursive);
   write_file_atomically(run + "/run.json", old_description);
-  expect_refused(resume(run, 6, TrainedRuns::get().data()), "another vocabulary");
+  expect_refused(resume(run, 6, TrainedRuns::get().data()),
+                 "is not the vocabulary that the checkpoint was trained on");
   must(resume(run, 6, data));
   EXPECT_EQ(checkpoint_tensors(run, 6), moved);
   EXPECT_EQ(read_file(run + "/vocabulary/items.arrow"), vocabulary);

@@ -63,8 +63,8 @@ class ParquetWriter final : public Writer {
 
   void add(const VectorBlock& block) override {
     const auto rows = std::ssize(block.ids);
-    arrow::ArrayVector columns = {texts(block.ids)};
-    if (schema_->num_fields() > 2) columns.push_back(texts(block.titles));
+    arrow::ArrayVector columns = {text_column(block.ids)};
+    if (schema_->num_fields() > 2) columns.push_back(text_column(block.titles));
     const auto values = std::make_shared<arrow::FloatArray>(
         std::ssize(block.values),
         std::make_shared<arrow::Buffer>(reinterpret_cast<const uint8_t*>(block.values.data()),
@@ -81,7 +81,7 @@ class ParquetWriter final : public Writer {
   }
 
  private:
-  std::shared_ptr<arrow::Array> texts(std::span<const std::string> texts) const {
+  std::shared_ptr<arrow::Array> text_column(std::span<const std::string> texts) const {
     arrow::StringBuilder builder;
     for (const std::string& text : texts) arrow_check<IoError>(builder.Append(text), name_);
     return arrow_value<IoError>(builder.Finish(), name_);
