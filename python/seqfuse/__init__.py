@@ -38,9 +38,11 @@ from seqfuse.norms import (  # noqa: E402
     layer_norm_gate,
     layer_norm_residual,
 )
+from seqfuse.run import RetrievalRun, load_run  # noqa: E402
 
 __all__ = [
     "HSTULayer",
+    "RetrievalRun",
     "add_dual_layer_norm",
     "add_layer_norm",
     "dense_to_jagged",
@@ -62,6 +64,7 @@ __all__ = [
     "layer_norm_residual",
     "lengths_to_offsets",
     "library_path",
+    "load_run",
     "position_encoding",
     "sample_uniform",
     "sampled_softmax_loss",

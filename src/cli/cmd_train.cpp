@@ -19,6 +19,7 @@
 #include "cli/build_info.h"
 #include "cli/command_line.h"
 #include "cli/resume.h"
+#include "cli/train_start.h"
 #include "cli/verbs.h"
 #include "config/load.h"
 #include "config/without_effect.h"
@@ -32,7 +33,6 @@
 #include "models/hstu/tables.h"
 #include "models/hstu/task_model.h"
 #include "serving/trained_run.h"
-#include "training/checkpoint/checkpoint.h"
 #include "training/checkpoint/run_directory.h"
 #include "training/device/device.h"
 #include "training/evaluation/baselines.h"
@@ -165,23 +165,6 @@ void tell_sharded_tables(const models::Model& model, int processes) {
   }
 }
 
-// Loads the newest checkpoint of the resumed run (empty: a new run), or the weights of another run,
-// or keeps the initial ones.
-void start_weights(training::Trainer& trainer, const fs::path& resumed,
-                   const std::string& load_directory) {
-  if (!resumed.empty()) {
-    if (const auto checkpoint = training::newest_checkpoint(resumed)) {
-      trainer.resume(training::load_checkpoint(*checkpoint));
-      log::info("train", "resuming from {}", checkpoint->string());
-      return;
-    }
-    log::info("train", "{} has no checkpoint yet: starting from the beginning", resumed.string());
-  }
-  if (load_directory.empty()) return;
-  trainer.start_from(training::load_checkpoint(load_directory));
-  log::info("train", "weights from {}", load_directory);
-}
-
 void print_result(const training::TrainResult& result, const data::Dataset& dataset,
                   const data::Split& split, const config::Config& config,
                   const models::hstu::ModelSpec& spec, const training::RunDirectory& run) {
@@ -241,10 +224,12 @@ auto unless_out_of_memory(const config::Config& config, const Make& make) {
   }
 }
 
-// Lets the run be served without its dataset.
-void keep_vocabulary(const data::Dataset& dataset, const fs::path& run) {
+// So that the run can be served without its dataset, and its rows be found in a larger one.
+void keep_vocabulary(const data::Dataset& dataset, const fs::path& run, bool new_data) {
   const fs::path directory = serving::vocabulary_path(run);
-  if (!data::has_saved_vocabulary(directory)) data::save_vocabulary(dataset, directory);
+  if (new_data || !data::has_saved_vocabulary(directory)) {
+    data::save_vocabulary(dataset, directory);
+  }
 }
 
 // group: created here if there are several processes; left in place if this throws.
@@ -283,7 +268,7 @@ int train(int argc, char** argv, const distributed::Launch& launch,
                                  static_cast<uint64_t>(config.trainer.seed),
                                  task == models::hstu::Task::ranking ? config.ranking.num_tasks : 1)
                            : open_dataset(data, config.dataset);
-  if (resuming) check_same_dataset(path, *dataset);
+  const bool new_data = resuming && has_new_data(path, *dataset);
   const data::Split split =
       data::make_split(*dataset, training::split_options(config.dataset, task));
   const models::hstu::ModelSpec spec =
@@ -309,7 +294,8 @@ int train(int argc, char** argv, const distributed::Launch& launch,
   training::Trainer trainer = unless_out_of_memory(
       config, [&] { return training::Trainer(*model, *dataset, split, config, *group); });
   if (first) {
-    start_weights(trainer, resuming ? path : fs::path(), config.trainer.ckpt_load_dir);
+    start_weights(trainer, resuming ? path : fs::path(), new_data, config.trainer.ckpt_load_dir,
+                  *dataset, spec);
   }
   trainer.share_start();
 
@@ -326,11 +312,13 @@ int train(int argc, char** argv, const distributed::Launch& launch,
       !first     ? training::RunDirectory::of_other_process(path, info)
       : resuming ? training::RunDirectory::open(path)
                  : training::RunDirectory::create(path, info, loaded.operative, arguments.force);
+  // First the checkpoint with the new vocabulary, then that, then run.json: a run that is killed in
+  // between is resumed with the same --data.
+  if (new_data && trainer.step() > 0) trainer.save_start(run);
+  if (first && !generated) keep_vocabulary(*dataset, path, new_data);
   if (resuming) {
-    record_resumed(resumed, trainer.step(), trainer.epoch(), loaded.operative, info.dataset_path,
-                   run);
+    record_resumed(resumed, trainer.step(), trainer.epoch(), loaded.operative, info, run);
   }
-  if (first && !generated) keep_vocabulary(*dataset, path);
   if (arguments.tensorboard && first) run.start_tensorboard();
   log::info("train", "configuration in force: {}", run.operative_config().string());
   log::info("train", "{}: {}", dataset->manifest().dataset_name, split.rule);

@@ -36,6 +36,9 @@ constexpr Entry kVerbs[] = {
     {"evaluate", nullptr, "seqfuse_cmd_evaluate", "metrics of a run beside simple baselines"},
     {"report", cmd_report, nullptr, "runs as one HTML page: curves, metrics, configuration, data"},
     {"recommend", nullptr, "seqfuse_cmd_recommend", "top-K items for a user or a history"},
+    {"similar", nullptr, "seqfuse_cmd_similar", "the items that are most like an item"},
+    {"export", nullptr, "seqfuse_cmd_export",
+     "vectors of items or users as Parquet or NumPy files"},
     {"generate", nullptr, "seqfuse_cmd_generate", "continue prompts with a GPT-NeoX model"},
     {"perplexity", nullptr, "seqfuse_cmd_perplexity", "how well a GPT-NeoX model predicts a text"},
 };

@@ -23,16 +23,18 @@ struct Resumed {
 Resumed check_resumed(const std::filesystem::path& run, const std::string& task,
                       const std::string& data, const config::LoadedConfig& loaded);
 
-// Throws DataError if the run was trained on another number of users or events.
-void check_same_dataset(const std::filesystem::path& run, const data::Dataset& dataset);
+// Whether the dataset is not the one that the run was trained on so far, but may be that one with
+// new events. Throws DataError if it has fewer users or events.
+bool has_new_data(const std::filesystem::path& run, const data::Dataset& dataset);
 
 // For runs on generated users, whose number depends on the batch size. Throws UsageError if that
 // changed.
 void check_same_users(const std::filesystem::path& run, const Resumed& resumed);
 
-// Logs what changed as of the step the run resumes from, and records it in the run.
+// Says what changed after the step from which the run goes on, and records it in the run. now: of
+// its dataset.
 void record_resumed(const Resumed& resumed, int64_t step, int64_t epoch,
-                    const std::string& operative_gin, const std::string& dataset_path,
+                    const std::string& operative_gin, const training::RunInfo& now,
                     training::RunDirectory& run);
 
 }  // namespace seqfuse::cli

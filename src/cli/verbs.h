@@ -16,6 +16,8 @@ int cmd_report(int argc, char** argv);
 int cmd_train(int argc, char** argv);  // train ranking | train retrieval
 int cmd_evaluate(int argc, char** argv);
 int cmd_recommend(int argc, char** argv);
+int cmd_similar(int argc, char** argv);
+int cmd_export(int argc, char** argv);
 int cmd_generate(int argc, char** argv);
 int cmd_perplexity(int argc, char** argv);
 

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <map>
 #include <system_error>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -153,9 +154,15 @@ void RunDirectory::record_changes(int64_t step, int64_t epoch,
   if (!changes.empty()) write_file_atomically(operative_config(), operative_gin);
 }
 
-void RunDirectory::record_dataset_path(const std::string& path) {
-  if (!writes_ || path == info_.dataset_path) return;
-  info_.dataset_path = path;
+void RunDirectory::record_dataset(const RunInfo& now) {
+  const auto dataset = [](const RunInfo& info) {
+    return std::tie(info.dataset_path, info.dataset_hash, info.dataset_users, info.dataset_events);
+  };
+  if (!writes_ || dataset(now) == dataset(info_)) return;
+  info_.dataset_path = now.dataset_path;
+  info_.dataset_hash = now.dataset_hash;
+  info_.dataset_users = now.dataset_users;
+  info_.dataset_events = now.dataset_events;
   report::write_run_info(path_, info_);
 }
 

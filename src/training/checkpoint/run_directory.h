@@ -42,8 +42,9 @@ class RunDirectory {
   void record_changes(int64_t step, int64_t epoch, const std::vector<report::Difference>& changes,
                       const std::string& operative_gin);
 
-  // Records a moved dataset's path in run.json. Throws IoError.
-  void record_dataset_path(const std::string& path);
+  // Records in run.json the path, vocabulary and sizes of the dataset that training goes on with.
+  // Throws IoError.
+  void record_dataset(const RunInfo& now);
 
   // Appends one line atomically and passes it to the operating system. line["step"]: its
   // step. Throws IoError.

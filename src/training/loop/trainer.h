@@ -47,15 +47,24 @@ class Trainer {
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
 
-  // Resumes from a checkpoint. Throws DataError if it is of another model.
-  void resume(Checkpoint checkpoint) { start_.resume(std::move(checkpoint)); }
+  // Continues from a checkpoint. Throws DataError if it is of another model. grown: it was moved to
+  // this larger vocabulary (checkpoint/grown_vocabulary.h).
+  void resume(Checkpoint checkpoint, bool grown = false) {
+    start_.resume(std::move(checkpoint), grown);
+  }
 
-  // Starts from the weights of a checkpoint. Throws DataError if a weight's shape or the vocabulary
-  // differs; logs other differences.
-  void start_from(Checkpoint checkpoint) { start_.load_weights_of(std::move(checkpoint)); }
+  // Begins with the weights of a checkpoint. Throws DataError if a weight has another shape or the
+  // vocabulary is another one; what else differs is logged.
+  void start_from(Checkpoint checkpoint, bool grown = false) {
+    start_.load_weights_of(std::move(checkpoint), grown);
+  }
 
   // Sends the first process's weights, optimiser and state to the others.
   void share_start() { start_.share(); }
+
+  // Saves a checkpoint before run(), of the step at which the run stands, in place of one that is
+  // there. Every process calls it. Throws IoError.
+  void save_start(RunDirectory& run);
 
   int64_t total_steps() const { return schedule_.total_steps(); }
   int64_t step() const { return state_.step; }               // steps done
@@ -70,6 +79,7 @@ class Trainer {
  private:
   struct Running;  // state that exists only while run() runs
 
+  void start_averages();
   void run_all(Running& run);
   void run_step(Running& run);
   Step train_step(Running& run);
@@ -86,6 +96,7 @@ class Trainer {
   StepRunner steps_;
   RunEvaluator evaluator_;
   TrainingStart start_;
+  bool averages_started_ = false;
 };
 
 }  // namespace seqfuse::training

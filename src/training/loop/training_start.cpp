@@ -34,20 +34,20 @@ void TrainingStart::load(Checkpoint& checkpoint, const embeddings::LoadOptions& 
   }
 }
 
-void TrainingStart::resume(Checkpoint checkpoint) {
+void TrainingStart::resume(Checkpoint checkpoint, bool grown) {
   check_same_model(checkpoint.state, model_.spec());
-  load(checkpoint, {});
+  load(checkpoint, {.all_ids = !grown});
   set_state(checkpoint.state, checkpoint.optimizer);
   saved_step_ = state_.step;
 }
 
-void TrainingStart::load_weights_of(Checkpoint checkpoint) {
+void TrainingStart::load_weights_of(Checkpoint checkpoint, bool grown) {
   const std::vector<std::string> others = compare_with_weights(checkpoint.state, model_.spec());
   if (!others.empty()) {
     log::info("train", "the weights come from a model that differs in\n  {}",
               fmt::join(others, "\n  "));
   }
-  load(checkpoint, {.state = false});
+  load(checkpoint, {.state = false, .all_ids = !grown});
 }
 
 void TrainingStart::set_state(const nlohmann::json& state, const TensorMap& optimizer) {

@@ -24,11 +24,13 @@ class TrainingStart {
                 BatchStream& stream, RunSchedule& schedule, TrainingState& state,
                 distributed::ProcessGroup& group);
 
-  // Throws DataError if the checkpoint is of another model.
-  void resume(Checkpoint checkpoint);
+  // Throws DataError if the checkpoint is of another model. grown: its vocabulary was moved to a
+  // larger one (checkpoint/grown_vocabulary.h), and rows that it lacks keep their initial values.
+  void resume(Checkpoint checkpoint, bool grown);
 
-  // Throws DataError if a weight's shape or the vocabulary differs; logs other differences.
-  void load_weights_of(Checkpoint checkpoint);
+  // Throws DataError if a weight has another shape or the vocabulary is another one; what else
+  // differs is logged.
+  void load_weights_of(Checkpoint checkpoint, bool grown);
 
   // Sends the first process's weights, optimiser and state to the others.
   void share();

@@ -77,6 +77,14 @@ json state_to_json(const TrainingState& state, const models::hstu::ModelSpec& sp
   return object;
 }
 
+void begin_new_data(json& checkpoint_state) {
+  const TrainingState anew;
+  checkpoint_state["batch"] = anew.batch;
+  checkpoint_state["best_step"] = anew.best_step;
+  checkpoint_state["best_metrics"] = anew.best_metrics;
+  checkpoint_state["evaluations_since_best"] = anew.evaluations_since_best;
+}
+
 void check_same_model(const json& checkpoint_state, const models::hstu::ModelSpec& spec) {
   for (const SpecDifference& difference : differences(checkpoint_state, spec)) {
     if (may_change_on_resume(difference.name)) continue;

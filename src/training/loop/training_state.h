@@ -43,7 +43,11 @@ nlohmann::json state_to_json(const TrainingState& state, const models::hstu::Mod
 TrainingState state_from_json(const nlohmann::json& json, const models::hstu::ModelSpec& spec,
                               int64_t seed);
 
-// Only the first of these checks.
+// For a run that goes on with new data: it begins with their first batch, and the best metrics, which
+// were measured on the old data, are forgotten.
+void begin_new_data(nlohmann::json& checkpoint_state);
+
+// The first of these checks alone.
 void check_same_model(const nlohmann::json& checkpoint_state, const models::hstu::ModelSpec& spec);
 
 // For starting from another run's weights: throws DataError only if the vocabularies differ, since
