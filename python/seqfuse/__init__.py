@@ -16,6 +16,7 @@ library_path = _library.load()
 from seqfuse.attention import hstu_attention  # noqa: E402 (load the operators first)
 from seqfuse.compat.hstu import hstu_attn_varlen_func  # noqa: E402
 from seqfuse.embedding import embedding_lookup, position_encoding, time_encoding  # noqa: E402
+from seqfuse.gpt_neox.fused_layers import FusedKernels, apply_fused_kernels  # noqa: E402
 from seqfuse.jagged import (  # noqa: E402
     dense_to_jagged,
     interleave,
@@ -40,9 +41,11 @@ from seqfuse.norms import (  # noqa: E402
 )
 
 __all__ = [
+    "FusedKernels",
     "HSTULayer",
     "add_dual_layer_norm",
     "add_layer_norm",
+    "apply_fused_kernels",
     "dense_to_jagged",
     "dropout",
     "dual_layer_norm",
