@@ -6,7 +6,7 @@ target_compile_options(seqfuse_options INTERFACE
 
 # Where CI=true is in the environment, warnings are errors. The Python package is built in other projects' CI too.
 set(werror OFF)
-if("$ENV{CI}" AND NOT SEQFUSE_OPS_ONLY)
+if("$ENV{CI}" AND NOT SEQFUSE_PYTHON_PACKAGE)
   set(werror ON)
 endif()
 option(SEQFUSE_WERROR "Warnings are errors" ${werror})
