@@ -103,7 +103,7 @@ def check_mode(module: nn.Module, has_dropout: bool) -> None:
 
 
 def transformers_version() -> str:
-    return f"transformers {version('transformers')}; tested with 5.24"
+    return f"transformers {version('transformers')}; tested with 4.57 and 5.24"
 
 
 def named_layers(base: nn.Module) -> list[tuple[str, nn.Module]]:

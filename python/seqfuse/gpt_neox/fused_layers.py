@@ -10,6 +10,7 @@ Sums are rounded in the framework's order. A layer hands its norms on together w
 them only if it gets the very tensor that they belong to, so a hook that replaces hidden states stays right.
 """
 
+import inspect
 import types
 from collections import Counter
 from dataclasses import dataclass, field
@@ -72,7 +73,8 @@ class FusedKernels:
         self._base = base
         dropouts = [module for module in base.modules() if isinstance(module, nn.Dropout)]
         rates = [module.p for module in dropouts] + [getattr(base.config, "attention_dropout", 0.0)]
-        self._seam = _Seam(has_dropout=any(rates))
+        parameters = inspect.signature(type(base.layers[0]).forward).parameters
+        self._seam = _Seam(has_dropout=any(rates), returns_tuple="output_attentions" in parameters)
 
     @property
     def calls(self) -> dict[str, int]:
@@ -125,6 +127,7 @@ class _Seam:
     """What the patched modules of a model share."""
 
     has_dropout: bool
+    returns_tuple: bool  # layers of transformers 4 do, those of 5 do not
     calls: Counter = field(default_factory=Counter)
     ready: tuple[Tensor, tuple[Tensor, ...]] | None = None  # hidden states and their norms
 
@@ -162,20 +165,28 @@ class _Seam:
 # The forward methods of a patched model. What attention gets is passed on by name, as the layer gets it.
 
 
-def _parallel(layer: nn.Module, hidden_states: Tensor, attention_mask: Tensor | None = None, **options) -> Tensor:
+def _parallel(layer: nn.Module, hidden_states: Tensor, attention_mask: Tensor | None = None, **options):
     seam = _enter(layer, hidden_states)
     n1, n2 = seam.take(hidden_states) or seam.norm(hidden_states, _norms_before(layer))
-    attended, _ = layer.attention(n1, attention_mask=attention_mask, **options)
-    return seam.add_norm([layer.mlp(n2), attended, hidden_states], layer._seqfuse_next.modules)
+    attended, weights = layer.attention(n1, attention_mask=attention_mask, **options)
+    states = seam.add_norm([layer.mlp(n2), attended, hidden_states], layer._seqfuse_next.modules)
+    return _result(seam, states, weights, options)
 
 
-def _sequential(layer: nn.Module, hidden_states: Tensor, attention_mask: Tensor | None = None, **options) -> Tensor:
+def _sequential(layer: nn.Module, hidden_states: Tensor, attention_mask: Tensor | None = None, **options):
     seam = _enter(layer, hidden_states)
     (n1,) = seam.take(hidden_states) or seam.norm(hidden_states, _norms_before(layer))
-    attended, _ = layer.attention(n1, attention_mask=attention_mask, **options)
+    attended, weights = layer.attention(n1, attention_mask=attention_mask, **options)
     residual = seam.add_norm([attended, hidden_states], [layer.post_attention_layernorm])
     (n2,) = seam.take(residual)
-    return seam.add_norm([layer.mlp(n2), residual], layer._seqfuse_next.modules)
+    states = seam.add_norm([layer.mlp(n2), residual], layer._seqfuse_next.modules)
+    return _result(seam, states, weights, options)
+
+
+def _result(seam: "_Seam", states: Tensor, weights: Tensor | None, options: dict) -> Tensor | tuple:
+    if not seam.returns_tuple:
+        return states
+    return (states, weights) if options.get("output_attentions") else (states,)
 
 
 def _final_norm(norm: nn.LayerNorm, states: Tensor) -> Tensor:
