@@ -8,7 +8,17 @@ file(CREATE_LINK ${SEQFUSE_TORCH_DIR}/include/fmt ${CMAKE_BINARY_DIR}/fmt_includ
 add_library(seqfuse_fmt INTERFACE)
 target_include_directories(seqfuse_fmt SYSTEM INTERFACE ${CMAKE_BINARY_DIR}/fmt_include)
 
-if(SEQFUSE_OPS_ONLY)
+if(SEQFUSE_PYTHON_PACKAGE)  # language models, if there is JSON
+  set(SEQFUSE_HAS_JSON OFF)
+  find_path(SEQFUSE_nlohmann_json_hpp_DIR nlohmann/json.hpp)
+  if(SEQFUSE_nlohmann_json_hpp_DIR)
+    set(SEQFUSE_HAS_JSON ON)
+    add_library(seqfuse_nlohmann-json3-dev INTERFACE)
+    target_include_directories(seqfuse_nlohmann-json3-dev SYSTEM INTERFACE ${SEQFUSE_nlohmann_json_hpp_DIR})
+  else()
+    message(WARNING "nlohmann/json.hpp not found: seqfuse.GPTNeoX is left out. For it: apt-get install "
+                    "nlohmann-json3-dev, or pass -DSEQFUSE_nlohmann_json_hpp_DIR=…")
+  endif()
   return()
 endif()
 

@@ -6,7 +6,7 @@ target_compile_options(seqfuse_options INTERFACE
 
 # With CI=true in the environment, warnings are errors, except for the Python package, which other projects build in CI.
 set(werror OFF)
-if("$ENV{CI}" AND NOT SEQFUSE_OPS_ONLY)
+if("$ENV{CI}" AND NOT SEQFUSE_PYTHON_PACKAGE)
   set(werror ON)
 endif()
 option(SEQFUSE_WERROR "Warnings are errors" ${werror})

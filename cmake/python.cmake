@@ -5,7 +5,7 @@
 # pip builds in isolation: environment variables hide the packages of the Python that it builds for. With -E
 # (SEQFUSE_PYTHON_FLAGS) Python ignores them and finds the torch that the package will run with.
 set(python_needs torch)
-if(NOT SEQFUSE_OPS_ONLY)
+if(NOT SEQFUSE_PYTHON_PACKAGE)
   list(APPEND python_needs pyarrow)
 endif()
 if(NOT SEQFUSE_PYTHON)
@@ -36,7 +36,7 @@ for name in sys.argv[1:]: print(u.find_spec(name).submodule_search_locations[0])
                 COMMAND_ERROR_IS_FATAL ANY)
 string(REPLACE "\n" ";" python_packages "${python_packages}")
 list(GET python_packages 0 SEQFUSE_TORCH_DIR)
-if(NOT SEQFUSE_OPS_ONLY)
+if(NOT SEQFUSE_PYTHON_PACKAGE)
   list(GET python_packages 1 SEQFUSE_PYARROW_DIR)
 endif()
 message(STATUS "Python: ${SEQFUSE_PYTHON}")
