@@ -13,6 +13,7 @@ namespace seqfuse::cli {
 
 struct DecodingFlags {
   std::string model, device = "auto", dtype = "auto", cache = "full";
+  std::string shape;  // instead of model: random weights of a named shape
   int64_t start = 4, recent = 0, prune_every = 1, cache_size = 0;
 
   void add_to(CLI::App& app);
@@ -26,6 +27,9 @@ kv_cache::Rule cache_rule(const DecodingFlags& flags, const models::gpt_neox::Co
 // How many tokens a full cache may hold: --cache-size, or what the model was trained on.
 int64_t full_cache_size(const DecodingFlags& flags, const models::gpt_neox::Config& config);
 
+// config.json of the model, or the named shape.
+models::gpt_neox::Config open_config(const DecodingFlags& flags);
+
 // Says what the weights and the cache will take, checks that it is there, and loads the model. verb:
 // the tag of messages. texts: rows of the cache. Throws Error that says which cache and which batch
 // would fit.
@@ -35,8 +39,5 @@ models::gpt_neox::Model open_model(const DecodingFlags& flags, const char* verb,
 
 // "5,34,63" as ids. Throws UsageError.
 std::vector<int64_t> parse_ids(const std::string& text);
-
-// For flags that give text.
-[[noreturn]] void refuse_text(const char* flag);
 
 }  // namespace seqfuse::cli

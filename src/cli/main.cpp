@@ -38,6 +38,7 @@ constexpr Entry kVerbs[] = {
     {"recommend", nullptr, "seqfuse_cmd_recommend", "top-K items for a user or a history"},
     {"generate", nullptr, "seqfuse_cmd_generate", "continue prompts with a GPT-NeoX model"},
     {"perplexity", nullptr, "seqfuse_cmd_perplexity", "how well a GPT-NeoX model predicts a text"},
+    {"bench", nullptr, "seqfuse_cmd_bench", "bench decode: how fast a GPT-NeoX model generates"},
 };
 
 void print_help() {

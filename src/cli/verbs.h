@@ -18,5 +18,6 @@ int cmd_evaluate(int argc, char** argv);
 int cmd_recommend(int argc, char** argv);
 int cmd_generate(int argc, char** argv);
 int cmd_perplexity(int argc, char** argv);
+int cmd_bench(int argc, char** argv);  // bench decode
 
 }  // namespace seqfuse::cli

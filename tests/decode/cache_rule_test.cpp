@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <set>
 
 #include "kv_cache/cache.h"
+#include "serving/decoding/generate.h"
 #include "serving/decoding/perplexity.h"
 #include "serving/decoding/session.h"
 #include "tests/decode/tiny_model.h"
@@ -141,6 +143,30 @@ TEST(CacheRule, TrueDistancesAreAnotherRule) {
     difference = std::max(difference, std::abs(losses[i] - expected[i]));
   }
   EXPECT_GT(difference, 1e-2);
+}
+
+// A text that the model itself wrote under the right rule: another rule predicts it worse.
+TEST(CacheRule, WrongPositionsPredictWorse) {
+  const TinyModel tiny;
+  const Model model = model_of(tiny);
+  Rule rule = Rule::streaming(4, 12);
+  Session writer(model, rule, 1);
+  std::vector<int64_t> text = {3};
+  for (const int64_t id :
+       serving::generate(writer, {text},
+                         {.max_new_tokens = 1500, .sampling = {.temperature = 1, .seed = 2}})[0]
+           .ids) {
+    text.push_back(id);
+  }
+  const auto perplexity = [&] {
+    Session session(model, rule, 1);
+    const auto losses = serving::token_losses(session, text, 250);
+    return std::exp(std::accumulate(losses.begin(), losses.end(), 0.0) /
+                    static_cast<double>(losses.size()));
+  };
+  const double right = perplexity();
+  rule.true_distances = true;
+  EXPECT_GT(perplexity(), 1.15 * right);
 }
 
 // Angles at a million tokens and later are those of exact arithmetic.
