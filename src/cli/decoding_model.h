@@ -1,4 +1,4 @@
-// What generate and perplexity share: the flags of a language model and its cache, and opening it.
+// What generate, perplexity and bench decode share: the flags of a language model and its cache, and opening it.
 #pragma once
 
 #include <cstdint>
