@@ -99,6 +99,16 @@ void report_processes(Report& report) {
   }
 }
 
+void report_tokenizer(Report& report) {
+  const bool there = std::string_view(kTokenizer) == "ON";
+  report.add("build", "tokenizer", there, there ? "yes" : "none: language models take tokens only");
+  if (!there) {
+    report.advice.emplace_back(
+        "text for generate and perplexity needs PCRE2 and utf8proc: `apt-get install libpcre2-dev "
+        "libutf8proc-dev`, then `make build`");
+  }
+}
+
 void report_cpu(Report& report) {
   const Cpu cpu = this_cpu();
   std::vector<std::string> vector_features;
@@ -187,6 +197,7 @@ int cmd_doctor(int argc, char** argv) {
   Report report;
   report_build(report);
   report_processes(report);
+  report_tokenizer(report);
   report_cpu(report);
   report_memory_and_disk(report);
   report_gpus(report, required_sm);

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/progress.h"
 #include "serving/decoding/memory_plan.h"
+#include "serving/decoding/random_model.h"
 #include "training/device/device.h"
 
 namespace seqfuse::cli {
@@ -21,6 +22,7 @@ at::ScalarType choose_dtype(const DecodingFlags& flags, at::Device device) {
   if (flags.dtype == "float16") return at::kHalf;
   if (flags.dtype == "bfloat16") return at::kBFloat16;
   if (device.is_cpu()) return at::kFloat;
+  if (!flags.shape.empty()) return at::kHalf;
   const at::ScalarType stored = models::gpt_neox::stored_dtype(flags.model);
   return stored == at::kDouble ? at::kFloat : stored;
 }
@@ -71,6 +73,11 @@ Rule cache_rule(const DecodingFlags& flags, const Config& config, int64_t longes
   return Rule::recompute(start, recent);
 }
 
+Config open_config(const DecodingFlags& flags) {
+  return flags.shape.empty() ? models::gpt_neox::load_config(flags.model)
+                             : serving::named_shape(flags.shape);
+}
+
 Model open_model(const DecodingFlags& flags, const char* verb, const Config& config,
                  const Rule& rule, int64_t texts) {
   const at::Device device = training::choose_device(flags.device, "");
@@ -78,7 +85,12 @@ Model open_model(const DecodingFlags& flags, const char* verb, const Config& con
   const serving::MemoryPlan plan = serving::plan_memory(config, rule, texts, dtype);
   log::info(verb, "{} on {}: {}", c10::toString(dtype), device.str(), plan.text());
   serving::check_memory(plan, device);
-  return {config, models::gpt_neox::load_weights(config, flags.model, dtype, device)};
+  if (flags.shape.empty()) {
+    return {config, models::gpt_neox::load_weights(config, flags.model, dtype, device)};
+  }
+  return {config,
+          models::gpt_neox::make_weights(config, serving::random_tensors(config, dtype, device),
+                                         dtype, device, flags.shape)};
 }
 
 std::vector<int64_t> parse_ids(const std::string& text) {
@@ -97,13 +109,6 @@ std::vector<int64_t> parse_ids(const std::string& text) {
   }
   SEQFUSE_CHECK_AS(UsageError, !ids.empty(), "--ids is empty; a prompt needs at least one token");
   return ids;
-}
-
-void refuse_text(const char* flag) {
-  throw_error<UsageError>(
-      "{}: this build does not read tokenizer.json, so text cannot be turned into tokens; give "
-      "the ids of the tokens",
-      flag);
 }
 
 }  // namespace seqfuse::cli

@@ -1,5 +1,4 @@
-// Shared by generate and perplexity: opens a language model, and the flags of the model and its
-// cache.
+// What generate, perplexity and bench decode share: the flags of a language model and its cache, and opening it.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +13,7 @@ namespace seqfuse::cli {
 
 struct DecodingFlags {
   std::string model, device = "auto", dtype = "auto", cache = "full";
+  std::string shape;  // instead of model: random weights of a named shape
   int64_t start = 4, recent = 0, prune_every = 1, cache_size = 0;
 
   void add_to(CLI::App& app);
@@ -27,8 +27,11 @@ kv_cache::Rule cache_rule(const DecodingFlags& flags, const models::gpt_neox::Co
 // Capacity of a full cache in tokens: --cache-size, or the model's trained length.
 int64_t full_cache_size(const DecodingFlags& flags, const models::gpt_neox::Config& config);
 
-// Reports the memory for weights and cache, checks that it is available, and loads the model. verb:
-// tag of the messages. texts: rows of the cache. Throws Error that says which cache and batch sizes
+// config.json of the model, or the named shape.
+models::gpt_neox::Config open_config(const DecodingFlags& flags);
+
+// Says what the weights and the cache will take, checks that it is there, and loads the model. verb:
+// the tag of messages. texts: rows of the cache. Throws Error that says which cache and which batch
 // would fit.
 models::gpt_neox::Model open_model(const DecodingFlags& flags, const char* verb,
                                    const models::gpt_neox::Config& config,
@@ -36,8 +39,5 @@ models::gpt_neox::Model open_model(const DecodingFlags& flags, const char* verb,
 
 // Parses "5,34,63" as ids. Throws UsageError.
 std::vector<int64_t> parse_ids(const std::string& text);
-
-// For flags that take text.
-[[noreturn]] void refuse_text(const char* flag);
 
 }  // namespace seqfuse::cli

@@ -41,6 +41,15 @@ void Cache::clear(int64_t row) {
   lengths_on_device_[row].zero_();
 }
 
+void Cache::copy(int64_t from, int64_t to) {
+  for (int64_t layer = 0; layer < shape_.layers; ++layer) {
+    keys_[layer][to].copy_(keys_[layer][from]);
+    values_[layer][to].copy_(values_[layer][from]);
+  }
+  lengths_[to] = lengths_[from];
+  lengths_on_device_[to].copy_(lengths_on_device_[from]);
+}
+
 Tensor Cache::positions(const Tensor& tokens) const {
   const int64_t kept = rule_.start + rule_.recent;
   return at::where(tokens < kept, tokens, (tokens - kept).remainder(rule_.prune_every) + kept);

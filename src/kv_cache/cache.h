@@ -49,8 +49,9 @@ class Cache {
 
   void end();  // commits the pass's tokens
 
-  void clear(int64_t row);          // empties the row
-  int64_t longest_prefill() const;  // longest pass with scores below 64 MB
+  void clear(int64_t row);              // the row is empty again
+  void copy(int64_t from, int64_t to);  // the row `to` holds what `from` holds
+  int64_t longest_prefill() const;      // tokens of a pass that keep its scores below 64 MB
 
  private:
   struct Pass {

@@ -15,6 +15,10 @@
 #include "serving/decoding/perplexity.h"
 #include "tests/decode/tiny_model.h"
 
+#ifdef SEQFUSE_HAS_TOKENIZER
+#include "text/tokenizer.h"
+#endif
+
 namespace seqfuse::golden_test {
 namespace {
 
@@ -106,6 +110,18 @@ TEST_F(Golden, GreedyTokens) {
   const auto count = static_cast<int64_t>(expected.size());
   EXPECT_EQ(serving::generate(session, {prompt}, {.max_new_tokens = count})[0].ids, expected);
 }
+
+#ifdef SEQFUSE_HAS_TOKENIZER
+// tokenizer.json gives the ids of the text that was tokenized whole. (Ids that were cut out of a longer
+// text may come back in other pieces.)
+TEST_F(Golden, TextOfTheIds) {
+  const auto tokenizer = text::Tokenizer::load(folder_ / "tokenizer.json");
+  EXPECT_LT(tokenizer.largest_id(), models::gpt_neox::load_config(folder_).vocab_size);
+  const auto expected = ids("wikitext2_test");
+  const std::vector<int32_t> given(expected.begin(), expected.end());
+  EXPECT_EQ(tokenizer.encode(tokenizer.decode(given, /*skip_special_tokens=*/false)), given);
+}
+#endif
 
 }  // namespace
 }  // namespace seqfuse::golden_test

@@ -11,12 +11,18 @@
 namespace seqfuse::serving {
 
 enum class Finish {
-  length,     // max_new_tokens reached
-  eos,        // the model ended the text
-  stopped,    // on_token returned false
-  cache_full  // a full cache has no room for another token
+  length,      // max_new_tokens are there
+  eos,         // the model ended the text
+  stop,        // on_token said so
+  cache_full,  // a full cache has no room for another token
+  interrupted
 };
 const char* name_of(Finish finish);
+
+struct Generated {
+  std::vector<int64_t> ids;  // without the prompt
+  Finish finish = Finish::interrupted;
+};
 
 struct GenerateOptions {
   int64_t max_new_tokens = 0;    // at least 1
@@ -25,12 +31,10 @@ struct GenerateOptions {
   // Called with each new token, row by row; return false to end the text after this token. May be
   // empty.
   std::function<bool(int64_t row, int64_t id)> on_token;
-  std::function<bool()> interrupted;  // called before each step; true ends all texts. May be empty.
-};
-
-struct Generated {
-  std::vector<int64_t> ids;  // without the prompt
-  Finish finish = Finish::stopped;
+  // Called once for each text, when it has ended. May be empty.
+  std::function<void(int64_t row, const Generated&)> on_end;
+  // Asked before each step and each 512 tokens of a prompt; true: all texts end. May be empty.
+  std::function<bool()> interrupted;
 };
 
 // session: new, with one row per prompt. first_text: number of the first prompt among all those of

@@ -62,6 +62,14 @@ Tensor Session::extend(int64_t row, std::span<const int64_t> ids, bool all) {
   return all ? at::cat(logits) : model_.logits(states[-1]);
 }
 
+void Session::copy(int64_t from, int64_t to) {
+  if (rule_.kind == Kind::recompute) {
+    seen_[to] = seen_[from];
+  } else {
+    cache_->copy(from, to);
+  }
+}
+
 Tensor Session::step(const std::vector<int64_t>& ids, const std::vector<bool>& active) {
   SEQFUSE_CHECK(static_cast<int64_t>(ids.size()) == rows_ && active.size() == ids.size(),
                 "a step of {} ids and {} flags; the session has {} rows", ids.size(), active.size(),

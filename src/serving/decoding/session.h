@@ -32,6 +32,9 @@ class Session {
   // their logits are meaningless.
   at::Tensor step(const std::vector<int64_t>& ids, const std::vector<bool>& active);
 
+  // The text `to` becomes a copy of the text `from`, with what is cached of it.
+  void copy(int64_t from, int64_t to);
+
  private:
   at::Tensor on_device(std::span<const int64_t> ids) const;  // checked against the vocabulary
   at::Tensor recompute(int64_t row, int64_t id);
