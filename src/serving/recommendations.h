@@ -23,6 +23,10 @@ struct RankedItem {
 std::vector<RankedItem> retrieve(const Predictor& predictor, const RequestWindow& window,
                                  int64_t top_k, bool include_seen);
 
+// Places of n rows of `width` scores each, by the first score, best first; equal ones in their order,
+// NaN last. Of these the first top_k.
+std::vector<int64_t> best_first(const double* scores, int64_t n, int64_t width, int64_t top_k);
+
 // The top_k of the window's candidates; equal scores in the order of the request. action_names:
 // Manifest::action_names.
 std::vector<RankedItem> rank(const Predictor& predictor, const RequestWindow& window,

@@ -28,6 +28,8 @@ Texts split_list(std::string_view text);
 // "context": {"feature": "value"}}, of which only items must be there. Numbers stand for their
 // text. Throws UsageError naming the field that is wrong.
 Request request_from_json(std::string_view text);
+// The same with the user in this field, which must be there. Without items it is one of the data set.
+Request request_from_json_line(std::string_view text, const std::string& user_field);
 
 // A request of which one part came by flags, the other as JSON. Throws UsageError if a field is in
 // both.
