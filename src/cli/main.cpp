@@ -35,7 +35,7 @@ constexpr Entry kVerbs[] = {
     {"train", nullptr, "seqfuse_cmd_train", "train ranking | train retrieval"},
     {"evaluate", nullptr, "seqfuse_cmd_evaluate", "metrics of a run beside simple baselines"},
     {"report", cmd_report, nullptr, "runs as one HTML page: curves, metrics, configuration, data"},
-    {"recommend", nullptr, "seqfuse_cmd_recommend", "top-K items for a user or a history"},
+    {"recommend", nullptr, "seqfuse_cmd_recommend", "top-K items for a user, a history or all users"},
     {"generate", nullptr, "seqfuse_cmd_generate", "continue prompts with a GPT-NeoX model"},
     {"perplexity", nullptr, "seqfuse_cmd_perplexity", "how well a GPT-NeoX model predicts a text"},
 };

@@ -193,7 +193,7 @@ void remove_unwanted(const UnwantedCandidates& unwanted, std::vector<int64_t> hi
   if (!unwanted.allowed.empty()) {
     std::erase_if(candidates, [&](int64_t item) { return !has(unwanted.allowed, item); });
   }
-  if (!unwanted.seen) return;
+  if (!unwanted.seen || candidates.empty()) return;
   std::sort(history.begin(), history.end());
   std::erase_if(candidates, [&](int64_t item) { return has(history, item); });
 }
