@@ -23,7 +23,11 @@ struct RankedItem {
 std::vector<RankedItem> retrieve(const Predictor& predictor, const RequestWindow& window,
                                  int64_t top_k, bool include_seen);
 
-// The window's top_k candidates. Ties keep the request's order. action_names:
+// Places of n rows of `width` scores each, by the first score, best first; equal ones in their order,
+// NaN last. Of these the first top_k.
+std::vector<int64_t> best_first(const double* scores, int64_t n, int64_t width, int64_t top_k);
+
+// The top_k of the window's candidates; equal scores in the order of the request. action_names:
 // Manifest::action_names.
 std::vector<RankedItem> rank(const Predictor& predictor, const RequestWindow& window,
                              const std::vector<std::string>& action_names, int64_t top_k);

@@ -28,6 +28,8 @@ Texts split_list(std::string_view text);
 // "context": {"feature": "value"}}; only items is required. Numbers are taken as their text. Throws
 // UsageError naming the wrong field.
 Request request_from_json(std::string_view text);
+// The same with the user in this field, which must be there. Without items it is one of the data set.
+Request request_from_json_line(std::string_view text, const std::string& user_field);
 
 // Combines the parts of a request from flags and from JSON. Throws UsageError if both have a field.
 Request merge(const Request& flags, Request json);

@@ -185,10 +185,24 @@ data::Batch one_window(const data::Manifest& manifest, const History& history,
   return batch;
 }
 
+void remove_unwanted(const UnwantedCandidates& unwanted, std::vector<int64_t> history,
+                     std::vector<int64_t>& candidates) {
+  const auto has = [](std::span<const int64_t> ascending, int64_t item) {
+    return std::binary_search(ascending.begin(), ascending.end(), item);
+  };
+  if (!unwanted.allowed.empty()) {
+    std::erase_if(candidates, [&](int64_t item) { return !has(unwanted.allowed, item); });
+  }
+  if (!unwanted.seen || candidates.empty()) return;
+  std::sort(history.begin(), history.end());
+  std::erase_if(candidates, [&](int64_t item) { return has(history, item); });
+}
+
 }  // namespace
 
 RequestWindow request_window(const Lookup& lookup, const models::hstu::ModelSpec& spec,
-                             const Request& request, bool skip_unknown) {
+                             const Request& request, bool skip_unknown,
+                             const UnwantedCandidates& unwanted) {
   const data::Vocabulary& vocabulary = lookup.vocabulary;
   const data::Manifest& manifest = vocabulary.manifest();
   check_fields(manifest, spec, request);
@@ -200,10 +214,12 @@ RequestWindow request_window(const Lookup& lookup, const models::hstu::ModelSpec
   }
   check_not_all_unknown(history.items, history.unknown, "items of the history");
   check_not_all_unknown(candidates.items, candidates.unknown, "candidates");
+  remove_unwanted(unwanted, history.items, candidates.items);
   if (!ranks(spec)) check_not_empty(history, request);
 
   RequestWindow window;
   window.warnings = warnings_of_unknown(history.unknown, candidates.unknown);
+  window.unknown = std::ssize(history.unknown) + std::ssize(candidates.unknown);
   const auto add_warnings = [&](const Texts& more) {
     window.warnings.insert(window.warnings.end(), more.begin(), more.end());
   };

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -18,7 +19,14 @@ struct RequestWindow {
   data::Batch batch;
   std::vector<int64_t> seen;  // items of the whole history
   std::vector<int64_t> candidates;
-  std::vector<std::string> warnings;  // for the user
+  std::vector<std::string> warnings;  // for people; the first is of unknown ids if there are any
+  int64_t unknown = 0;                // ids of history and candidates that were left out
+};
+
+// Candidates of a ranking run that are not wanted, though the request names them.
+struct UnwantedCandidates {
+  std::span<const int64_t> allowed;  // if not empty, all others; ascending
+  bool seen = false;                 // items of the history
 };
 
 // Fills in missing values with the dataset's typical ones, so that the model sees what it was
@@ -27,10 +35,12 @@ struct RequestWindow {
 //   request time   the typical gap after the last event, also for a user
 //   actions        the most common one
 //   context        unknown, 0
-// With skip_unknown, drops items that the dataset does not have from history and candidates. Throws
-// UsageError: an unknown id, feature, value or action; a blank; lists of different lengths;
-// decreasing times; nothing to recommend from; a user if the lookup has no dataset.
+// With skip_unknown, items that the data set does not have are left out of history and candidates.
+// Unwanted candidates are left out too, also if none remains.
+// Throws UsageError: an unknown id, feature, value or action; a blank; lists of different lengths;
+// times that decrease; nothing to recommend from; a user where the lookup has no dataset.
 RequestWindow request_window(const Lookup& lookup, const models::hstu::ModelSpec& spec,
-                             const Request& request, bool skip_unknown = false);
+                             const Request& request, bool skip_unknown = false,
+                             const UnwantedCandidates& unwanted = {});
 
 }  // namespace seqfuse::serving
