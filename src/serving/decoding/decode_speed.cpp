@@ -17,8 +17,7 @@ using at::Tensor;
 using models::gpt_neox::Model;
 namespace {
 
-constexpr int64_t kPromptPass = 512;  // tokens of a prompt between two looks for an interruption
-constexpr int64_t kWarmUp = 3;        // steps that are not timed; launches are counted in the last
+constexpr int64_t kWarmUp = 3;  // steps that are not timed; launches are counted in the last
 
 void wait_for(at::Device device) {
   if (device.is_cuda()) torch::cuda::synchronize(device.index());

@@ -9,8 +9,6 @@ namespace seqfuse::serving {
 using at::Tensor;
 namespace {
 
-constexpr int64_t kPromptPass = 512;  // tokens of a prompt between two looks for an interruption
-
 // One prompt and what follows it.
 struct Text {
   int64_t row;

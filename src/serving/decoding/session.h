@@ -14,6 +14,9 @@
 
 namespace seqfuse::serving {
 
+// Tokens of a prompt to read between two checks for an interruption.
+inline constexpr int64_t kPromptPass = 512;
+
 class Session {
  public:
   // The model must outlive the session. rows: texts, all empty at first.
