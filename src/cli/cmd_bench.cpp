@@ -105,8 +105,8 @@ void print_row(const serving::DecodeSpeed& speed, int64_t length, int64_t batch)
 int cmd_bench(int argc, char** argv) {
   BenchFlags flags;
   CLI::App app(
-      "Time per output token (TPOT, the median), the bytes of weights and cache that it reads "
-      "beside a copy's, launches a token, and the time to the first token of such a prompt.",
+      "How fast a GPT-NeoX language model generates: time per output token (TPOT, the median),\n"
+      "bytes read beside a copy of memory, launches per token, and the time to the first token.",
       "bench");
   flags.add_to(app);
   if (const auto done = parse_arguments(app, argc, argv)) return *done;
