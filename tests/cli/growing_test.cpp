@@ -123,9 +123,8 @@ void expect_rows_moved(const CheckpointTensors& before, const CheckpointTensors&
 TEST_F(Growing, ResumingKeepsRowsAndTheirStateByRawId) {
   for (const bool averaged : {false, true}) {
     SCOPED_TRACE(averaged);
-    std::string run = copy_of(TrainedRuns::get().retrieval());
+    const std::string run = averaged ? path("averaged") : copy_of(TrainedRuns::get().retrieval());
     if (averaged) {
-      run = path("averaged");
       must(
           fmt::format("train retrieval --gin-config-file {}/operative_config.gin --data {} "
                       "--output {} --gin OptimizerArgs.average_decay=0.5",
