@@ -5,15 +5,18 @@
 // a prompt gives the same however it is cut into passes, to rounding: each of its tokens sees what
 // it would see if it came alone.
 //
-// Shapes of a decoding pass do not depend on how far the sequences are: slots never move, and what
-// is seen, angles and slots come from the positions on the device.
+// On a GPU, shapes of a decoding pass do not depend on how far the sequences are: slots never move,
+// and what is seen, angles and slots come from the positions on the device. On the CPU a decoding pass
+// is one operator (ops/kernels/attention/decode_attention.h), but for float64, which tests compute in.
 #pragma once
 
 #include <torch/types.h>
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
+#include "kv_cache/cpu_step.h"
 #include "kv_cache/rotary.h"
 #include "kv_cache/rule.h"
 
@@ -60,6 +63,7 @@ class Cache {
     bool causal = false;     // a prefill that sees all and nothing but its own tokens
     bool shortened = false;  // some query stands nearer to the first tokens than it is
     std::vector<bool> active;
+    std::optional<CpuStep> on_cpu;  // of a step by the operator; nothing below is set then
     at::Tensor slots;             // int64: of a step [rows], of a prefill [kept tokens]
     int64_t firsts = 0;           // prefill: so many first tokens of the pass are kept, and
     int64_t newest = 0;           // those from here on; the others lose their slot in this pass
@@ -73,6 +77,8 @@ class Cache {
   at::Tensor weighted_values(const at::Tensor& scores, const at::Tensor& values) const;
   void set_angles(const at::Tensor& tokens);
   at::Tensor positions(const at::Tensor& tokens) const;  // Rule::position of each
+
+  bool steps_on_cpu() const { return lengths_on_device_.is_cpu() && dtype_ != at::kDouble; }
 
   Rule rule_;
   Shape shape_;

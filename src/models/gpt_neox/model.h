@@ -6,7 +6,8 @@
 //   sequential residual:  r = attention(n1) + h;  h' = mlp(layer_norm2(r)) + r
 //   attention(n) = W_out softmax(rotated q, rotated k) v + b_out,  q, k, v by head = W_qkv n + b_qkv
 //   mlp(n) = W_down act(W_up n + b_up) + b_down
-// Sums are rounded in the order that is written, in the dtype of the weights.
+// Sums are rounded in the order that is written, in the model's dtype: that of its norms and of h. On
+// the CPU linear layers and the attention of a decoding step compute in float32 (linear.h).
 #pragma once
 
 #include <torch/types.h>
@@ -25,10 +26,10 @@ class Model {
 
   // The folder of a checkpoint. Throws as load_config and load_weights do.
   static Model load(const std::filesystem::path& directory, at::ScalarType dtype,
-                    at::Device device);
+                    at::Device device, const Storage& storage = {});
 
   const Config& config() const { return config_; }
-  at::ScalarType dtype() const { return weights_.embedding.scalar_type(); }
+  at::ScalarType dtype() const { return weights_.norm_weight.scalar_type(); }
   at::Device device() const { return weights_.embedding.device(); }
   kv_cache::Shape cache_shape() const;
 
@@ -37,13 +38,15 @@ class Model {
   // One pass (kv_cache/cache.h), which the caller has begun; this ends it. ids: int64 [rows, tokens]
   // on the device, each in the vocabulary. Returns the states after the last norm, [rows, tokens, H].
   at::Tensor states(const at::Tensor& ids, kv_cache::Cache& cache) const;
-  // states [..., H] -> [..., V], in the dtype of the weights.
+  // states [..., H] -> [..., V], in the model's dtype.
   at::Tensor logits(const at::Tensor& states) const;
 
  private:
+  // residual: added to the result; undefined: none.
   at::Tensor attention(const LayerWeights& weights, int64_t layer, const at::Tensor& x,
-                       kv_cache::Cache& cache) const;
-  at::Tensor mlp(const LayerWeights& weights, const at::Tensor& x) const;
+                       const at::Tensor& residual, kv_cache::Cache& cache) const;
+  at::Tensor mlp(const LayerWeights& weights, const at::Tensor& x,
+                 const at::Tensor& residual) const;
 
   Config config_;
   Weights weights_;
