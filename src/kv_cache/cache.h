@@ -64,12 +64,12 @@ class Cache {
     bool shortened = false;  // some query stands nearer to the first tokens than it is
     std::vector<bool> active;
     std::optional<CpuStep> on_cpu;  // of a step by the operator; nothing below is set then
-    at::Tensor slots;             // int64: of a step [rows], of a prefill [kept tokens]
-    int64_t firsts = 0;           // prefill: so many first tokens of the pass are kept, and
-    int64_t newest = 0;           // those from here on; the others lose their slot in this pass
-    at::Tensor hidden;            // bool, true: not seen; broadcasts to the scores
-    Rotary::Angles angles;        // of keys and of queries towards the newest
-    Rotary::Angles start_angles;  // of queries towards the first tokens
+    at::Tensor slots;               // int64: of a step [rows], of a prefill [kept tokens]
+    int64_t firsts = 0;             // prefill: so many first tokens of the pass are kept, and
+    int64_t newest = 0;             // those from here on; the others lose their slot in this pass
+    at::Tensor hidden;              // bool, true: not seen; broadcasts to the scores
+    Rotary::Angles angles;          // of keys and of queries towards the newest
+    Rotary::Angles start_angles;    // of queries towards the first tokens
   };
 
   at::Tensor step(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);

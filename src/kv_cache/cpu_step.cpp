@@ -17,8 +17,7 @@ void add_angles(const Rotary& rotary, int64_t position, std::vector<float>& cos,
 }
 
 ops::DecodeAttentionRow slots_seen(const Rule& rule, int64_t token) {
-  ops::DecodeAttentionRow row{.slot = rule.slot(token),
-                              .first = std::min(rule.start, token + 1)};
+  ops::DecodeAttentionRow row{.slot = rule.slot(token), .first = std::min(rule.start, token + 1)};
   if (token < rule.start) return row;
   // The newest tokens, `token` the last of them: a stretch of the ring, which may go round its end.
   const int64_t count = rule.position(token) - rule.start + 1;

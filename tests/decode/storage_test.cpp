@@ -41,8 +41,8 @@ models::gpt_neox::Config config_of(const TinyModel& tiny) {
 Model model_of(const TinyModel& tiny, const test::TensorMap& tensors, at::ScalarType dtype,
                const Storage& storage = {}) {
   const auto config = config_of(tiny);
-  return {config, models::gpt_neox::make_weights(config, tensors, dtype, at::kCPU, "memory",
-                                                 storage)};
+  return {config,
+          models::gpt_neox::make_weights(config, tensors, dtype, at::kCPU, "memory", storage)};
 }
 
 std::vector<double> losses_of(const Model& model, const Rule& rule, int64_t tokens = 60) {
@@ -177,9 +177,11 @@ TEST(CpuDecoding, ARowsBitsDependOnItAlone) {
     }
     return at::stack(steps);
   };
-  for (const auto& [dtype, linear] :
-       {std::pair{at::kFloat, at::kFloat}, {at::kFloat, at::kHalf}, {at::kFloat, at::kChar},
-        {at::kHalf, at::kHalf}, {at::kBFloat16, at::kBFloat16}}) {
+  for (const auto& [dtype, linear] : {std::pair{at::kFloat, at::kFloat},
+                                      {at::kFloat, at::kHalf},
+                                      {at::kFloat, at::kChar},
+                                      {at::kHalf, at::kHalf},
+                                      {at::kBFloat16, at::kBFloat16}}) {
     const Model model = model_of(tiny, tensors, dtype, {.linear = linear});
     const Tensor alone = logits(model, kRows - 1);
     const int before = num_threads();
@@ -200,8 +202,9 @@ TEST(CpuDecoding, StorageThatCannotBeIsExplained) {
   const Storage int8 = {.linear = at::kChar};
   EXPECT_THAT(message(int8, at::kHalf, at::Device(at::kCUDA, 0)),
               HasSubstr("int8 weights need a CPU for now, the model is on cuda:0; --device cpu"));
-  EXPECT_THAT(message(int8, at::kDouble, at::kCPU),
-              HasSubstr("int8 weights with --dtype float64; expected float32, float16 or bfloat16"));
+  EXPECT_THAT(
+      message(int8, at::kDouble, at::kCPU),
+      HasSubstr("int8 weights with --dtype float64; expected float32, float16 or bfloat16"));
   EXPECT_THAT(message({.linear = at::kHalf}, at::kFloat, at::Device(at::kCUDA, 0)),
               HasSubstr("weights of Half need a CPU for now"));
   EXPECT_EQ(message({.linear = at::kHalf}, at::kHalf, at::Device(at::kCUDA, 0)), "no error");

@@ -1,6 +1,6 @@
+#include "tests/oracles/decode_attention.h"
 #include "ops/torch/decode.h"
 #include "tests/ops/op_test.h"
-#include "tests/oracles/decode_attention.h"
 
 namespace seqfuse::decode_attention_test {
 namespace {
@@ -58,8 +58,8 @@ struct Problem {
     const auto cut = [&](std::vector<float>& all) {
       all = {all.begin() + row * half, all.begin() + (row + 1) * half};
     };
-    for (auto* all : {&one.angles.cos, &one.angles.sin, &one.angles.start_cos,
-                      &one.angles.start_sin})
+    for (auto* all :
+         {&one.angles.cos, &one.angles.sin, &one.angles.start_cos, &one.angles.start_sin})
       cut(*all);
     return one;
   }

@@ -107,8 +107,8 @@ TEST(DecodeLinear, ARowsBitsDependOnItAlone) {
       const Tensor part = x.slice(0, 16 - rows);
       EXPECT_TRUE(at::equal(decode_linear(part, weights), expected.slice(0, 16 - rows))) << rows;
       for (const auto type : {at::kHalf, at::kBFloat16}) {
-        EXPECT_TRUE(at::equal(decode_linear(part, {w.to(type), {}, b}),
-                              expected.slice(0, 16 - rows)))
+        EXPECT_TRUE(
+            at::equal(decode_linear(part, {w.to(type), {}, b}), expected.slice(0, 16 - rows)))
             << rows << ", " << type;
       }
     }
@@ -142,9 +142,9 @@ TEST(DecodeLinear, AlignmentAndStridesDoNotMatter) {
 
 TEST(DecodeLinear, GeluOfLargeAndSpecialValues) {
   const double infinity = std::numeric_limits<double>::infinity();
-  const Tensor x = at::tensor({-infinity, -1e30, -100.0, -13.0, -5.0, -1e-3, 0.0, 1e-3, 5.0, 13.0,
-                               100.0, 1e30, infinity},
-                              at::kFloat);
+  const Tensor x = at::tensor(
+      {-infinity, -1e30, -100.0, -13.0, -5.0, -1e-3, 0.0, 1e-3, 5.0, 13.0, 100.0, 1e30, infinity},
+      at::kFloat);
   const DecodeLinearWeights one{at::ones({1, 1}), {}, {}};
   for (const auto activation : {LinearActivation::gelu_erf, LinearActivation::gelu_tanh}) {
     const Tensor y = decode_linear(x.view({-1, 1}), one, activation).view(-1);

@@ -25,8 +25,8 @@ class Model {
   Model(const Config& config, Weights weights);
 
   // The folder of a checkpoint. Throws as load_config and load_weights do.
-  static Model load(const std::filesystem::path& directory, at::ScalarType dtype,
-                    at::Device device, const Storage& storage = {});
+  static Model load(const std::filesystem::path& directory, at::ScalarType dtype, at::Device device,
+                    const Storage& storage = {});
 
   const Config& config() const { return config_; }
   at::ScalarType dtype() const { return weights_.norm_weight.scalar_type(); }

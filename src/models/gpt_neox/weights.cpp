@@ -48,8 +48,12 @@ Format format_of(const Storage& storage, at::ScalarType dtype, at::Device device
   };
   // On the CPU linear layers compute in float32.
   const bool plain = !device.is_cpu() || dtype == at::kDouble;
-  return {dtype, or_dtype(storage.linear), or_dtype(storage.embedding),
-          plain ? dtype : at::kFloat, storage.as_in_file, device};
+  return {dtype,
+          or_dtype(storage.linear),
+          or_dtype(storage.embedding),
+          plain ? dtype : at::kFloat,
+          storage.as_in_file,
+          device};
 }
 
 // Takes tensors by name; at the end it knows which were left over.
@@ -200,9 +204,10 @@ void check_storage(const Storage& storage, at::ScalarType dtype, at::Device devi
   const auto name = differs(storage.linear) ? storage.linear : storage.embedding;
   const std::string what =
       name == at::kChar ? "int8 weights" : fmt::format("weights of {}", c10::toString(name));
-  SEQFUSE_CHECK_AS(UsageError, device.is_cpu(),
-                   "{} need a CPU for now, the model is on {}; --device cpu, or leave out --weights",
-                   what, device.str());
+  SEQFUSE_CHECK_AS(
+      UsageError, device.is_cpu(),
+      "{} need a CPU for now, the model is on {}; --device cpu, or leave out --weights", what,
+      device.str());
   SEQFUSE_CHECK_AS(UsageError, dtype != at::kDouble,
                    "{} with --dtype float64; expected float32, float16 or bfloat16", what);
 }
@@ -267,7 +272,9 @@ Weights load_weights(const Config& config, const fs::path& directory, at::Scalar
 
 int64_t weight_bytes(const Config& config, at::ScalarType dtype, const Storage& storage) {
   const Format format = format_of(storage, dtype, at::kCPU);
-  const auto size = [](at::ScalarType type) { return static_cast<int64_t>(c10::elementSize(type)); };
+  const auto size = [](at::ScalarType type) {
+    return static_cast<int64_t>(c10::elementSize(type));
+  };
   const int64_t h = config.hidden_size, inner = config.intermediate_size;
   const int64_t linear = config.num_layers * (4 * h * h + 2 * h * inner);
   const int64_t small =

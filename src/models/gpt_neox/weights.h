@@ -17,7 +17,7 @@ namespace seqfuse::models::gpt_neox {
 // Others than the model's dtype need a model on the CPU in float32, float16 or bfloat16, which converts
 // to float32 as it reads them: weights held as in the file give the same bits as in float32.
 struct Storage {
-  at::ScalarType linear = at::ScalarType::Undefined;     // int8 (kChar): quantised, by output channel
+  at::ScalarType linear = at::ScalarType::Undefined;  // int8 (kChar): quantised, by output channel
   at::ScalarType embedding = at::ScalarType::Undefined;  // any floating dtype
   // A table that the file has in another dtype than these is held in the model's: nothing is rounded.
   bool as_in_file = false;

@@ -18,7 +18,8 @@ using cpu::Floats;
 using cpu::kFloats;
 
 // y: head_dim elements, then zeros up to a whole register.
-void rotate(const float* x, const float* cos, const float* sin, int64_t half, int64_t dim, float* y) {
+void rotate(const float* x, const float* cos, const float* sin, int64_t half, int64_t dim,
+            float* y) {
   for (int64_t i = 0; i < half; ++i) {
     const float a = x[i], b = x[i + half];
     y[i] = a * cos[i] - b * sin[i];
@@ -62,8 +63,8 @@ void score(const float* q, const T* keys, int64_t count, int64_t dim, float* sco
 // sums += weights[j] values[j], for kRegisters registers of a row from column `from`; the last may be
 // a part. dim: elements from there to the end of the row.
 template <class T, int kRegisters>
-void add_weighted(const float* weights, const T* values, int64_t count, int64_t stride,
-                  int64_t dim, float* sums) {
+void add_weighted(const float* weights, const T* values, int64_t count, int64_t stride, int64_t dim,
+                  float* sums) {
   Floats lanes[kRegisters];
   for (int r = 0; r < kRegisters; ++r) lanes[r] = cpu::load(sums + r * kFloats);
   const int64_t last = std::min<int64_t>(dim - (kRegisters - 1) * kFloats, kFloats);

@@ -65,8 +65,8 @@ inline Floats load_floats(const Float16* from) {
   const Vector<uint32_t> magnitude = (bits & 0x7fff) << 13, sign = (bits & 0x8000) << 16;
   // The exponent's bias is 15 instead of 127; the product also normalises what is subnormal.
   const Floats scaled = std::bit_cast<Floats>(magnitude) * 0x1p112F;
-  const Vector<uint32_t> special = std::bit_cast<Vector<uint32_t>>(magnitude >= (0x7c00U << 13));
-  const Vector<uint32_t> value = std::bit_cast<Vector<uint32_t>>(scaled) | (special & 0x7f800000U);
+  const Vector<uint32_t> special = std::bit_cast<Vector<uint32_t> >(magnitude >= (0x7c00U << 13));
+  const Vector<uint32_t> value = std::bit_cast<Vector<uint32_t> >(scaled) | (special & 0x7f800000U);
   return std::bit_cast<Floats>(value | sign);
 #endif
 }

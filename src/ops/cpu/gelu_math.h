@@ -10,8 +10,8 @@ namespace seqfuse::ops::cpu {
 // x Phi(x), exact: with erf. Phi(-u) = exp(-q(u)), u >= 0, and q is smooth: a polynomial, fitted up to
 // 12, that keeps the error of u Phi(-u) below 7e-9. From 13 on, Phi(-u) is taken as 2e-38. NaN gives NaN.
 inline float gelu_erf(float x) {
-  constexpr float kQ[] = {0x1.62e41ap-1F,  0x1.9885c6p-1F,  0x1.45e2fep-2F,  0x1.2afa48p-5F,
-                          -0x1.4897bap-8F, 0x1.4bc27ep-13F, 0x1.eab8e2p-14F, -0x1.f98872p-16F,
+  constexpr float kQ[] = {0x1.62e41ap-1F,  0x1.9885c6p-1F,   0x1.45e2fep-2F,  0x1.2afa48p-5F,
+                          -0x1.4897bap-8F, 0x1.4bc27ep-13F,  0x1.eab8e2p-14F, -0x1.f98872p-16F,
                           0x1.dfdbbcp-19F, -0x1.cb4494p-23F, 0x1.60552ep-28F};
   constexpr int kTerms = static_cast<int>(sizeof kQ / sizeof kQ[0]);
   const float magnitude = std::fabs(x);

@@ -28,8 +28,8 @@ struct SlotRange {
 
 struct DecodeAttentionRow {
   bool active = true;
-  int64_t slot = 0;    // of the new token; it is in one of the ranges or below first
-  int64_t first = 0;   // [0, first): the first tokens
+  int64_t slot = 0;     // of the new token; it is in one of the ranges or below first
+  int64_t first = 0;    // [0, first): the first tokens
   SlotRange newest[2];  // in the order of their tokens; may be empty
 };
 
