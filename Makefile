@@ -1,4 +1,4 @@
-# Thin: each target is a script in tools/ or a CMake preset. PRESET=debug make build picks another preset.
+# Each target runs a script in tools/ or a CMake preset. PRESET=debug make build picks another preset.
 PRESET ?= release
 BUILD := $(if $(filter release,$(PRESET)),build,build-$(PRESET))
 SHELL := /bin/bash

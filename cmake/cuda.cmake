@@ -1,4 +1,4 @@
-# CUDA kernels are built where nvcc is. SEQFUSE_HAS_CUDA tells the rest of the build.
+# Builds CUDA kernels if nvcc is present, and sets SEQFUSE_HAS_CUDA for the rest of the build.
 set(SEQFUSE_HAS_CUDA OFF)
 if(NOT SEQFUSE_CUDA STREQUAL "off")
   if(NOT CMAKE_CUDA_COMPILER AND EXISTS /usr/local/cuda/bin/nvcc)
@@ -13,7 +13,7 @@ if(NOT SEQFUSE_CUDA STREQUAL "off")
     enable_language(CUDA)
     find_package(CUDAToolkit REQUIRED)
     message(STATUS "CUDA ${CMAKE_CUDA_COMPILER_VERSION}: kernels for ${SEQFUSE_CUDA_ARCHITECTURES}")
-    # CUTLASS's headers, for kernels of SM 9.0: CUTLASS_DIR, or the wheel beside torch or in .venv.
+    # CUTLASS headers, for SM 9.0 kernels: from CUTLASS_DIR, or from the wheel beside torch or in .venv.
     file(GLOB cutlass_wheel ${PROJECT_SOURCE_DIR}/.venv/lib/python3*/site-packages/cutlass_library/source)
     find_path(SEQFUSE_CUTLASS_DIR cutlass/gemm/collective/collective_builder.hpp
               PATHS ${CUTLASS_DIR} $ENV{CUTLASS_DIR} ${SEQFUSE_TORCH_DIR}/../cutlass_library/source ${cutlass_wheel}

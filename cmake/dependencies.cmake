@@ -1,18 +1,28 @@
-# Libraries without torch. Each failure names the package to install.
+# Libraries other than torch. Each error names the package to install.
 find_package(Threads REQUIRED)
 
-# fmt: the headers in torch's include folder, linked alone, so that no torch header is in reach. src/base/fmt.cpp
-# compiles its code.
+# fmt: the headers from torch's include folder, through a link to that subfolder, so that torch's headers are not on
+# the include path. src/base/fmt.cpp compiles it.
 file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/fmt_include)
 file(CREATE_LINK ${SEQFUSE_TORCH_DIR}/include/fmt ${CMAKE_BINARY_DIR}/fmt_include/fmt SYMBOLIC)
 add_library(seqfuse_fmt INTERFACE)
 target_include_directories(seqfuse_fmt SYSTEM INTERFACE ${CMAKE_BINARY_DIR}/fmt_include)
 
-if(SEQFUSE_OPS_ONLY)
+if(SEQFUSE_PYTHON_PACKAGE)  # language models, if there is JSON
+  set(SEQFUSE_HAS_JSON OFF)
+  find_path(SEQFUSE_nlohmann_json_hpp_DIR nlohmann/json.hpp)
+  if(SEQFUSE_nlohmann_json_hpp_DIR)
+    set(SEQFUSE_HAS_JSON ON)
+    add_library(seqfuse_nlohmann-json3-dev INTERFACE)
+    target_include_directories(seqfuse_nlohmann-json3-dev SYSTEM INTERFACE ${SEQFUSE_nlohmann_json_hpp_DIR})
+  else()
+    message(WARNING "nlohmann/json.hpp not found: seqfuse.GPTNeoX is left out. For it: apt-get install "
+                    "nlohmann-json3-dev, or pass -DSEQFUSE_nlohmann_json_hpp_DIR=…")
+  endif()
   return()
 endif()
 
-# Arrow with Parquet, from the pyarrow wheel. Its libraries carry the version in their names.
+# Arrow with Parquet, from the pyarrow wheel, whose libraries have the version in their names.
 file(GLOB arrow_library ${SEQFUSE_PYARROW_DIR}/libarrow.so.*00)
 file(GLOB parquet_library ${SEQFUSE_PYARROW_DIR}/libparquet.so.*00)
 if(NOT arrow_library OR NOT parquet_library)
@@ -34,7 +44,7 @@ endfunction()
 seqfuse_find_header(CLI/CLI.hpp libcli11-dev)
 seqfuse_find_header(nlohmann/json.hpp nlohmann-json3-dev)
 seqfuse_find_header(xxhash.h libxxhash-dev)
-# Gloo: headers alone, for c10d's process group, whose code is in libtorch. Its library must not be linked.
+# Gloo: only headers, for c10d's process group. The code is in libtorch; do not link Gloo's library.
 find_path(SEQFUSE_GLOO_DIR gloo/context.h)
 set(SEQFUSE_HAS_GLOO OFF)
 if(SEQFUSE_GLOO_DIR)
@@ -46,7 +56,7 @@ endif()
 seqfuse_find_header(archive.h libarchive-dev)
 find_library(SEQFUSE_ARCHIVE_LIBRARY archive REQUIRED)
 target_link_libraries(seqfuse_libarchive-dev INTERFACE ${SEQFUSE_ARCHIVE_LIBRARY})
-# The tokenizer's: patterns and normal forms. Everything else is built without them.
+# For the tokenizer's patterns and normal forms. Everything else builds without them.
 find_path(SEQFUSE_PCRE2_DIR pcre2.h)
 find_library(SEQFUSE_PCRE2_LIBRARY pcre2-8)
 find_path(SEQFUSE_UTF8PROC_DIR utf8proc.h)

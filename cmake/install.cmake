@@ -1,5 +1,5 @@
 # cmake --install BUILD --prefix P: the executable, the C++ API (headers, libraries) and the CMake package `seqfuse`.
-# Libraries of torch and pyarrow stay where they are: rpaths lead to them, so an installation is for this machine.
+# Libraries of torch and pyarrow stay where they are, found by rpath: an installation works only on this machine.
 install(TARGETS seqfuse RUNTIME DESTINATION bin)
 install(TARGETS seqfuse_engine seqfuse_ops LIBRARY DESTINATION lib)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/seqfuse DESTINATION include)

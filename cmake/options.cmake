@@ -4,24 +4,24 @@ target_include_directories(seqfuse_options INTERFACE ${PROJECT_SOURCE_DIR}/src)
 target_compile_options(seqfuse_options INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wshadow=local;-Wno-unknown-pragmas;-Wno-missing-field-initializers>)
 
-# Where CI=true is in the environment, warnings are errors. The Python package is built in other projects' CI too.
+# With CI=true in the environment, warnings are errors, except for the Python package, which other projects build in CI.
 set(werror OFF)
-if("$ENV{CI}" AND NOT SEQFUSE_OPS_ONLY)
+if("$ENV{CI}" AND NOT SEQFUSE_PYTHON_PACKAGE)
   set(werror ON)
 endif()
 option(SEQFUSE_WERROR "Warnings are errors" ${werror})
 if(SEQFUSE_WERROR)
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Werror> $<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings>)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    # GCC 12 and 13 are wrong about std::string and std::vector of their own library (GCC bugs 105329, 105651):
-    # these, which follow the flow of values, stay warnings.
+    # These flow-sensitive warnings stay warnings: in GCC 12 and 13 they have false positives in std::string and
+    # std::vector (GCC bugs 105329, 105651).
     add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:-Wno-error=array-bounds;-Wno-error=restrict;-Wno-error=stringop-overflow;-Wno-error=maybe-uninitialized>")
   endif()
 endif()
 
 find_program(CCACHE ccache)
 if(CCACHE)
-  # The precompiled header is cached too, which ccache only does when told not to mind its times.
+  # ccache caches the precompiled header only if it may ignore time stamps.
   set(launcher ${CMAKE_COMMAND} -E env
       "CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime"
       CCACHE_MAXSIZE=10G ${CCACHE})
@@ -32,8 +32,8 @@ if(CCACHE)
   endif()
 endif()
 
-# Vector code of the CPU operators: built for SEQFUSE_CPU_ARCH; 512-bit registers where it has them.
-# Contraction into FMA is allowed; re-association only where a loop says so (#pragma omp simd reduction).
+# Vector code of the CPU operators, for SEQFUSE_CPU_ARCH; 512-bit registers if it has them.
+# FMA contraction is allowed; re-association only in loops that ask for it (#pragma omp simd reduction).
 add_library(seqfuse_simd INTERFACE)
 target_compile_options(seqfuse_simd INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-O3;-march=${SEQFUSE_CPU_ARCH};-ffp-contract=fast;-fopenmp-simd;-fno-math-errno;-fno-trapping-math>)
@@ -44,11 +44,18 @@ if(SEQFUSE_HAS_VECTOR_WIDTH)
     $<$<COMPILE_LANGUAGE:CXX>:-mprefer-vector-width=512>)
 endif()
 
-# seqfuse_layer(name [libraries...]): the static library of one directory, from all sources in it and below.
+# Most of the time of compiling a file that includes torch is torch's headers, precompiled or not: GCC instantiates the
+# templates that they use again in every file (5 s). So several files are compiled as one.
+option(SEQFUSE_UNITY "Compile several files at once; off: a changed file alone is compiled again" ON)
+function(seqfuse_compile_together target files)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${SEQFUSE_UNITY} UNITY_BUILD_BATCH_SIZE ${files})
+endfunction()
+
+# seqfuse_layer(name [libraries...]): the static library of a directory, from all sources in it and below.
 function(seqfuse_layer name)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
   file(GLOB_RECURSE libraries CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*/CMakeLists.txt)
-  foreach(library ${libraries})  # a folder with a file of its own is a library of its own
+  foreach(library ${libraries})  # a folder with its own CMakeLists.txt is a separate library
     cmake_path(GET library PARENT_PATH folder)
     list(FILTER sources EXCLUDE REGEX "^${folder}/")
   endforeach()

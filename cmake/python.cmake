@@ -1,11 +1,11 @@
-# SEQFUSE_PYTHON: the interpreter whose site-packages hold torch and, but for the operators alone, pyarrow.
-# The Python that pip builds for, or the active one if it has torch (it is used as it is and never changed),
-# else the project's own .venv (`make setup`).
+# SEQFUSE_PYTHON: the interpreter whose site-packages have torch and, unless only operators are built, pyarrow.
+# It is the Python that pip builds for, or the active one if it has torch (used as it is and never changed),
+# else the project's .venv (`make setup`).
 #
 # pip builds in isolation: environment variables hide the packages of the Python that it builds for. With -E
-# (SEQFUSE_PYTHON_FLAGS) Python does not read them, and torch is found where the package will run.
+# (SEQFUSE_PYTHON_FLAGS) Python ignores them and finds the torch that the package will run with.
 set(python_needs torch)
-if(NOT SEQFUSE_OPS_ONLY)
+if(NOT SEQFUSE_PYTHON_PACKAGE)
   list(APPEND python_needs pyarrow)
 endif()
 if(NOT SEQFUSE_PYTHON)
@@ -36,7 +36,7 @@ for name in sys.argv[1:]: print(u.find_spec(name).submodule_search_locations[0])
                 COMMAND_ERROR_IS_FATAL ANY)
 string(REPLACE "\n" ";" python_packages "${python_packages}")
 list(GET python_packages 0 SEQFUSE_TORCH_DIR)
-if(NOT SEQFUSE_OPS_ONLY)
+if(NOT SEQFUSE_PYTHON_PACKAGE)
   list(GET python_packages 1 SEQFUSE_PYARROW_DIR)
 endif()
 message(STATUS "Python: ${SEQFUSE_PYTHON}")

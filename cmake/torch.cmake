@@ -1,6 +1,5 @@
-# libtorch from SEQFUSE_PYTHON's torch. We link its libraries ourselves rather than through its CMake
-# package, which appends compiler flags of its own to every CUDA target and needs a CUDA toolkit even
-# for a CPU-only build.
+# libtorch from SEQFUSE_PYTHON's torch. We link its libraries directly instead of using its CMake package,
+# which adds its own compiler flags to every CUDA target and needs a CUDA toolkit even for a CPU-only build.
 execute_process(COMMAND ${SEQFUSE_PYTHON} ${SEQFUSE_PYTHON_FLAGS} -c "import torch.version as v; print(v.__version__)"
                 OUTPUT_VARIABLE SEQFUSE_TORCH_VERSION OUTPUT_STRIP_TRAILING_WHITESPACE
                 COMMAND_ERROR_IS_FATAL ANY)
@@ -16,16 +15,16 @@ target_link_directories(seqfuse_torch INTERFACE ${SEQFUSE_TORCH_DIR}/lib)
 target_link_options(seqfuse_torch INTERFACE
   LINKER:-rpath,${SEQFUSE_TORCH_DIR}/lib LINKER:--no-as-needed)
 set(SEQFUSE_TORCH_HAS_CUDA OFF)
-# libstdc++ first: libtorch.so exports functions of std::filesystem that end in a null call when they are
-# found before the real ones. By its file name, because -lstdc++ takes the static library where that is all
-# the linker finds, and a second copy of the library beside torch's crashes at the first formatted number.
+# libstdc++ first: libtorch.so exports std::filesystem functions that crash with a null call if they are
+# found before the real ones. By file name, because -lstdc++ would take a static library if that is all the
+# linker finds, and a second copy of the library next to torch's crashes at the first formatted number.
 target_link_libraries(seqfuse_torch INTERFACE -l:libstdc++.so.6 torch torch_cpu c10)
 if(EXISTS ${SEQFUSE_TORCH_DIR}/lib/libtorch_cuda.so)
   set(SEQFUSE_TORCH_HAS_CUDA ON)
   target_link_libraries(seqfuse_torch INTERFACE torch_cuda c10_cuda)
 endif()
 
-# NCCL's header lies beside torch, whose CUDA library holds the code.
+# NCCL's header is next to torch; the code is in torch's CUDA library.
 if(SEQFUSE_HAS_CUDA AND SEQFUSE_TORCH_HAS_CUDA)
   find_path(SEQFUSE_NCCL_DIR nccl.h HINTS ${SEQFUSE_TORCH_DIR}/../nvidia/nccl/include)
   if(NOT SEQFUSE_NCCL_DIR)
@@ -33,16 +32,16 @@ if(SEQFUSE_HAS_CUDA AND SEQFUSE_TORCH_HAS_CUDA)
   endif()
 endif()
 
-# One precompiled header of what most files use of torch, shared by every target that uses it. Not <torch/torch.h>:
-# what it holds besides would cost each file seconds. A file names the torch headers that it needs.
-# (Written once: a newer file would have everything built again.)
+# A precompiled header with the torch headers that most files use, shared by all targets. Not <torch/torch.h>, whose
+# other headers would cost each file seconds. Files still include the torch headers that they need.
+# (Written only once: a newer time stamp would rebuild everything.)
 file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/torch_pch.cpp CONTENT "// Carries the shared precompiled header.\n")
 add_library(seqfuse_torch_pch OBJECT ${CMAKE_BINARY_DIR}/torch_pch.cpp)
 target_link_libraries(seqfuse_torch_pch PUBLIC seqfuse_options seqfuse_fmt seqfuse_torch)
 target_precompile_headers(seqfuse_torch_pch PRIVATE <torch/types.h> <torch/autograd.h> <torch/nn/module.h>)
 
-# Gives a target the precompiled header. Executables would be compiled with -fPIE, for which a header
-# compiled with -fPIC is not valid: they take -fPIC too.
+# Adds the precompiled header to a target. Executables must then be compiled with -fPIC like the header;
+# their default -fPIE would make it invalid.
 function(seqfuse_use_torch_pch target)
   target_precompile_headers(${target} REUSE_FROM seqfuse_torch_pch)
   target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-fPIC>)
@@ -52,4 +51,5 @@ endfunction()
 function(seqfuse_torch_layer name)
   seqfuse_layer(${name} seqfuse_torch ${ARGN})
   target_precompile_headers(${name} REUSE_FROM seqfuse_torch_pch)
+  seqfuse_compile_together(${name} 4)
 endfunction()

@@ -2,8 +2,8 @@
 
 python examples/train_recommender.py [--data data/ml-latest-small] [--epochs 20] [--device cuda] [--compile]
 
-Reads ratings.csv (userId, movieId, rating, timestamp), learns the next movie at each place of each user's history, and
-asks for the last one, held out: HR@10 and NDCG@10 among all movies that the user has not rated, beside popularity.
+Reads ratings.csv (userId, movieId, rating, timestamp), learns the next movie at each position of each user's history,
+and predicts the held-out last one: HR@10 and NDCG@10 among all movies the user has not rated, next to popularity.
 """
 
 import argparse
@@ -34,12 +34,12 @@ class Histories:
         self.times = [torch.tensor([at for at, _ in user]) for user in users if len(user) >= 3]
 
     def popularity(self) -> Tensor:
-        """How often each movie occurs, but for the last of each user."""
+        """How often each movie occurs, without each user's last."""
         return torch.cat([items[:-1] for items in self.items]).bincount(minlength=self.num_items)
 
 
 class Recommender(nn.Module):
-    """Movies and their times to one normalised vector at each place, to be compared with those of movies."""
+    """Maps movies and times to a normalised vector per position, to be compared with movie vectors."""
 
     def __init__(self, num_items: int, max_len: int, width: int, layers: int, dropout: float) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ class Recommender(nn.Module):
 
 
 def make_batch(histories: Histories, users: list[int], max_len: int, device: str, held_out: int):
-    """The newest max_len events of each user before the last, and, as targets, the movie after each of them.
+    """The newest max_len events of each user before the last, and the movie after each of them as targets.
 
     held_out: how many events at the end are neither read nor targets: 1 for training, 0 for the test.
     """

@@ -1,4 +1,4 @@
-// A text in memory as a stream of bytes.
+// A string as a stream of bytes.
 #pragma once
 
 #include <cstddef>

@@ -3,8 +3,8 @@
 
 namespace seqfuse {
 
-// Seconds within which anything that normally takes a few seconds ends even on a busy machine with
-// one core. Tests check the reason for an end by its message, not by the clock.
+// Seconds in which anything that normally takes a few seconds ends even on a busy single-core
+// machine. Tests check why something ended by its message, not by the clock.
 inline constexpr double kPatience = 60;
 
 }  // namespace seqfuse

@@ -1,4 +1,4 @@
-// A handwritten run directory, as `seqfuse train` would leave it.
+// A handwritten run directory like those of `seqfuse train`.
 #pragma once
 
 #include <filesystem>

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks the order of dependence between the layers, and where torch and CUDA headers may stand.
+"""Checks the dependence order of the layers, and where torch and CUDA headers may be included.
 
 base < io < text < config < data < report < ops < distributed < embeddings < kv_cache < models < training < serving
 < api < cli; search needs ops and base only. No torch header in base, io, text, config, data, report, ops/kernels or

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Writes src/text/unicode_tables.cpp from what Hugging Face's `tokenizers` do with each character.
+"""Writes src/text/unicode_tables.cpp from how Hugging Face's `tokenizers` treat each character.
 
 usage: tools/unicode_tables.py     (needs the package `tokenizers`, and a Python whose Unicode is 14.0: 3.11;
                                     run clang-format afterwards)
 
-Stand-ins: characters whose general category differs from Unicode 14's, that of the oldest PCRE2 we build with.
-Outside normal forms: characters that the tokenizers' NFC, NFD, NFKC and NFKD treat in another way than Unicode 14.
+Stand-ins: for characters whose general category differs from Unicode 14's, the version of the oldest PCRE2 we support.
+Outside normal forms: characters that the tokenizers' NFC, NFD, NFKC and NFKD treat differently from Unicode 14.
 """
 
 import collections
@@ -82,7 +82,7 @@ def main() -> int:
     if unicodedata.unidata_version != "14.0.0":
         print(f"needs a Python with Unicode 14.0.0, this one has {unicodedata.unidata_version}", file=sys.stderr)
         return 1
-    OUTPUT.write_text(f"""// Made by tools/unicode_tables.py from tokenizers {tokenizers.__version__} and Unicode 14.
+    OUTPUT.write_text(f"""// Written by tools/unicode_tables.py from tokenizers {tokenizers.__version__} and Unicode 14.
 #include "text/unicode_tables.h"
 
 namespace seqfuse::text {{

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# seqfuse preprocess beside the pandas program, on synthesized KuaiRand-1K logs: seconds, CPU seconds, peak memory.
+# seqfuse preprocess against the pandas program on synthesized KuaiRand-1K logs: seconds, CPU seconds, peak memory.
 #
 #   benchmarks/data/preprocess.sh [EVENTS...]      default: 2000000 20000000
 #

@@ -2,8 +2,8 @@
 
     python preprocess_pandas.py KUAIRAND_FOLDER OUTPUT.parquet
 
-Reads every log_standard_*.csv, keeps the users that all files have, makes the label bits, sorts by
-user and time, collects lists per user, joins the context features and writes Parquet.
+Reads every log_standard_*.csv, keeps users that occur in all files, computes label bits, sorts by user
+and time, collects lists per user, joins the context features and writes Parquet.
 """
 
 import pathlib

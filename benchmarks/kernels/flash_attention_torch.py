@@ -4,8 +4,8 @@
 usage: benchmarks/kernels/flash_attention_torch.py [--loaded] [--cell HEAD_DIM,LENGTH]
 
 bfloat16, batch 32, 4 heads, causal, full length. Medians of CUDA-graph replays, after a second of rest, or with
---loaded after two seconds of the same work; backward is both passes less forward alone. TFLOP/s count causal attention
-by half, backward as 2.5 times forward. It computes a softmax, which HSTU attention does not.
+--loaded after two seconds of the same work; backward is the time of both passes minus forward. TFLOP/s count half of
+causal attention, and backward as 2.5 times forward. FlashAttention computes a softmax, which HSTU attention does not.
 """
 
 import argparse
@@ -18,7 +18,7 @@ BATCH, HEADS = 32, 4
 
 
 def milliseconds(work, loaded: bool) -> float:
-    """The median over replays of a graph of many calls, so that the graph's own launch does not count."""
+    """The median over replays of a graph of many calls, so that the graph's launch overhead does not matter."""
     stream = torch.cuda.Stream()
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     with torch.cuda.stream(stream):

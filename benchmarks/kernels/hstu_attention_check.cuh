@@ -31,17 +31,17 @@ __device__ inline bool sees(const ops::HstuAttentionParams& p, int b, int64_t ke
   };
   if (i < contexts && j < history_end) return true;
   int64_t distance = id(i) - id(j);
-  if (!p.causal && distance < 0) distance = -distance;
+  if (!p.mask.causal && distance < 0) distance = -distance;
   if (i != j && distance <= 0) return false;
   if (i >= history_end && j >= history_end &&
-      (i - history_end) / p.target_group_size != (j - history_end) / p.target_group_size)
+      (i - history_end) / p.mask.target_group_size != (j - history_end) / p.mask.target_group_size)
     return false;
   const bool all =
-      p.min_full_attn_seq_len > 0 && id(i) >= id(history_end) - p.min_full_attn_seq_len;
-  return p.max_attn_len == 0 || distance <= p.max_attn_len || all;
+      p.mask.min_full_attn_seq_len > 0 && id(i) >= id(history_end) - p.mask.min_full_attn_seq_len;
+  return p.mask.max_attn_len == 0 || distance <= p.mask.max_attn_len || all;
 }
 
-// A thread for each (query, head, key).
+// One thread per (query, head, key).
 __global__ void reference_kernel(Reference r, int b, int64_t q0, int64_t queries, int64_t k0,
                                  int64_t keys) {
   const auto& p = r.p;
@@ -80,7 +80,7 @@ __global__ void reference_kernel(Reference r, int b, int64_t q0, int64_t queries
   if (p.time_bias) atomicAdd(r.d_weights + bucket, ds);
 }
 
-// Gradients [T, H, d] times silu' of z.
+// Multiplies gradients [T, H, d] by silu' of z.
 __global__ void silu_gradient_kernel(double* gradients, int64_t size, ops::JaggedHeads z, bool bf16,
                                      int64_t heads, int64_t d) {
   const int64_t e = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
@@ -95,7 +95,7 @@ inline double number(uint16_t bits, DType dtype) {
                               : __half2float(__ushort_as_half(bits));
 }
 
-// Largest error relative to the largest value; infinite where anything else was written.
+// Largest error relative to the largest value; infinite if anything else was written.
 inline double error_of(const Problem& p, const Heads& heads, const Buffer<double>& expected,
                        std::string& note) {
   const auto got = heads.buffer.host();
@@ -218,7 +218,8 @@ struct Share {
   int part = 0, parts = 1;
 };
 
-// only_head_dim: of the cases to run; 0: of all. Prints a line for each failure; no cases are one.
+// only_head_dim: run only its cases; 0: all. Prints a line per failure; running no case is a
+// failure.
 inline int check_all(bool backward, bool only_bf16, int only_head_dim, Share share) {
   int failures = 0, number = 0, cases = 0;
   const std::vector<int> lengths = {0, 1, 300, 2, 63, 64, 65, 0, 127, 128, 129, 200, 17, 0};
@@ -284,7 +285,7 @@ inline int check_all(bool backward, bool only_bf16, int only_head_dim, Share sha
         o = base;
         o.targets.assign(lengths.begin(), lengths.end());
         o.group = 5;
-        run("targets alone", o);  // the first keys are hidden from later tiles of queries
+        run("targets alone", o);  // early query tiles see keys that later ones do not
         o = base;
         o.contexts = counts(lengths, 70);
         run("contexts", o);
@@ -311,7 +312,7 @@ inline int check_all(bool backward, bool only_bf16, int only_head_dim, Share sha
         o.keys.assign(150, 3);
         for (size_t b = 0; b < o.keys.size(); ++b) o.keys[b] = static_cast<int>(b * 37 % 140);
         run("many sequences", o);
-        // Blocks take several pieces, as above, whose first keys are not those of the sequence.
+        // Blocks take several pieces, as above, whose first keys are not the sequence's.
         Options m = o;
         m.window = 33;
         run("many sequences, window", m);

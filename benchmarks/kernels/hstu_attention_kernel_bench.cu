@@ -1,13 +1,13 @@
-// The HSTU attention kernels alone: needs the CUDA runtime and nothing else.
+// The HSTU attention kernels alone; needs only the CUDA runtime.
 //
 //   hstu_attention_kernel_bench --check [PASS] [bf16] [HEAD_DIM] [SHARE]  against float64
-//   hstu_attention_kernel_bench --time [PASS] [loaded]        TFLOP/s beside FlashAttention-2's
+//   hstu_attention_kernel_bench --time [PASS] [loaded]        TFLOP/s next to FlashAttention-2's
 //   hstu_attention_kernel_bench --cell CELL [PASS] [loaded]   timed alone
 //   hstu_attention_kernel_bench --once CELL [PASS]            one launch
 //
-// PASS: forward or backward; both if neither is given. SHARE: 0/5 to 4/5 are all cases, each once.
-// CELL: d,N,batch,heads,biases[,shortest], as the members of Cell. loaded: timed on a card under
-// load, not at rest.
+// PASS: forward or backward; both if omitted. SHARE: 0/5 to 4/5 together are all cases. CELL:
+// d,N,batch,heads,biases[,shortest], as the members of Cell. loaded: timed on a card under load
+// instead of at rest.
 #include <cuda_runtime.h>
 
 #include <algorithm>

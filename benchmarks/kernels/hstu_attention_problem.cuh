@@ -22,7 +22,7 @@ inline void must(cudaError_t error, const char* what) {
   std::exit(2);
 }
 
-// Memory of the device, freed at the end.
+// Device memory, freed by the destructor.
 template <class T>
 class Buffer {
  public:
@@ -55,7 +55,7 @@ class Buffer {
 };
 
 struct Options {
-  std::vector<int> queries, keys;  // of each sequence
+  std::vector<int> queries, keys;  // per sequence
   int heads = 2, head_dim = 64;
   DType dtype = DType::bf16;
   bool causal = true;
@@ -63,11 +63,11 @@ struct Options {
   int group = 1, window = 0, full_rows = 0;
   bool position = false, time = false, requests = false;
   bool int32_offsets = false, deterministic = false;
-  int gap = 0;       // elements between the rows, and before them
-  bool pre = false;  // gradients times silu' of what q, k and v came from
+  int gap = 0;       // elements between rows, and before the first
+  bool pre = false;  // multiply gradients by silu' of the pre-activations of q, k and v
 };
 
-// Half words of one random tensor [T, H, d] inside a buffer whose rows are longer.
+// Random 16-bit elements of one tensor [T, H, d] inside a buffer with longer rows.
 struct Heads {
   Buffer<uint16_t> buffer;
   int64_t row_stride = 0, offset = 0;
@@ -155,12 +155,12 @@ class Problem {
     p.k_offsets = reinterpret_cast<const int64_t*>(k_offsets_gpu.get());
     p.alpha = 1 / std::sqrt(static_cast<double>(o.head_dim));
     p.scaling_seqlen = std::max<int64_t>(longest, 1);
-    p.causal = o.causal;
+    p.mask = {.causal = o.causal,
+              .target_group_size = o.group,
+              .max_attn_len = o.window,
+              .min_full_attn_seq_len = o.full_rows};
     p.num_contexts = o.contexts.empty() ? nullptr : contexts_gpu.get();
     p.num_targets = o.targets.empty() ? nullptr : targets_gpu.get();
-    p.target_group_size = o.group;
-    p.max_attn_len = o.window;
-    p.min_full_attn_seq_len = o.full_rows;
     if (o.position) {
       p.position_bias = position_gpu.get();
       p.position_bias_size = static_cast<int64_t>(position.size());
@@ -197,7 +197,7 @@ class Problem {
     return p;
   }
 
-  // All bits of what is written, so that what was not is seen: as numbers they are NaN.
+  // Sets all bits of the outputs, so that unwritten elements show: as numbers they are NaN.
   void poison() {
     for (Heads* h : {&out, &dq, &dk, &dv}) h->buffer.fill(0xff);
     d_position.fill(0xff);
@@ -230,7 +230,7 @@ class Problem {
     std::vector<uint16_t> values(static_cast<size_t>(rows * h.row_stride + 2 * o.gap));
     if (deviation > 0) {
       std::normal_distribution<float> normal(0, deviation);
-      // A few thousand distinct numbers are random enough, and quick.
+      // A few thousand distinct numbers are random enough, and fast to draw.
       std::vector<uint16_t> some(8191);
       for (auto& x : some) x = bits(normal(random));
       for (size_t e = 0; e < values.size(); ++e) values[e] = some[(e * 7919 + e / 8191) % 8191];

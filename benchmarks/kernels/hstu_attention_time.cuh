@@ -1,4 +1,4 @@
-// Timings of the attention kernels: causal, most with 4 heads and 32 sequences of one length.
+// Timings of the attention kernels: causal, mostly with 4 heads and 32 sequences of one length.
 #pragma once
 
 #include <chrono>
@@ -15,8 +15,8 @@ enum class Before {
   kLoad,  // the same work, for two seconds
 };
 
-// Median milliseconds of one launch, from replays of a graph of many launches, so that the graph's
-// own launch of some microseconds does not count.
+// Median milliseconds per launch, from replays of a graph of many launches, so that the graph's own
+// launch overhead of some microseconds does not matter.
 template <class Launch>
 double median_ms(Before before, Launch&& launch) {
   constexpr int kReplays = 11;
@@ -70,7 +70,7 @@ struct Cell {
   int head_dim, length, batch, heads;
   double forward, backward;
   bool biases;
-  int shortest = 0;  // lengths are spread evenly from it to `length`; 0: all have that
+  int shortest = 0;  // lengths are spread evenly from this to `length`; 0: all are `length`
 };
 
 inline const std::vector<Cell>& cells() {
@@ -137,7 +137,7 @@ inline void time_all(Before before, bool forward, bool backward) {
   for (const Cell& c : cells()) time_cell(c, before, forward, backward);
 }
 
-// One launch of each pass, for a profiler.
+// Launches each pass once, for a profiler.
 inline void run_cell(const Cell& c, bool forward, bool backward) {
   const Problem p(options_of(c));
   if (forward) p.forward();

@@ -1,7 +1,7 @@
-// Timings on a GPU by two clocks. gpu_us: time on the GPU per call, from events around replays of a
-// graph of many calls. wall_us: time per call of a program that launches one call after another.
-// Ours, PyTorch's and a device copy of as many bytes take turns in the same loop; each figure is
-// the median over the turns. JSON: --benchmark_filter=cuda --benchmark_out=NAME.json
+// Timings on a GPU by two clocks. gpu_us: GPU time per call, from events around replays of a graph
+// of many calls. wall_us: time per call in a program that launches one call after another. Ours,
+// PyTorch's and a device copy of the same number of bytes alternate in one loop; each figure is the
+// median over the rounds. JSON: --benchmark_filter=cuda --benchmark_out=NAME.json
 // --benchmark_out_format=json
 #pragma once
 
@@ -21,14 +21,14 @@
 
 namespace seqfuse::bench {
 
-constexpr int kCalls = 20;  // in a graph, and between two readings of the wall clock
+constexpr int kCalls = 20;  // calls per graph, and per reading of the wall clock
 
 inline double median(std::vector<double> values) {
   std::ranges::nth_element(values, values.begin() + std::ssize(values) / 2);
   return values[values.size() / 2];
 }
 
-// One contestant: its work, once recorded in a graph.
+// One contestant: its work, recorded once in a graph.
 class Timed {
  public:
   explicit Timed(Work work)
@@ -77,7 +77,7 @@ class Timed {
   std::vector<double> gpu_us_, wall_us_;
 };
 
-// Backward alone: the forward pass is recorded once, and its results kept.
+// Backward only: the forward pass runs once, and its results are kept.
 inline Work backward_alone(const std::function<Tensor(const std::vector<Tensor>&)>& f,
                            std::vector<Tensor> leaves) {
   for (Tensor& leaf : leaves) leaf = leaf.detach().requires_grad_();
@@ -85,9 +85,8 @@ inline Work backward_alone(const std::function<Tensor(const std::vector<Tensor>&
   return [y, leaves, dy] { torch::autograd::grad({y}, leaves, {dy}, /*retain_graph=*/true); };
 }
 
-// Registers name, with counters of ours, of PyTorch's and of a copy. make: called when the
-// benchmark runs, returns the pair (ours, plain) of work over shared inputs. bytes: as in
-// compare().
+// Registers name, with counters for ours, PyTorch's and a copy. make: called when the benchmark
+// runs; returns the pair (ours, plain) of work over shared inputs. bytes: as in compare().
 inline void compare_cuda(const std::string& name, double bytes,
                          const std::function<std::pair<Work, Work>()>& make) {
   const auto run = [=](benchmark::State& state) {

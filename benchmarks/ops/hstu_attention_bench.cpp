@@ -1,7 +1,7 @@
 // HSTU attention on the CPU at two shapes: a training batch of the ml-1m experiment (both biases)
-// and one of ranking at scale. GFLOP/s counts the pairs that a causal mask leaves: 2 products
-// forward, 5 backward, 2 d FLOP per pair and head each. "Peak" is measured with multiply-adds in
-// registers only. CPU time is that of all threads together.
+// and one of ranking at scale. GFLOP/s counts the pairs under the causal mask: 2 products forward,
+// 5 backward, 2 d FLOP per pair and head each. "Peak" is measured with register-only multiply-adds.
+// CPU time is summed over threads.
 #include <benchmark/benchmark.h>
 #include <torch/autograd.h>
 #include <torch/types.h>
@@ -28,7 +28,7 @@ struct Shape {
   bool bias;
 };
 
-// 128 histories: a third cut at 200, the others log-normal; 130 events in the mean.
+// 128 histories: a third cut at 200, the others log-normal; 130 events on average.
 Shape ml_1m() {
   Shape shape{"ml_1m", 1, 50, {}, true};
   Random random(1);

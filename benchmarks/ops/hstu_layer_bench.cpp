@@ -1,8 +1,8 @@
 // A whole HSTU layer, forward and backward, in bfloat16 on a GPU: width 1024, 4 heads of 256, 32
-// full sequences. seqfuse: the fused layer; operators: the same layer made of the other operators,
-// with attention by matrix products. TFLOP/s count causal attention by half (backward: 2.5 times
-// forward) and products (backward: twice forward), as published figures do. Steps from a card at
-// rest; _loaded: from one that computes all the time.
+// full sequences. seqfuse: the fused layer; operators: the same layer composed of the other
+// operators, with attention by matrix products. TFLOP/s count half of causal attention (backward:
+// 2.5 times forward) and the products (backward: twice forward), as published figures do. Steps
+// start on a card at rest; _loaded: on a card under load.
 #include "benchmarks/ops/cuda_bench.h"
 #include "ops/torch/hstu_attention_inputs.h"
 #include "ops/torch/hstu_layer_arguments.h"
@@ -48,7 +48,7 @@ class AttentionByProducts : public torch::autograd::Function<AttentionByProducts
   }
 };
 
-// As hstu_attention.
+// Same signature as hstu_attention.
 Tensor attention_by_products(const Tensor& q, const Tensor& k, const Tensor& v,
                              const Tensor& offsets, const Tensor&,
                              const ops::HstuAttentionOptions& options) {
@@ -95,7 +95,7 @@ struct Layer {
   ops::HstuLayerOptions options;
 };
 
-// The time of one step among several without a pause, as in training.
+// The time per step of several steps without a pause, as in training.
 double milliseconds(const Work& step, int steps) {
   at::cuda::CUDAEvent begin(cudaEventDefault), end(cudaEventDefault);
   begin.record();
@@ -107,8 +107,8 @@ double milliseconds(const Work& step, int steps) {
 
 constexpr int kSteps = 4;
 
-// On a card that rested for a second, after one untimed step: steps of long sequences reach the
-// card's power limit, at a time that depends on earlier work.
+// For a card that rested for a second, after one untimed step: steps of long sequences reach the
+// card's power limit at a time that depends on earlier work.
 double rested_milliseconds(const Work& step) {
   torch::cuda::synchronize();
   std::this_thread::sleep_for(std::chrono::seconds(1));

@@ -1,6 +1,6 @@
 // The first product of a fused HSTU layer with its bias and SiLU, in bfloat16 on a GPU: width 1024,
 // 4 heads of 256. seqfuse: one kernel; two_kernels: cuBLASLt's product with its bias, then
-// PyTorch's SiLU. Both write z and y. TFLOP/s count the product alone.
+// PyTorch's SiLU. Both write z and y. TFLOP/s count only the product.
 //
 //   ops_bench --benchmark_filter=matmul_silu; once more with SEQFUSE_FORCE_SM80=1 for the other
 //   kernel of an SM 9.0

@@ -1,5 +1,5 @@
-// Shared by the benchmarks of memory-bound operators: ours and plain PyTorch on the same inputs,
-// with the minimum number of bytes to move, next to a copy of as many bytes in the same run.
+// Shared by benchmarks of memory-bound operators: ours and plain PyTorch on the same inputs, with
+// the minimum number of bytes to move, next to a copy of the same number of bytes.
 #pragma once
 
 #include <benchmark/benchmark.h>
@@ -22,8 +22,8 @@ inline void measure(benchmark::State& state, double bytes, const Work& work) {
       benchmark::Counter(bytes, benchmark::Counter::kIsIterationInvariantRate);
 }
 
-// Registers name/seqfuse, name/torch and name/copy. make: called when the benchmark runs, returns
-// the pair (ours, plain) of work over shared inputs. bytes: what one run reads and writes at least.
+// Registers name/seqfuse, name/torch and name/copy. make: called when the benchmark runs; returns
+// the pair (ours, plain) of work over shared inputs. bytes: minimum read and written per run.
 inline void compare(const std::string& name, double bytes,
                     const std::function<std::pair<Work, Work>()>& make) {
   const auto add = [&](const char* who, const std::function<void(benchmark::State&)>& run) {
@@ -40,7 +40,7 @@ inline void compare(const std::string& name, double bytes,
   });
 }
 
-// Forward and backward towards all leaves, for a fixed gradient of the result.
+// Forward and backward to all leaves, for a fixed gradient of the result.
 inline Work with_backward(const std::function<Tensor(const std::vector<Tensor>&)>& f,
                           std::vector<Tensor> leaves) {
   for (Tensor& leaf : leaves) leaf = leaf.detach().requires_grad_();

@@ -1,4 +1,4 @@
-// The norms beside residual additions on CUDA, at a decoding step and at prompts of GPT-NeoX shapes.
+// Norms fused with residual additions on CUDA, for decoding steps and prompts of GPT-NeoX shapes.
 #include "benchmarks/ops/cuda_bench.h"
 #include "ops/torch/ops.h"
 

@@ -1,7 +1,7 @@
 // Losses over tables of item rows: sampled softmax with per-position negatives, full softmax, the
-// sampler, embedding lookup. Shapes: a training step of ml-1m, and a table that fits no cache. CPU
-// time is that of all threads together. GFLOP/s counts the products and both gradients, 2 D FLOP a
-// pair each, and once more the products that full softmax makes again.
+// sampler, embedding lookup. Shapes: a training step of ml-1m, and a table larger than any cache.
+// CPU time is summed over threads. GFLOP/s counts the products and both gradients, 2 D FLOP per
+// pair each, and for full softmax the recomputed products.
 #include <benchmark/benchmark.h>
 #include <torch/autograd.h>
 #include <torch/types.h>

@@ -1,8 +1,8 @@
-// Sampled softmax on CUDA, forward and backward towards states and table: ours, with the table's
-// gradient by atomics or in a fixed order, beside the same loss over gathered rows [T, 1 + K, D] in
-// plain PyTorch. Shapes: a training step of ml-1m, whose table stays in the second-level cache, and
-// a table of a million rows. The copy moves what must come from memory at least: ids, coefficients
-// written and read, states and their gradients.
+// Sampled softmax on CUDA, forward and backward to states and table: ours, with the table's
+// gradient by atomics or in a fixed order, and the same loss over gathered rows [T, 1 + K, D] in
+// plain PyTorch. Shapes: a training step of ml-1m, whose table stays in L2, and a table of a
+// million rows. The copy moves the minimum memory traffic: ids, coefficients written and read,
+// states and their gradients.
 #include "benchmarks/ops/cuda_bench.h"
 #include "ops/torch/ops.h"
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Times encoding a text with build/bin/tokenize_tool and with the package `tokenizers`, one thread each.
+"""Times the encoding of a text by build/bin/tokenize_tool and by the package `tokenizers`, one thread each.
 
 usage: benchmarks/text/tokenizer_speed.py TOOL TOKENIZER.json TEXT     (prints one line of JSON; ids must be equal)
 """

@@ -39,7 +39,7 @@ def load_safetensors(path: pathlib.Path) -> dict[str, torch.Tensor]:
 
 
 def our_name(name: str) -> str:
-    """The parameter of seqfuse that is this one of hstu_torch.Model."""
+    """The seqfuse parameter that corresponds to this one of hstu_torch.Model."""
     name = re.sub(r"^item$", "tables.item", name)
     name = re.sub(r"^position$", "encoder.position", name)
     name = re.sub(r"^blocks\.", "encoder.layers.", name)

@@ -1,5 +1,5 @@
 // Ranks one target per user over a full catalogue and measures users/s and peak memory. Random unit
-// vectors take the place of a model's states and item rows.
+// vectors replace a model's states and item rows.
 //
 //   full_catalogue_eval [users items dim]      default 10000 200000 64; prints JSON
 #include <sys/resource.h>
@@ -53,7 +53,7 @@ int main(int argc, char** argv) {
     std::sort(history.begin(), history.end());
     history.erase(std::unique(history.begin(), history.end()), history.end());
   }
-  // scan(first user, queries, their seen items) for each batch.
+  // Calls scan(first user, queries, their seen items) for each batch.
   const auto seconds_of = [&](auto&& scan) {
     const auto start = std::chrono::steady_clock::now();
     for (int64_t begin = 0; begin < users; begin += kBatch) {

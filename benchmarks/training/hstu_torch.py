@@ -79,7 +79,7 @@ class Model(torch.nn.Module):
         return F.normalize(x, dim=-1, eps=1e-6)
 
     def losses(self, ids, times, negatives, tau=0.05):
-        """ids, times [B, n + 1]; negatives [B, n, K]. Loss per position [B, n] and which are real."""
+        """ids, times [B, n + 1]; negatives [B, n, K]. Loss per position [B, n], and which positions are not padding."""
         h = self(ids, times)[:, :-1]
         target = ids[:, 1:]
         positive_rows, negative_rows = (
@@ -97,7 +97,7 @@ class Model(torch.nn.Module):
 
 
 def pack(users, newest: int, width: int):
-    """Left-aligned newest events but the last one; the slots after them hold the time of the request."""
+    """The newest events except the last, left-aligned; the slots after them have the request time."""
     ids = torch.zeros(len(users), width, dtype=torch.long)
     times = torch.zeros_like(ids)
     for row, (items, stamps) in enumerate(users):

@@ -1,6 +1,6 @@
-// One training batch in float64, written out with everything another implementation needs to repeat
-// it: weights, batch, negatives, and our loss per position and gradients.
-// compare_with_torch.py repeats it in plain PyTorch.
+// Writes one training batch in float64 with everything that another implementation needs to repeat
+// it: weights, batch, negatives, and our loss per position and gradients. compare_with_torch.py
+// repeats it in plain PyTorch.
 //
 // usage: loss_parity DATASET GIN_FILE OUTPUT.safetensors
 #include <fmt/format.h>

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # usage: benchmarks/training/ranking_scaling.sh OUTPUT [SEQFUSE]
 # benchmark_ranking.gin at one global batch of 32 on one GPU and on two, with sequences of full length and with zipf lengths,
-# and an item table of 2 million rows. Prints seconds a step, taken between the second and the last logged step.
+# and an item table of 2 million rows. Prints seconds per step, measured between the second and the last logged step.
 set -euo pipefail
 output=${1:?usage: ranking_scaling.sh OUTPUT [SEQFUSE]} seqfuse=${2:-build/bin/seqfuse}
 common=(train ranking --gin-config-file configs/benchmark_ranking.gin --device cuda

@@ -10,7 +10,7 @@
 int main(int argc, char** argv) try {
   if (argc != 5) return std::fputs("usage: example DATASET CONFIG.gin RUN USER\n", stderr), 2;
 
-  // Two sequences of 3 and 5 rows, one after the other: 2 heads of 8 columns each.
+  // Two sequences of 3 and 5 rows, concatenated; 2 heads of 8 columns.
   const at::Tensor offsets = at::tensor({0, 3, 8}, at::kLong);
   const at::Tensor q = at::randn({8, 2, 8}).requires_grad_(), k = at::randn({8, 2, 8}),
                    v = at::randn({8, 2, 8});

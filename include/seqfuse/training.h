@@ -1,5 +1,5 @@
-// Training, one step at a time: the model, data order, optimiser and random numbers are those of
-// `seqfuse train` with the same configuration.
+// Training, one step at a time, with the model, data order, optimiser and random numbers of
+// `seqfuse train` for the same configuration.
 #pragma once
 
 #include <torch/types.h>
@@ -21,35 +21,34 @@ struct TrainerOptions {
 };
 
 struct StepResult {
-  int64_t step = 0;       // steps done, with this one
+  int64_t step = 0;       // steps done, including this one
   double loss = 0;        // mean over positions, before the update; 0 without positions
-  int64_t positions = 0;  // predictions that the loss is over
-  int64_t tokens = 0;     // rows of the model's input
+  int64_t positions = 0;  // predictions in the loss
+  int64_t tokens = 0;     // tokens of the model's input
   double learning_rate = 0;
 };
 
-// Not for several threads at once. Errors are std::exceptions whose what() says what was given and
-// what was expected.
+// Not thread-safe. Errors are std::exceptions; what() says what was given and what was expected.
 class Trainer {
  public:
-  // Reads the data set and initialises the weights from TrainerArgs.seed. Throws where a file is
-  // missing or damaged, where options or configuration are wrong, and where configuration and data
-  // set do not fit each other.
+  // Reads the dataset and initialises the weights from TrainerArgs.seed. Throws if a file is
+  // missing or damaged, if options or configuration are invalid, and if configuration and dataset
+  // do not match.
   explicit Trainer(const TrainerOptions& options);
   ~Trainer();
   Trainer(Trainer&&) noexcept;
   Trainer& operator=(Trainer&&) noexcept;
 
-  // The next batches (TrainerArgs.gradient_accumulation_steps of them), forward, backward, update.
-  // Waits for a GPU. Throws where a loss or gradient is not finite, with the weights as they were.
+  // Trains on the next batches (TrainerArgs.gradient_accumulation_steps of them): forward,
+  // backward, update. Synchronises a GPU. Throws if a loss or gradient is not finite, and leaves
+  // the weights unchanged.
   StepResult step();
 
-  int64_t steps() const;  // done
-  int64_t total_steps()
-      const;  // that the configuration asks for: the schedule of the learning rate
+  int64_t steps() const;        // steps done
+  int64_t total_steps() const;  // steps in the configuration, for the learning-rate schedule
 
-  // By name, in a fixed order, sharing storage with the model: float32, on its device. Tables of
-  // embeddings begin with "tables.".
+  // By name, in a fixed order, sharing storage with the model: float32, on its device. Names of
+  // embedding tables begin with "tables.".
   std::vector<std::pair<std::string, at::Tensor>> weights() const;
 
  private:

@@ -1,6 +1,8 @@
-"""Fused operators of HSTU recommenders, for PyTorch.
+"""Fused operators of HSTU recommenders for PyTorch, and GPT-NeoX language models.
 
-All functions take jagged tensors: the T rows of all sequences one after the other, with offsets, int64 or int32
+GPTNeoX runs a language model on seqfuse's engine; apply_fused_kernels puts fused norms into a GPT-NeoX of transformers.
+
+All other functions take jagged tensors: the T rows of all sequences one after the other, with offsets, int64 or int32
 [B + 1], from 0 to T. They are differentiable, run under torch.compile (fullgraph), and are also torch.ops.seqfuse.*.
 CPU tensors: float32 and float64. CUDA tensors, if the library was built with nvcc: float32, float16 and bfloat16.
 
@@ -16,6 +18,8 @@ library_path = _library.load()
 from seqfuse.attention import hstu_attention  # noqa: E402 (load the operators first)
 from seqfuse.compat.hstu import hstu_attn_varlen_func  # noqa: E402
 from seqfuse.embedding import embedding_lookup, position_encoding, time_encoding  # noqa: E402
+from seqfuse.gpt_neox.fused_layers import FusedKernels, apply_fused_kernels  # noqa: E402
+from seqfuse.gpt_neox.model import Generated, GPTNeoX  # noqa: E402
 from seqfuse.jagged import (  # noqa: E402
     dense_to_jagged,
     interleave,
@@ -38,11 +42,17 @@ from seqfuse.norms import (  # noqa: E402
     layer_norm_gate,
     layer_norm_residual,
 )
+from seqfuse.run import RetrievalRun, load_run  # noqa: E402
 
 __all__ = [
+    "FusedKernels",
+    "GPTNeoX",
+    "Generated",
     "HSTULayer",
+    "RetrievalRun",
     "add_dual_layer_norm",
     "add_layer_norm",
+    "apply_fused_kernels",
     "dense_to_jagged",
     "dropout",
     "dual_layer_norm",
@@ -62,6 +72,7 @@ __all__ = [
     "layer_norm_residual",
     "lengths_to_offsets",
     "library_path",
+    "load_run",
     "position_encoding",
     "sample_uniform",
     "sampled_softmax_loss",

@@ -1,24 +1,43 @@
-"""Loads libseqfuse_ops.so, which registers torch.ops.seqfuse.*"""
+"""Loads the libraries: libseqfuse_ops.so (torch.ops.seqfuse.*) and libseqfuse_decoder.so (torch.classes.seqfuse.*)."""
 
+import functools
 import os
 import pathlib
 
 import torch
 
-_NAME = "libseqfuse_ops.so"
+_OPERATORS, _DECODER = "libseqfuse_ops.so", "libseqfuse_decoder.so"
 
 
 def load() -> pathlib.Path:
-    """Loads the library next to this file, or the one that SEQFUSE_LIBRARY names, and returns its path.
+    """Loads the operators' library next to this file, or the one that SEQFUSE_LIBRARY names, and returns its path.
 
     Raises ImportError, which says what to do, if the library is missing or does not match the installed torch.
     """
-    path = pathlib.Path(os.environ.get("SEQFUSE_LIBRARY") or pathlib.Path(__file__).with_name(_NAME))
+    path = pathlib.Path(os.environ.get("SEQFUSE_LIBRARY") or pathlib.Path(__file__).with_name(_OPERATORS))
     if not path.is_file():
         raise ImportError(
             f"seqfuse: there is no {path}. Install the package from the repository (`pip install .` in the Python that "
-            f"has torch), or name a built library: SEQFUSE_LIBRARY=build/lib/{_NAME}"
+            f"has torch), or name a built library: SEQFUSE_LIBRARY=build/lib/{_OPERATORS}"
         )
+    _load(path)
+    return path
+
+
+@functools.cache
+def load_decoder(operators: pathlib.Path) -> None:
+    """Loads the language models' library, which lies beside the operators'. Raises ImportError, as load does."""
+    path = operators.with_name(_DECODER)
+    if not path.is_file():
+        raise ImportError(
+            f"seqfuse: there is no {path}: the package was built without language models, which need the header "
+            "nlohmann/json.hpp. Install it (`apt-get install nlohmann-json3-dev`), then run `pip install "
+            "--force-reinstall --no-deps .` in the repository"
+        )
+    _load(path)
+
+
+def _load(path: pathlib.Path) -> None:
     try:
         torch.ops.load_library(str(path))
     except OSError as error:
@@ -26,4 +45,3 @@ def load() -> pathlib.Path:
             f"seqfuse: {path} does not load with torch {torch.__version__}: {error}. The library must be built for the "
             "installed torch: run `pip install --force-reinstall --no-deps .` in the repository"
         ) from error
-    return path

@@ -1,4 +1,4 @@
-"""Jagged tensors: the rows of all sequences one after the other; offsets [B + 1] say where each begins.
+"""Jagged tensors: the rows of all sequences, concatenated; offsets [B + 1] say where each sequence starts.
 
 total and part_rows give the number of rows of a result if it follows only from the values of offsets. They are optional
 on the CPU, and required on CUDA, where offsets are not read, and under torch.compile.

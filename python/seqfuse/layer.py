@@ -19,8 +19,8 @@ class HSTULayer(nn.Module):
     Parameters have the names and layouts of checkpoints (docs/checkpoints.md, under "encoder.layers.<n>."):
     input_norm_weight, input_norm_bias [D], uvqk_weight [D, 4 H d], uvqk_bias [4 H d], output_norm_weight,
     output_norm_bias [H d], output_weight [H d, D], output_bias [D], position_bias [2 N - 1], time_bias [buckets].
-    The defaults give "hstu", the published layer for training at scale; HSTULayer.research gives the layer of the
-    public experiments.
+    The defaults are "hstu", the published layer for training at scale; HSTULayer.research is the layer of the public
+    experiments.
 
     scaling_seqlen: S, the divisor of attention; a constant of the model like its weights, not the longest sequence of a
     batch. alpha: None means head_dim ** -0.5. bias_positions: N, the longest sequence allowed; 0: no position bias.
@@ -151,7 +151,7 @@ class HSTULayer(nn.Module):
 
         For float16 and bfloat16 on CUDA with head_dim up to 256, the layer is one fused operator with its own backward
         pass; gradients of parameters are computed in float32 and then converted to the parameters' dtypes. It is
-        composed of several operators without residual, for float32 on CUDA under torch.autocast (which then decides
+        composed of several operators if residual=False, for float32 on CUDA under torch.autocast (which then decides
         the dtypes), and under torch.compile with dropout but no dropout_seed.
         """
         if self.time_bias is None:

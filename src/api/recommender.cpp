@@ -41,8 +41,7 @@ Recommender::Recommender(const std::string& run, const std::string& device, bool
                 .data = "",
                 .device = training::choose_device(device, /*required_sm=*/""),
                 .needs_dataset = users,
-                .without_dataset = ", for the events of users; requests with items do without"})}) {
-}
+                .without_dataset = ", for users' events; requests with items work without it"})}) {}
 Recommender::~Recommender() = default;
 Recommender::Recommender(Recommender&&) noexcept = default;
 Recommender& Recommender::operator=(Recommender&&) noexcept = default;

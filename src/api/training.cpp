@@ -40,7 +40,7 @@ std::shared_ptr<models::hstu::TaskModel> make_model(const models::hstu::ModelSpe
 
 }  // namespace
 
-// Members refer to those before them.
+// Members refer to earlier members.
 struct Trainer::State {
   explicit State(const TrainerOptions& options)
       : config(config::load_config(options.config_file, options.overrides).config),

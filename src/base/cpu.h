@@ -16,7 +16,7 @@ Cpu this_cpu();
 // The vector instruction sets that the CPU operators of this build use.
 std::vector<std::string> built_for_features();
 
-// Those of them that the processor lacks: operators would fail with an illegal instruction.
+// Those of them that the processor lacks; operators would fail with an illegal instruction.
 std::vector<std::string> missing_features(const Cpu& cpu);
 
 }  // namespace seqfuse

@@ -1,4 +1,4 @@
-// Element types of tensors as operators see them. POD, shared by CUDA and C++ sources.
+// Element types of tensors, for operators. POD, shared by CUDA and C++ sources.
 #pragma once
 
 #include <cstdint>

@@ -142,7 +142,7 @@ void PendingDirectory::commit() {
     committed_ = true;
   } else if (renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, target_.c_str(), RENAME_EXCHANGE) ==
              0) {
-    // A complete target existed at every moment. The temporary name now holds the old one.
+    // The target was complete at every moment. The temporary name now refers to the old one.
     committed_ = true;
     fs::remove_all(temporary_, error);
   } else {

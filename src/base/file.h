@@ -1,5 +1,5 @@
-// Files and directories that are either wholly there or not there: written to a temporary name
-// beside the target, flushed to disk, then renamed.
+// Atomic writes of files and directories: written to a temporary name beside the target, flushed to
+// disk, then renamed.
 #pragma once
 
 #include <filesystem>
@@ -15,12 +15,12 @@ std::string read_file(const std::filesystem::path& file);
 // Replaces or creates the file. Throws IoError (disk full, read-only, ...); the old file stays
 // intact.
 void write_file_atomically(const std::filesystem::path& file, std::string_view content);
-// The same for what others write: write makes the whole file at the path that it is given. Its own
-// exceptions pass.
+// The same for other writers: write() must write the whole file to the path that it gets. Its
+// exceptions are passed on.
 void write_file_atomically(const std::filesystem::path& file,
                            const std::function<void(const std::filesystem::path&)>& write);
 
-// Appends all of the content or, where that fails, nothing. The file must exist. Throws IoError.
+// Appends all of the content or, on failure, nothing. The file must exist. Throws IoError.
 void append_to_file(const std::filesystem::path& file, std::string_view content);
 
 // A directory under construction. The final name appears only in commit().
@@ -33,8 +33,8 @@ class PendingDirectory {
   PendingDirectory& operator=(const PendingDirectory&) = delete;
 
   const std::filesystem::path& path() const { return temporary_; }  // write here
-  // Flushes every file, then renames. An existing target is replaced: the two change places, and
-  // the old one is removed. Throws IoError.
+  // Flushes every file, then renames. Replaces an existing target by exchanging the two names and
+  // removing the old one. Throws IoError.
   void commit();
 
  private:

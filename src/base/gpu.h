@@ -31,8 +31,8 @@ struct GpuCheck {
   std::string line;  // "[GPU Check] Detected A100 GPU (SM 8.0) - OK"
 };
 
-// Whether our kernels run on the GPU: SM 8.x and 9.0, or only required_sm ("8.0") if given. If not
-// ok, the line says what is supported.
+// Whether our kernels run on the GPU: SM 8.x and 9.0, or only required_sm ("8.0") if given. If not,
+// the line says what is supported.
 GpuCheck check_gpu(const Gpu& gpu, const std::optional<std::string>& required_sm = std::nullopt);
 
 }  // namespace seqfuse

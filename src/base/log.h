@@ -14,7 +14,7 @@ enum class Level { quiet, warning, info };
 // Messages above the level are dropped. Default: info. Not thread-safe: set once at start.
 void set_level(Level level);
 
-// Writes one whole line, atomically towards other threads; clears a progress line first.
+// Writes one whole line, atomically with respect to other threads; clears a progress line first.
 void write(Level level, std::string_view tag, std::string_view message);
 
 template <class... Args>

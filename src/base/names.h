@@ -11,7 +11,7 @@ namespace seqfuse {
 // '-' as '_'; empty if none is within max(2, length / 3).
 std::string nearest_name(std::string_view name, std::span<const std::string> candidates);
 
-// " (did you mean 'x'?)", or "" when nothing is near.
+// " (did you mean 'x'?)", or "" if nothing is near.
 std::string did_you_mean(std::string_view name, std::span<const std::string> candidates);
 
 }  // namespace seqfuse

@@ -24,7 +24,7 @@ int available_cpus() {
 std::atomic<int> thread_limit{0};
 thread_local bool inside_parallel_loop = false;
 
-// Hands out tasks until none is left; keeps the first exception.
+// Hands out tasks; keeps the first exception.
 struct TaskQueue {
   int64_t tasks;
   void (*call)(void*, int64_t);

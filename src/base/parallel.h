@@ -1,5 +1,5 @@
-// Data-parallel loops on the machine's cores. One pool for the whole process: OpenMP, which
-// libtorch also uses, so that their threads never compete; std::thread in builds without OpenMP
+// Data-parallel loops on the machine's cores. The whole process has one pool: OpenMP, which
+// libtorch also uses, so that the two never compete for cores; std::thread in builds without OpenMP
 // (tsan).
 #pragma once
 
@@ -19,8 +19,8 @@ namespace detail {
 void run_tasks(int64_t tasks, void (*call)(void*, int64_t), void* context);
 }  // namespace detail
 
-// body(task) for each task in [0, tasks), in parallel, handed out in order one at a time. For tasks
-// of uneven cost: sort the longest first. Runs serially inside another parallel loop.
+// Runs body(task) for each task in [0, tasks), in parallel, handed out in order one at a time. For
+// tasks of uneven cost, sort the longest first. Serial inside another parallel loop.
 template <class Body>
 void parallel_tasks(int64_t tasks, Body&& body) {
   using Plain = std::remove_reference_t<Body>;
@@ -29,9 +29,9 @@ void parallel_tasks(int64_t tasks, Body&& body) {
       const_cast<std::remove_const_t<Plain>*>(&body));
 }
 
-// body(begin, end) on disjoint ranges that cover [0, n), each of at least grain elements (but the
-// last). The cut depends on n and grain alone, never on the number of threads, so reductions that
-// combine partial results in range order are reproducible.
+// Runs body(begin, end) on disjoint ranges that cover [0, n), each with at least grain elements,
+// except the last. The ranges depend only on n and grain, not on the number of threads, so
+// reductions that combine partial results in range order are reproducible.
 template <class Body>
 void parallel_for(int64_t n, int64_t grain, Body&& body) {
   if (n <= 0) return;

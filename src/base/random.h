@@ -1,7 +1,6 @@
-// A sequential generator of random numbers for host code, which are Philox's.
+// A sequential random number generator for host code, based on Philox.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <utility>
 
@@ -51,7 +50,7 @@ class Random {
  private:
   Philox philox_;
   uint64_t counter_ = 0;
-  std::array<uint32_t, 4> block_{};
+  PhiloxWords block_{};
   int used_ = 4;
 };
 

@@ -1,4 +1,4 @@
-// seqfuse doctor: what this build has, what this machine has, what is missing and how to get it.
+// seqfuse doctor: reports what this build and this machine have, what is missing and how to get it.
 #include <arrow/config.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -29,7 +29,7 @@ struct Report {
   nlohmann::json facts = nlohmann::json::object();
   std::vector<std::string> lines;     // for people
   std::vector<std::string> problems;  // each makes the exit code 1
-  std::vector<std::string> advice;    // what else could be had, and how
+  std::vector<std::string> advice;    // optional improvements, and how to get them
 
   void add(std::string_view section, const std::string& key, const nlohmann::json& value,
            const std::string& text) {
@@ -40,7 +40,7 @@ struct Report {
   }
 };
 
-// Kibibytes of a line of /proc/meminfo, as bytes; 0 where there is none.
+// The bytes of a line of /proc/meminfo (which is in KiB); 0 if there is no such line.
 int64_t memory_bytes(const std::string& key) {
   std::ifstream in("/proc/meminfo");
   for (std::string name, unit; in >> name;) {
@@ -96,6 +96,16 @@ void report_processes(Report& report) {
     report.advice.emplace_back(
         "training on several processes needs Gloo's headers: `apt-get install libgloo-dev`, then "
         "`make build`");
+  }
+}
+
+void report_tokenizer(Report& report) {
+  const bool there = std::string_view(kTokenizer) == "ON";
+  report.add("build", "tokenizer", there, there ? "yes" : "none: language models take tokens only");
+  if (!there) {
+    report.advice.emplace_back(
+        "text for generate and perplexity needs PCRE2 and utf8proc: `apt-get install libpcre2-dev "
+        "libutf8proc-dev`, then `make build`");
   }
 }
 
@@ -178,14 +188,16 @@ void print(const Report& report) {
 int cmd_doctor(int argc, char** argv) {
   bool json = false;
   std::optional<std::string> required_sm;
-  CLI::App app("What this build has, what this machine has, what is missing.", "doctor");
+  CLI::App app("Reports what this build and this machine have, and what is missing.", "doctor");
   app.add_flag("--json", json, "print JSON");
-  app.add_option("--require-sm", required_sm, "refuse every GPU but this, such as 8.0");
+  app.add_option("--require-sm", required_sm,
+                 "accept only GPUs of this compute capability, such as 8.0");
   if (const auto done = parse_arguments(app, argc, argv)) return *done;
 
   Report report;
   report_build(report);
   report_processes(report);
+  report_tokenizer(report);
   report_cpu(report);
   report_memory_and_disk(report);
   report_gpus(report, required_sm);

@@ -1,4 +1,4 @@
-// seqfuse evaluate RUN: metrics of a run's model beside simple baselines.
+// seqfuse evaluate RUN: metrics of a run's model, next to simple baselines.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -49,8 +49,7 @@ int cmd_evaluate(int argc, char** argv) {
   std::string path, checkpoint, split_name = "test", data, device = "auto";
   bool json = false;
   size_t max_users = 0;
-  CLI::App app("Metrics of a run's model over held-out events, beside simple baselines.",
-               "evaluate");
+  CLI::App app("Evaluates a run's model on held-out events, next to simple baselines.", "evaluate");
   app.add_option("RUN", path, "run directory of `seqfuse train`")->required()->check(kPath);
   app.add_option("--checkpoint", checkpoint, "step_N (default: the newest)")->check(kPath);
   app.add_option("--split", split_name, "test or validation")
@@ -58,7 +57,7 @@ int cmd_evaluate(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--data", data, "dataset directory (default: the one it was trained on)")
       ->check(kPath);
-  app.add_option("--max-users", max_users, "only the first so many windows")
+  app.add_option("--max-users", max_users, "evaluate only the first N windows")
       ->check(whole_number(1));
   add_device_option(app, device);
   app.add_flag("--json", json, "print JSON instead of a table");
@@ -96,7 +95,7 @@ int cmd_evaluate(int argc, char** argv) {
   for (const auto& [name, metrics] : rows) {
     (name == "model" ? result["model"] : result["baselines"][name]) = to_json(metrics);
   }
-  // The name of a directory may hold bytes that are not UTF-8.
+  // Directory names may contain bytes that are not UTF-8.
   fmt::print("{}\n", result.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
   return 0;
 }

@@ -1,9 +1,11 @@
-// seqfuse perplexity MODEL: how well a model predicts a text, through the path that generates.
+// seqfuse perplexity MODEL: how well a model predicts a text, on the code path of generation.
 #include <fmt/format.h>
 
 #include <bit>
+#include <charconv>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <string>
@@ -14,6 +16,7 @@
 #include "base/progress.h"
 #include "cli/command_line.h"
 #include "cli/decoding_model.h"
+#include "cli/model_text.h"
 #include "cli/verbs.h"
 #include "serving/decoding/perplexity.h"
 #include "training/loop/interrupt.h"
@@ -21,13 +24,37 @@
 namespace seqfuse::cli {
 namespace {
 
-// Raw little-endian int32.
+// "5, 34 63": numbers between commas and white space.
+std::vector<int64_t> ids_of_text(const std::string& text, const std::string& file) {
+  std::vector<int64_t> ids;
+  const char* const end = text.data() + text.size();
+  for (const char* at = text.data(); at != end;) {
+    if (*at < '0' || *at > '9') {
+      ++at;
+      continue;
+    }
+    int32_t id = 0;
+    const auto [stop, error] = std::from_chars(at, end, id);
+    SEQFUSE_CHECK_AS(DataError, error == std::errc(), "{}: the id {} is above {}", file,
+                     std::string(at, stop), std::numeric_limits<int32_t>::max());
+    ids.push_back(id);
+    at = stop;
+  }
+  return ids;
+}
+
+// Text, or raw little-endian int32. Raw ids are never mistaken for text: below 2^24 each has a byte
+// that is 0.
 std::vector<int64_t> read_ids(const std::string& file) {
   static_assert(std::endian::native == std::endian::little);
   const std::string content = read_file(file);
+  if (content.find_first_not_of("0123456789, \t\r\n") == std::string::npos) {
+    return ids_of_text(content, file);
+  }
   SEQFUSE_CHECK_AS(DataError, content.size() % sizeof(int32_t) == 0,
-                   "{}: it has {} bytes; expected a multiple of 4 (raw little-endian int32)", file,
-                   content.size());
+                   "{}: it has {} bytes; expected a multiple of 4 (raw little-endian int32), or "
+                   "ids as text with commas or spaces between them",
+                   file, content.size());
   std::vector<int32_t> ids(content.size() / sizeof(int32_t));
   std::memcpy(ids.data(), content.data(), content.size());
   return {ids.begin(), ids.end()};
@@ -48,6 +75,32 @@ void check_fits(const DecodingFlags& flags, const models::gpt_neox::Config& conf
                    tokens, size, tokens);
 }
 
+std::vector<int64_t> read_tokens(const DecodingFlags& flags, const models::gpt_neox::Config& config,
+                                 const std::string& text_file, const std::string& ids_file) {
+  if (text_file.empty()) return read_ids(ids_file);
+  const TextAccess access = open_text(flags.model, config.vocab_size);
+  return needed_text(access, "--text-file").encode(read_file(text_file), text_file);
+}
+
+void print_result(const std::vector<double>& losses, const kv_cache::Rule& rule, bool interrupted,
+                  bool as_json) {
+  const auto count = static_cast<double>(losses.size());
+  const double mean = std::accumulate(losses.begin(), losses.end(), 0.0) / count;
+  if (as_json) {  // without a token both are NaN, which JSON writes as null
+    const nlohmann::json result = {{"perplexity", std::exp(mean)},
+                                   {"mean_nll", mean},
+                                   {"tokens", losses.size()},
+                                   {"interrupted", interrupted},
+                                   {"cache", rule.text()}};
+    fmt::print("{}\n", result.dump());
+  } else if (losses.empty()) {
+    fmt::print("interrupted before the first token: there is no perplexity\n");
+  } else {
+    fmt::print("perplexity {:.6g} (mean loss {:.6g} over {} tokens{}; cache: {})\n", std::exp(mean),
+               mean, losses.size(), interrupted ? ", interrupted" : "", rule.text());
+  }
+}
+
 }  // namespace
 
 int cmd_perplexity(int argc, char** argv) {
@@ -55,26 +108,27 @@ int cmd_perplexity(int argc, char** argv) {
   std::string text_file, ids_file, losses_file, positions = "cache";
   int64_t tokens_per_pass = 1;
   bool json = false;
-  CLI::App app("Perplexity of a text under a GPT-NeoX language model, as it generates.",
-               "perplexity");
+  CLI::App app(
+      "Perplexity of a text under a GPT-NeoX language model, on the code path of generation.",
+      "perplexity");
   flags.add_to(app);
   auto* source = app.add_option_group("text", "one of these")->require_option(1);
   source->add_option("--text-file", text_file, "a file of text")->check(kPath);
-  source->add_option("--ids-file", ids_file, "tokens, raw little-endian int32")->check(kPath);
+  source->add_option("--ids-file", ids_file, "tokens: raw little-endian int32, or text")
+      ->check(kPath);
   app.add_option("--tokens-per-pass", tokens_per_pass, "1: as decoding does; more are faster")
       ->check(whole_number(1))
       ->capture_default_str();
   app.add_option("--positions", positions, "cache, or text: the wrong rule, for comparison")
       ->check(CLI::IsMember({"cache", "text"}))
       ->capture_default_str();
-  app.add_option("--losses", losses_file, "write the loss of each token, a line each")
+  app.add_option("--losses", losses_file, "write each token's loss to this file, one per line")
       ->check(kPath);
   app.add_flag("--json", json, "print JSON");
   if (const auto done = parse_arguments(app, argc, argv)) return *done;
-  if (!text_file.empty()) refuse_text("--text-file");
 
-  const std::vector<int64_t> ids = read_ids(ids_file);
   const auto config = models::gpt_neox::load_config(flags.model);
+  const std::vector<int64_t> ids = read_tokens(flags, config, text_file, ids_file);
   const auto tokens = static_cast<int64_t>(ids.size()) - 1;
   check_fits(flags, config, tokens);
   kv_cache::Rule rule = cache_rule(flags, config, std::max<int64_t>(tokens, 1));
@@ -91,19 +145,8 @@ int cmd_perplexity(int argc, char** argv) {
       return interrupt.signal() == 0;
     });
   }
-  const double count = static_cast<double>(losses.size());
-  const double mean = std::accumulate(losses.begin(), losses.end(), 0.0) / count;
   if (!losses_file.empty()) write_losses(losses_file, losses);
-  if (json) {
-    const nlohmann::json result = {{"perplexity", std::exp(mean)},
-                                   {"mean_nll", mean},
-                                   {"tokens", losses.size()},
-                                   {"cache", rule.text()}};
-    fmt::print("{}\n", result.dump());
-  } else {
-    fmt::print("perplexity {:.6g} (mean loss {:.6g} over {} tokens; cache: {})\n", std::exp(mean),
-               mean, losses.size(), rule.text());
-  }
+  print_result(losses, rule, static_cast<int64_t>(losses.size()) < tokens, json);
   return interrupt.signal() == 0 ? 0 : 128 + interrupt.signal();
 }
 

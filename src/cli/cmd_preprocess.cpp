@@ -40,9 +40,9 @@ void declare(CLI::App& app, Flags& f) {
   app.add_option("--input", f.input, "folder, .zip, .tar.gz, .gz, .xz, .parquet or text file")
       ->required()
       ->check(kPath);
-  app.add_option("--output", f.output, "dataset directory to make")->required()->check(kPath);
+  app.add_option("--output", f.output, "dataset directory to create")->required()->check(kPath);
   app.add_flag("--force", f.force, "replace an existing dataset directory");
-  app.add_option("--format", f.format, "log, or processed-seqs (a row a user)")
+  app.add_option("--format", f.format, "log, or processed-seqs (one row per user)")
       ->check(CLI::IsMember({"log", "processed-seqs"}));
   app.add_option("--write-processed-seqs", f.write_processed_seqs,
                  "also write processed_seqs.csv here")
@@ -61,7 +61,7 @@ void declare(CLI::App& app, Flags& f) {
   app.add_option("--blank-time", f.blank_time,
                  "error (default), or between neighbours in file order")
       ->check(CLI::IsMember({"error", "between"}));
-  app.add_option("--encoding", f.encoding, "of text: utf-8 (default), latin1, windows-1252")
+  app.add_option("--encoding", f.encoding, "of text files: utf-8 (default), latin1, windows-1252")
       ->check(CLI::IsMember({"utf-8", "latin1", "windows-1252"}));
   const char* csv = "csv";
   app.add_option("--user-column", f.user_column, "default user_id")->group(csv);
@@ -98,7 +98,7 @@ int64_t parse_bytes(const std::string& text) {
   return static_cast<int64_t>(value * scale);
 }
 
-// Without a delimiter the ending of each file decides.
+// Without a delimiter, each file's extension decides.
 void set_delimiter(const char* flag, const std::string& delimiter, data::TableFormat& table) {
   table.tabs_by_ending = delimiter.empty();
   if (delimiter.empty()) return;
@@ -154,11 +154,12 @@ void print_result(const data::PreprocessResult& result, const std::string& outpu
     for (const std::string& bad : result.bad_examples) log::warning("preprocess", "  {}", bad);
   }
   if (!result.not_read.empty()) {
-    log::warning("preprocess", "not read, by their endings: {}", fmt::join(result.not_read, ", "));
+    log::warning("preprocess", "not read because of their endings: {}",
+                 fmt::join(result.not_read, ", "));
   }
   fmt::print("{}: {} users, {} items, {} events\n", summary.dataset_name, summary.num_users,
              summary.num_items, summary.num_events);
-  fmt::print("events a user: min {}, mean {:.1f}, median {}, max {}\n", lengths.min, lengths.mean,
+  fmt::print("events per user: min {}, mean {:.1f}, median {}, max {}\n", lengths.min, lengths.mean,
              lengths.median, lengths.max);
   for (const data::ContextFeature& feature : summary.context) {
     fmt::print("context {}: {} values\n", feature.name, feature.vocab_size - 1);
@@ -171,7 +172,7 @@ void print_result(const data::PreprocessResult& result, const std::string& outpu
 }  // namespace
 
 int cmd_preprocess(int argc, char** argv) {
-  CLI::App app("Raw interaction logs to a dataset directory.", "preprocess");
+  CLI::App app("Converts raw interaction logs to a dataset directory.", "preprocess");
   Flags f;
   declare(app, f);
   if (const auto code = parse_arguments(app, argc, argv)) return *code;

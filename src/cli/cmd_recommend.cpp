@@ -1,5 +1,5 @@
-// seqfuse recommend RUN: the best items for a user or for a history; of a ranking run, given
-// candidates in the order of their predictions.
+// seqfuse recommend RUN: the best items for a user, for a history or for many users; of a ranking
+// run, given candidates in the order of their predictions.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,6 +11,7 @@
 
 #include "base/log.h"
 #include "cli/command_line.h"
+#include "cli/recommend_batch.h"
 #include "cli/verbs.h"
 #include "serving/recommendations.h"
 #include "serving/request.h"
@@ -27,18 +28,22 @@ using Row = serving::RankedItem;
 struct Flags {
   std::string user, history, actions, timestamps, request_time, candidates;
   std::vector<std::string> context;
+  BatchFlags batch;
 
   void add_to(CLI::App& app) {
     auto* source = app.add_option_group("source")->require_option(1);
     source->add_option("--user", user, "user id, as in the source");
     source->add_option("--history", history,
                        "item ids \"id,id,...\", oldest first; -: JSON from stdin");
+    auto* users = source->add_option(
+        "--users", batch.users, "many users, into --output: all, FILE or - (docs/recommend.md)");
     app.add_option("--timestamps", timestamps, "\"t,t,...\": when each event of the history was");
     app.add_option("--actions", actions, "\"a,a,...\": what each event was, as in the source");
     app.add_option("--context", context, "feature=value of who has the history; repeatable")
         ->allow_extra_args(false);
-    app.add_option("--request-time", request_time, "when the request comes");
+    app.add_option("--request-time", request_time, "time of the request");
     app.add_option("--candidates", candidates, "ranking runs: item ids to order");
+    batch.add_to(app, users);
   }
 
   serving::Request request(const CLI::App& app) const {
@@ -104,25 +109,25 @@ void print_json(const serving::TrainedRun& run, const std::vector<Row>& rows) {
   }
   const nlohmann::json result = {
       {"run", run.path.string()}, {"step", run.step}, {"items", std::move(items)}};
-  // Titles may hold bytes that are not UTF-8.
+  // Titles may contain bytes that are not UTF-8.
   fmt::print("{}\n", result.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
 }  // namespace
 
 int cmd_recommend(int argc, char** argv) {
-  // One request is answered before a GPU is ready.
-  std::string path, checkpoint, data, device = "cpu";
+  std::string path, checkpoint, data;
+  std::string device = "cpu";  // one request is answered before a GPU is ready
   Flags flags;
   int64_t top_k = 10;
   bool include_seen = false, skip_unknown = false, json = false;
-  CLI::App app("The best items for a user or a history; of a ranking run: candidates, best first.",
+  CLI::App app("The best items for users or a history; of a ranking run: candidates, best first.",
                "recommend");
   app.add_option("RUN", path, "run directory of `seqfuse train`")->required()->check(kPath);
   flags.add_to(app);
-  app.add_flag("--skip-unknown", skip_unknown, "leave out items that the data set does not have");
+  app.add_flag("--skip-unknown", skip_unknown, "skip items that the dataset does not have");
   app.add_option("--top-k", top_k, "items to show")->check(whole_number(1))->capture_default_str();
-  app.add_flag("--include-seen", include_seen, "also items of the history");
+  app.add_flag("--include-seen", include_seen, "also recommend items of the history");
   app.add_option("--checkpoint", checkpoint, "step_N (default: the newest)")->check(kPath);
   app.add_option("--data", data, "dataset directory (default: the one it was trained on)")
       ->check(kPath);
@@ -130,13 +135,31 @@ int cmd_recommend(int argc, char** argv) {
   app.add_flag("--json", json, "print JSON instead of a table");
   if (const auto done = parse_arguments(app, argc, argv)) return *done;
 
+  if (app.count("--users") > 0) {
+    for (const char* flag : {"--actions", "--timestamps", "--context", "--json"}) {
+      if (app.count(flag) == 0) continue;
+      throw_error<UsageError>(
+          "{} is for a single request: with --users the file has a column for it, or the format of "
+          "--output says so",
+          flag);
+    }
+    return recommend_batch(flags.batch, {.run = path,
+                                         .checkpoint = checkpoint,
+                                         .data = data,
+                                         .device = app.count("--device") > 0 ? device : "auto",
+                                         .candidates = flags.candidates,
+                                         .request_time = flags.request_time,
+                                         .top_k = top_k,
+                                         .include_seen = include_seen,
+                                         .skip_unknown = skip_unknown});
+  }
   const serving::Request request = flags.request(app);
   const serving::TrainedRun run = serving::open_trained_run(
       path, {.checkpoint = checkpoint,
              .data = data,
              .device = training::choose_device(device, /*required_sm=*/""),
              .needs_dataset = request.user.has_value(),
-             .without_dataset = ", for the events of users; --history does without"});
+             .without_dataset = ", for users' events; --history works without it"});
   const serving::RequestWindow window =
       serving::request_window(run.lookup(), run.predictor->spec(), request, skip_unknown);
   for (const std::string& warning : window.warnings) log::warning("recommend", "{}", warning);

@@ -25,8 +25,7 @@ int cmd_report(int argc, char** argv) {
   app.add_option("-o,--output", output, "HTML file to write; an existing one is replaced")
       ->required()
       ->check(kPath);
-  app.add_option("--data", data, "dataset directory, if it is no longer where it was")
-      ->check(kPath);
+  app.add_option("--data", data, "new directory of a moved dataset")->check(kPath);
   if (const auto done = parse_arguments(app, argc, argv)) return *done;
 
   const std::vector<report::RunLog> runs = report::read_runs(paths);

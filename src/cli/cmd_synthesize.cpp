@@ -16,7 +16,7 @@ namespace {
 void print_report(const data::SynthesisReport& report) {
   fmt::print("{} users, {} items, {} events; a user has {} to {}, median {}\n", report.users,
              report.items, report.events, report.shortest, report.longest, report.median);
-  fmt::print("{:.1f} % of the events are successors of the one before\n\n",
+  fmt::print("{:.1f} % of the events are successors of the previous event\n\n",
              100 * report.transition_rate);
   fmt::print("{:<18}{:>10}{:>12}\n", "label", "base rate", "oracle AUC");
   for (const data::LabelReport& label : report.labels) {
@@ -43,18 +43,19 @@ int cmd_synthesize(int argc, char** argv) {
   int64_t users = 0, items = 0, events = 0;
   int threads = 0;
   bool force = false;
-  CLI::App app{"raw logs in a known data set's format, any size, with planted preferences",
+  CLI::App app{"raw logs in a known dataset's format, any size, with planted preferences",
                "synthesize"};
   app.add_option("--like", options.like, "kuairand-pure, kuairand-1k, kuairand-27k or ml-1m")
       ->required();
   app.add_option("--output", output, "folder to write")->required()->check(kPath);
   auto* users_option =
-      app.add_option("--users", users, "how many; default: as many as the data set has");
-  auto* items_option = app.add_option("--items", items, "how many; default: by the events");
+      app.add_option("--users", users, "number of users; default: that of the dataset");
+  auto* items_option =
+      app.add_option("--items", items, "number of items; default: in proportion to the events");
   auto* events_option = app.add_option(
-      "--events", events, "exactly so many in all; default: by the data set's lengths");
-  app.add_option("--length-scale", options.length_scale, "multiplies the data set's lengths");
-  app.add_option("--seed", options.seed, "same seed, same bytes, whatever the threads")
+      "--events", events, "exact number of events; default: from the dataset's lengths");
+  app.add_option("--length-scale", options.length_scale, "factor of the dataset's history lengths");
+  app.add_option("--seed", options.seed, "same seed, same bytes, for any number of threads")
       ->check(whole_number(0));
   app.add_option("--threads", threads, "default: all cores")->check(whole_number(1));
   app.add_flag("--force", force, "replace an existing folder");

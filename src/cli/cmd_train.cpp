@@ -19,6 +19,7 @@
 #include "cli/build_info.h"
 #include "cli/command_line.h"
 #include "cli/resume.h"
+#include "cli/train_start.h"
 #include "cli/verbs.h"
 #include "config/load.h"
 #include "config/without_effect.h"
@@ -32,7 +33,6 @@
 #include "models/hstu/tables.h"
 #include "models/hstu/task_model.h"
 #include "serving/trained_run.h"
-#include "training/checkpoint/checkpoint.h"
 #include "training/checkpoint/run_directory.h"
 #include "training/device/device.h"
 #include "training/evaluation/baselines.h"
@@ -66,14 +66,15 @@ std::optional<int> parse(int argc, char** argv, Arguments& arguments) {
       ->allow_extra_args(false);
   app.add_option("--data", arguments.data, "dataset directory made by `seqfuse preprocess`")
       ->check(kPath);
-  app.add_option("--output", arguments.output, "run directory to make")->check(kPath);
+  app.add_option("--output", arguments.output, "run directory to create")->check(kPath);
   auto* resume = app.add_option("--resume", arguments.resume_run,
                                 "continue the run RUN, or the one in --output")
                      ->expected(0, 1)
                      ->type_name("[RUN]");
   app.add_flag("--force", arguments.force, "replace an earlier run in --output");
   add_device_option(app, arguments.device);
-  app.add_option("--require-sm", arguments.require_sm, "refuse any GPU but this, such as 8.0");
+  app.add_option("--require-sm", arguments.require_sm,
+                 "accept only GPUs of this compute capability, such as 8.0");
   app.add_option("--threads", arguments.threads, "CPU threads; default: all")
       ->check(CLI::PositiveNumber);
   app.add_flag("--tensorboard", arguments.tensorboard,
@@ -81,7 +82,7 @@ std::optional<int> parse(int argc, char** argv, Arguments& arguments) {
   app.add_flag("--quiet", arguments.quiet, "only warnings and the final table");
   const std::optional<int> done = parse_arguments(app, argc, argv);
   arguments.resume = resume->count() > 0;
-  if (!arguments.resume_run.empty()) {  // the option may stand without a path, so not ->check()
+  if (!arguments.resume_run.empty()) {  // not ->check(): the option is valid without a path
     const std::string problem = kPath(arguments.resume_run);
     if (!problem.empty()) throw_error<UsageError>("--resume: {}", problem);
   }
@@ -137,7 +138,7 @@ void tell_what_has_no_effect(const config::Config& config, models::hstu::Task ta
   }
   if ((config.network.recompute_input_layernorm || config.network.recompute_input_silu) &&
       (device.is_cpu() || config.network.dtype_str == config::ComputeType::float32)) {
-    log::info("train", "NetworkArgs.recompute_* have an effect in 16 bits on a GPU alone");
+    log::info("train", "NetworkArgs.recompute_* only have an effect in 16 bits on a GPU");
   }
   if (task == models::hstu::Task::retrieval &&
       config.network.architecture == config::Architecture::hstu &&
@@ -146,7 +147,7 @@ void tell_what_has_no_effect(const config::Config& config, models::hstu::Task ta
   }
 }
 
-// In tables, in all others.
+// Returns the number of parameters in tables, and in all other tensors.
 std::pair<int64_t, int64_t> count_parameters(const models::Model& model) {
   int64_t in_tables = 0, others = 0;
   for (const auto* table : model.tables()) in_tables += table->num_rows() * table->dim();
@@ -162,23 +163,6 @@ void tell_sharded_tables(const models::Model& model, int processes) {
     log::info("train", "table {}: {} rows over {} processes, {} here", table->name(),
               table->num_rows(), processes, table->rows_here());
   }
-}
-
-// From the newest checkpoint of the run that is resumed (empty: a new run), or from the weights of
-// another run's, or as they are.
-void start_weights(training::Trainer& trainer, const fs::path& resumed,
-                   const std::string& load_directory) {
-  if (!resumed.empty()) {
-    if (const auto checkpoint = training::newest_checkpoint(resumed)) {
-      trainer.resume(training::load_checkpoint(*checkpoint));
-      log::info("train", "resuming from {}", checkpoint->string());
-      return;
-    }
-    log::info("train", "{} has no checkpoint yet: starting from the beginning", resumed.string());
-  }
-  if (load_directory.empty()) return;
-  trainer.start_from(training::load_checkpoint(load_directory));
-  log::info("train", "weights from {}", load_directory);
 }
 
 void print_result(const training::TrainResult& result, const data::Dataset& dataset,
@@ -228,7 +212,7 @@ void set_threads(int threads, const distributed::Launch& launch) {
   at::set_num_threads(num_threads());
 }
 
-// make(), which allocates the model or the optimiser's state.
+// Runs make(), which allocates the model or the optimiser's state, and explains a lack of memory.
 template <class Make>
 auto unless_out_of_memory(const config::Config& config, const Make& make) {
   try {
@@ -240,18 +224,20 @@ auto unless_out_of_memory(const config::Config& config, const Make& make) {
   }
 }
 
-// So that the run can be served without its dataset.
-void keep_vocabulary(const data::Dataset& dataset, const fs::path& run) {
+// So that the run can be served without its dataset, and its rows be found in a larger one.
+void keep_vocabulary(const data::Dataset& dataset, const fs::path& run, bool new_data) {
   const fs::path directory = serving::vocabulary_path(run);
-  if (!data::has_saved_vocabulary(directory)) data::save_vocabulary(dataset, directory);
+  if (new_data || !data::has_saved_vocabulary(directory)) {
+    data::save_vocabulary(dataset, directory);
+  }
 }
 
-// group: of several processes; made here, left in place when this throws.
+// group: created here if there are several processes; left in place if this throws.
 int train(int argc, char** argv, const distributed::Launch& launch,
           std::unique_ptr<distributed::ProcessGroup>& group) {
   Arguments arguments;
   if (const auto done = parse(argc, argv, arguments)) return *done;
-  const bool first = launch.rank == 0;  // it alone talks and writes
+  const bool first = launch.rank == 0;  // only this rank prints and writes
   arguments.quiet = arguments.quiet || !first;
   if (arguments.quiet) log::set_level(log::Level::warning);
   const at::Device device =
@@ -282,7 +268,7 @@ int train(int argc, char** argv, const distributed::Launch& launch,
                                  static_cast<uint64_t>(config.trainer.seed),
                                  task == models::hstu::Task::ranking ? config.ranking.num_tasks : 1)
                            : open_dataset(data, config.dataset);
-  if (resuming) check_same_dataset(path, *dataset);
+  const bool new_data = resuming && has_new_data(path, *dataset);
   const data::Split split =
       data::make_split(*dataset, training::split_options(config.dataset, task));
   const models::hstu::ModelSpec spec =
@@ -308,7 +294,8 @@ int train(int argc, char** argv, const distributed::Launch& launch,
   training::Trainer trainer = unless_out_of_memory(
       config, [&] { return training::Trainer(*model, *dataset, split, config, *group); });
   if (first) {
-    start_weights(trainer, resuming ? path : fs::path(), config.trainer.ckpt_load_dir);
+    start_weights(trainer, resuming ? path : fs::path(), new_data, config.trainer.ckpt_load_dir,
+                  *dataset, spec);
   }
   trainer.share_start();
 
@@ -325,11 +312,13 @@ int train(int argc, char** argv, const distributed::Launch& launch,
       !first     ? training::RunDirectory::of_other_process(path, info)
       : resuming ? training::RunDirectory::open(path)
                  : training::RunDirectory::create(path, info, loaded.operative, arguments.force);
+  // First the checkpoint with the new vocabulary, then that, then run.json: a run that is killed in
+  // between is resumed with the same --data.
+  if (new_data && trainer.step() > 0) trainer.save_start(run);
+  if (first && !generated) keep_vocabulary(*dataset, path, new_data);
   if (resuming) {
-    record_resumed(resumed, trainer.step(), trainer.epoch(), loaded.operative, info.dataset_path,
-                   run);
+    record_resumed(resumed, trainer.step(), trainer.epoch(), loaded.operative, info, run);
   }
-  if (first && !generated) keep_vocabulary(*dataset, path);
   if (arguments.tensorboard && first) run.start_tensorboard();
   log::info("train", "configuration in force: {}", run.operative_config().string());
   log::info("train", "{}: {}", dataset->manifest().dataset_name, split.rule);
@@ -368,7 +357,7 @@ int cmd_train(int argc, char** argv) {
   try {
     return train(argc, argv, launch, group);
   } catch (const std::exception& error) {
-    // The others are told why. Nothing is unwound: an exchange may be under way.
+    // Tell the other processes why. Nothing is unwound: a collective may be in progress.
     fmt::print(stderr, "seqfuse: rank {}: {}\n", launch.rank, error.what());
     std::fflush(nullptr);
     if (group) group->fail(error.what());

@@ -1,4 +1,4 @@
-// Parsing of one verb's arguments with CLI11, the same way for every verb.
+// Parses a verb's arguments with CLI11, the same way for every verb.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -12,7 +12,7 @@
 
 namespace seqfuse::cli {
 
-// Refuses a path that is empty or nothing but spaces: a variable of the shell that is not set.
+// Refuses an empty or blank path, as from an unset shell variable.
 inline const CLI::Validator kPath(
     [](std::string& text) {
       const bool blank = text.find_first_not_of(" \t\r\n") == std::string::npos;
@@ -21,7 +21,7 @@ inline const CLI::Validator kPath(
     },
     "");
 
-// Refuses all but whole numbers of at least `least`.
+// Accepts only whole numbers of at least `least`.
 inline CLI::Validator whole_number(int64_t least) {
   return {[least](std::string& text) {
             int64_t value = 0;
@@ -34,15 +34,15 @@ inline CLI::Validator whole_number(int64_t least) {
           ""};
 }
 
-// --device; device holds the default.
+// --device; `device` is set to the default on entry.
 inline void add_device_option(CLI::App& app, std::string& device) {
   app.add_option("--device", device, "auto, cpu or cuda")
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
       ->capture_default_str();
 }
 
-// Parses argv[1..]. Returns an exit code if the verb is done (--help was printed), nothing to go
-// on. Throws UsageError, with CLI11's message and a pointer to --help.
+// Parses argv[1..]. Returns an exit code if the verb is done (--help was printed), else nothing.
+// Throws UsageError with CLI11's message and a pointer to --help.
 inline std::optional<int> parse_arguments(CLI::App& app, int argc, char** argv) {
   try {
     app.parse(argc, argv);

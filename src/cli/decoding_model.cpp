@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/progress.h"
 #include "serving/decoding/memory_plan.h"
+#include "serving/decoding/random_model.h"
 #include "training/device/device.h"
 
 namespace seqfuse::cli {
@@ -27,6 +28,7 @@ at::ScalarType dtype_named(const std::string& name) {
 at::ScalarType choose_dtype(const DecodingFlags& flags, at::Device device) {
   if (flags.dtype != "auto") return dtype_named(flags.dtype);
   if (device.is_cpu()) return at::kFloat;
+  if (!flags.shape.empty()) return at::kHalf;
   const at::ScalarType stored = models::gpt_neox::stored_dtype(flags.model);
   return stored == at::kDouble ? at::kFloat : stored;
 }
@@ -35,7 +37,7 @@ at::ScalarType choose_dtype(const DecodingFlags& flags, at::Device device) {
 models::gpt_neox::Storage choose_storage(const DecodingFlags& flags, at::ScalarType dtype,
                                          at::Device device) {
   models::gpt_neox::Storage storage;
-  if (device.is_cpu() && dtype == at::kFloat) {
+  if (device.is_cpu() && dtype == at::kFloat && flags.shape.empty()) {
     const at::ScalarType stored = models::gpt_neox::stored_dtype(flags.model);
     if (stored != at::kDouble) {
       storage = {.linear = stored, .embedding = stored, .as_in_file = flags.weights == "auto"};
@@ -62,15 +64,15 @@ void DecodingFlags::add_to(CLI::App& app) {
   app.add_option("--cache", cache, "full, window, streaming or recompute")
       ->check(CLI::IsMember({"full", "window", "streaming", "recompute"}))
       ->capture_default_str();
-  app.add_option("--start", start, "streaming: so many first tokens stay")
+  app.add_option("--start", start, "streaming: number of first tokens to keep")
       ->check(whole_number(0))
       ->capture_default_str();
-  app.add_option("--recent", recent, "so many newest tokens stay (default: as trained)")
+  app.add_option("--recent", recent, "number of newest tokens to keep (default: as trained)")
       ->check(whole_number(1));
-  app.add_option("--prune-every", prune_every, "drop old tokens so many at a time")
+  app.add_option("--prune-every", prune_every, "number of old tokens to drop at a time")
       ->check(whole_number(1))
       ->capture_default_str();
-  app.add_option("--cache-size", cache_size, "full: tokens (default: as trained)")
+  app.add_option("--cache-size", cache_size, "full: capacity in tokens (default: as trained)")
       ->check(whole_number(1));
   app.add_option("--dtype", dtype, "float32, float16, bfloat16, float64 (auto: float32 on a CPU)")
       ->check(CLI::IsMember({"auto", "float32", "float16", "bfloat16", "float64"}))
@@ -102,6 +104,11 @@ Rule cache_rule(const DecodingFlags& flags, const Config& config, int64_t longes
   return Rule::recompute(start, recent);
 }
 
+Config open_config(const DecodingFlags& flags) {
+  return flags.shape.empty() ? models::gpt_neox::load_config(flags.model)
+                             : serving::named_shape(flags.shape);
+}
+
 Model open_model(const DecodingFlags& flags, const char* verb, const Config& config,
                  const Rule& rule, int64_t texts) {
   const at::Device device = training::choose_device(flags.device, "");
@@ -110,7 +117,12 @@ Model open_model(const DecodingFlags& flags, const char* verb, const Config& con
   const serving::MemoryPlan plan = serving::plan_memory(config, rule, texts, dtype, storage);
   log::info(verb, "{} on {}: {}", describe(dtype, storage), device.str(), plan.text());
   serving::check_memory(plan, device);
-  return {config, models::gpt_neox::load_weights(config, flags.model, dtype, device, storage)};
+  if (flags.shape.empty()) {
+    return {config, models::gpt_neox::load_weights(config, flags.model, dtype, device, storage)};
+  }
+  return {config,
+          models::gpt_neox::make_weights(config, serving::random_tensors(config, dtype, device),
+                                         dtype, device, flags.shape, storage)};
 }
 
 std::vector<int64_t> parse_ids(const std::string& text) {
@@ -129,13 +141,6 @@ std::vector<int64_t> parse_ids(const std::string& text) {
   }
   SEQFUSE_CHECK_AS(UsageError, !ids.empty(), "--ids is empty; a prompt needs at least one token");
   return ids;
-}
-
-void refuse_text(const char* flag) {
-  throw_error<UsageError>(
-      "{}: this build does not read tokenizer.json, so text cannot be turned into tokens; give "
-      "the ids of the tokens",
-      flag);
 }
 
 }  // namespace seqfuse::cli

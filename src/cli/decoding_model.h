@@ -1,4 +1,4 @@
-// What generate and perplexity share: the flags of a language model and its cache, and opening it.
+// What generate, perplexity and bench decode share: the flags of a language model and its cache, and opening it.
 #pragma once
 
 #include <cstdint>
@@ -13,18 +13,22 @@ namespace seqfuse::cli {
 
 struct DecodingFlags {
   std::string model, device = "auto", dtype = "auto", weights = "auto", cache = "full";
+  std::string shape;  // instead of model: random weights of a named shape
   int64_t start = 4, recent = 0, prune_every = 1, cache_size = 0;
 
   void add_to(CLI::App& app);
 };
 
-// The cache rule that was asked for. --recent defaults to what the model was trained on. longest:
-// tokens of the longest text that the cache must hold under the full rule, which takes no more.
+// The cache rule of the flags. --recent defaults to the model's trained length. longest: tokens of
+// the longest text, which a full cache need not exceed.
 kv_cache::Rule cache_rule(const DecodingFlags& flags, const models::gpt_neox::Config& config,
                           int64_t longest);
 
-// How many tokens a full cache may hold: --cache-size, or what the model was trained on.
+// Capacity of a full cache in tokens: --cache-size, or the model's trained length.
 int64_t full_cache_size(const DecodingFlags& flags, const models::gpt_neox::Config& config);
+
+// config.json of the model, or the named shape.
+models::gpt_neox::Config open_config(const DecodingFlags& flags);
 
 // Says what the weights and the cache will take, checks that it is there, and loads the model. verb:
 // the tag of messages. texts: rows of the cache. Throws Error that says which cache and which batch
@@ -33,10 +37,7 @@ models::gpt_neox::Model open_model(const DecodingFlags& flags, const char* verb,
                                    const models::gpt_neox::Config& config,
                                    const kv_cache::Rule& rule, int64_t texts);
 
-// "5,34,63" as ids. Throws UsageError.
+// Parses "5,34,63" as ids. Throws UsageError.
 std::vector<int64_t> parse_ids(const std::string& text);
-
-// For flags that give text.
-[[noreturn]] void refuse_text(const char* flag);
 
 }  // namespace seqfuse::cli

@@ -22,22 +22,24 @@ namespace {
 
 struct Entry {
   const char* name;
-  Verb verb;  // null: in the engine library, as the C symbol below
+  Verb verb;  // null: in the engine library, under the C symbol below
   const char* symbol;
   const char* summary;
 };
 
 constexpr Entry kVerbs[] = {
-    {"doctor", cmd_doctor, nullptr, "what this build has, what this machine has, what is missing"},
+    {"doctor", cmd_doctor, nullptr, "what this build and this machine have, and what is missing"},
     {"preprocess", cmd_preprocess, nullptr, "raw interaction logs to a dataset directory"},
     {"synthesize", cmd_synthesize, nullptr,
-     "raw logs in a known data set's format, any size, with planted preferences"},
+     "raw logs in a known dataset's format, any size, with planted preferences"},
     {"train", nullptr, "seqfuse_cmd_train", "train ranking | train retrieval"},
     {"evaluate", nullptr, "seqfuse_cmd_evaluate", "metrics of a run beside simple baselines"},
     {"report", cmd_report, nullptr, "runs as one HTML page: curves, metrics, configuration, data"},
-    {"recommend", nullptr, "seqfuse_cmd_recommend", "top-K items for a user or a history"},
+    {"recommend", nullptr, "seqfuse_cmd_recommend",
+     "top-K items for a user, a history or all users"},
     {"generate", nullptr, "seqfuse_cmd_generate", "continue prompts with a GPT-NeoX model"},
     {"perplexity", nullptr, "seqfuse_cmd_perplexity", "how well a GPT-NeoX model predicts a text"},
+    {"bench", nullptr, "seqfuse_cmd_bench", "bench decode: how fast a GPT-NeoX model generates"},
 };
 
 void print_help() {
@@ -55,7 +57,7 @@ Verb load_from_engine(const char* symbol) {
   const auto library = binary.parent_path().parent_path() / "lib" / "libseqfuse_engine.so";
   void* handle = dlopen(library.c_str(), RTLD_NOW | RTLD_GLOBAL);
   if (handle == nullptr) {
-    throw_error("cannot load the engine library: {}\n  `seqfuse doctor` tells what is missing",
+    throw_error("cannot load the engine library: {}\n  `seqfuse doctor` lists what is missing",
                 dlerror());
   }
   void* address = dlsym(handle, symbol);
@@ -64,7 +66,7 @@ Verb load_from_engine(const char* symbol) {
   return reinterpret_cast<Verb>(address);
 }
 
-// Operators of a binary that was built for another processor would end in an illegal instruction.
+// Refuses a processor that lacks instructions of this build, since operators would crash.
 void check_cpu() {
   const std::vector<std::string> missing = missing_features(this_cpu());
   if (missing.empty()) return;
@@ -75,7 +77,7 @@ void check_cpu() {
       fmt::join(missing, ", "));
 }
 
-// People type --dataset_name as often as --dataset-name: underscores in flag names become hyphens.
+// Accepts underscores in flag names: people type --dataset_name as often as --dataset-name.
 std::string normalise_flag(std::string_view argument) {
   std::string result(argument);
   if (!argument.starts_with("--")) return result;

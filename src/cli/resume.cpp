@@ -27,19 +27,21 @@ Resumed check_resumed(const fs::path& path, const std::string& task, const std::
                         : run.info().dataset_path};
 }
 
-void check_same_dataset(const fs::path& path, const data::Dataset& dataset) {
+bool has_new_data(const fs::path& path, const data::Dataset& dataset) {
   const training::RunInfo info = training::RunDirectory::open(path).info();
   const data::Manifest& manifest = dataset.manifest();
-  if (info.dataset_events == 0 ||
-      (info.dataset_events == manifest.num_events && info.dataset_users == manifest.num_users)) {
-    return;
+  const bool same_vocabulary = info.dataset_hash == manifest.hash;
+  if (info.dataset_events == 0) return !same_vocabulary;  // a run of an older version
+  if (manifest.num_events < info.dataset_events || manifest.num_users < info.dataset_users) {
+    throw_error<DataError>(
+        "{} holds {} events of {} users, but {} was trained on {} of {}: a run is resumed on the "
+        "dataset that it was trained on, or on that and new events\n"
+        "  give such a one with --data, or start a new run with TrainerArgs.ckpt_load_dir",
+        dataset.directory().string(), manifest.num_events, manifest.num_users, path.string(),
+        info.dataset_events, info.dataset_users);
   }
-  throw_error<DataError>(
-      "{} holds {} events of {} users, but {} was trained on {} of {}: a run is resumed on the "
-      "dataset that it was trained on\n"
-      "  give that with --data, or start a new run with TrainerArgs.ckpt_load_dir",
-      dataset.directory().string(), manifest.num_events, manifest.num_users, path.string(),
-      info.dataset_events, info.dataset_users);
+  return !same_vocabulary || manifest.num_events != info.dataset_events ||
+         manifest.num_users != info.dataset_users;
 }
 
 void check_same_users(const fs::path& path, const Resumed& resumed) {
@@ -53,7 +55,7 @@ void check_same_users(const fs::path& path, const Resumed& resumed) {
 }
 
 void record_resumed(const Resumed& resumed, int64_t step, int64_t epoch,
-                    const std::string& operative_gin, const std::string& dataset_path,
+                    const std::string& operative_gin, const training::RunInfo& now,
                     training::RunDirectory& run) {
   for (const report::Difference& change : resumed.changes) {
     log::info("train", "{} is {} after step {}; it was {}", change.name,
@@ -61,7 +63,7 @@ void record_resumed(const Resumed& resumed, int64_t step, int64_t epoch,
               training::shown_value(change.values[0]));
   }
   run.record_changes(step, epoch, resumed.changes, operative_gin);
-  run.record_dataset_path(dataset_path);
+  run.record_dataset(now);
 }
 
 }  // namespace seqfuse::cli

@@ -1,4 +1,4 @@
-// What `seqfuse train --resume RUN` checks of a run and records in it.
+// Checks and records for `seqfuse train --resume RUN`.
 #pragma once
 
 #include <cstdint>
@@ -18,21 +18,23 @@ struct Resumed {
   std::string data;                         // the dataset directory
 };
 
-// What the run goes on with. data: of --data, or "". Throws UsageError if the run is of another
-// task, or if something changed that may not (training/loop/resumed_config.h).
+// Checks that a run can be resumed. data: value of --data, or "". Throws UsageError if the run has
+// another task, or if a setting changed that must not (training/loop/resumed_config.h).
 Resumed check_resumed(const std::filesystem::path& run, const std::string& task,
                       const std::string& data, const config::LoadedConfig& loaded);
 
-// Throws DataError if the run was trained on another number of users or events.
-void check_same_dataset(const std::filesystem::path& run, const data::Dataset& dataset);
+// Whether the dataset is not the one that the run was trained on so far, but may be that one with
+// new events. Throws DataError if it has fewer users or events.
+bool has_new_data(const std::filesystem::path& run, const data::Dataset& dataset);
 
-// For a run on generated users, whose number depends on the size of a batch. Throws UsageError if
-// that changed.
+// For runs on generated users, whose number depends on the batch size. Throws UsageError if that
+// changed.
 void check_same_users(const std::filesystem::path& run, const Resumed& resumed);
 
-// Says what changed after the step from which the run goes on, and records it in the run.
+// Says what changed after the step from which the run goes on, and records it in the run. now: of
+// its dataset.
 void record_resumed(const Resumed& resumed, int64_t step, int64_t epoch,
-                    const std::string& operative_gin, const std::string& dataset_path,
+                    const std::string& operative_gin, const training::RunInfo& now,
                     training::RunDirectory& run);
 
 }  // namespace seqfuse::cli

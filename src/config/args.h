@@ -1,6 +1,5 @@
-// Lists every configurable parameter once. visit() is the source of gin binding, --help, printing,
-// checkpoint metadata and docs/config.md. Class and parameter names are those of the field; ours
-// follow their style.
+// Lists every configurable parameter once. visit() drives gin binding, --help, printing, checkpoint
+// metadata and docs/config.md. Class and parameter names are the field's; ours follow their style.
 //
 // visit(v) calls v(member, "name", "help") for each parameter, or v.required(member, "name",
 // "help"). validate.cpp checks ranges and sets of names.
@@ -36,7 +35,7 @@ struct TrainerArgs {
   std::string ckpt_load_dir;
   Pipeline pipeline_type = Pipeline::native;
   bool enable_balanced_shuffler = false;
-  // Ours.
+  // Added by seqfuse.
   std::optional<int64_t> num_epochs;
   std::optional<int64_t> eval_interval_epochs;
   int64_t ckpt_keep = 3;
@@ -106,7 +105,7 @@ struct DatasetArgs {
   std::string dataset_path;
   int64_t max_num_candidates = 0;
   bool shuffle = false;
-  // Ours.
+  // Added by seqfuse.
   SplitKind split = SplitKind::user;
   double train_fraction = 0.7;
   Truncate truncate = Truncate::newest;
@@ -156,7 +155,7 @@ struct NetworkArgs {
   int64_t scaling_seqlen = -1;
   std::optional<std::string> embedding_backend;
   bool disable_contextual_mask = false;
-  // Ours.
+  // Added by seqfuse.
   Architecture architecture = Architecture::hstu;
   int64_t max_attn_len = 0;
   int64_t min_full_attn_seq_len = 0;
@@ -268,7 +267,7 @@ struct OptimizerArgs {
   double adam_beta1 = 0.9;
   double adam_beta2 = 0.999;
   double adam_eps = 1e-8;
-  // Ours.
+  // Added by seqfuse.
   double weight_decay = 0.01;
   std::string embedding_optimizer_str;
   LearningRateSchedule lr_schedule = LearningRateSchedule::constant;
@@ -321,7 +320,7 @@ struct RankingArgs {
   bool prediction_head_bias = true;
   int64_t num_tasks = 1;
   std::vector<std::string> eval_metrics = {"AUC"};
-  // Ours.
+  // Added by seqfuse.
   std::optional<int64_t> label_threshold;
 
   template <class V>
@@ -345,7 +344,7 @@ struct RetrievalArgs {
   double temperature = 0.05;
   double l2_norm_eps = 1e-6;
   std::vector<std::string> eval_metrics = {"HR@10", "NDCG@10"};
-  // Ours.
+  // Added by seqfuse.
   Negatives negatives = Negatives::in_batch;
   bool mask_seen = false;
   bool filter_seen = true;

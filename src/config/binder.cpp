@@ -49,7 +49,7 @@ void Binder::convert(const Value& value, double& out, const std::string& paramet
   }
 }
 
-// Other trainers use None as the default of optional strings; ours are empty.
+// Other trainers default optional strings to None; ours are empty.
 void Binder::convert(const Value& value, std::string& out, const std::string& parameter) {
   if (std::holds_alternative<std::monostate>(value.data)) {
     out.clear();

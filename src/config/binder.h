@@ -121,7 +121,7 @@ class Binder {
 
   const Bindings& bindings_;
   std::vector<std::string> missing_;
-  int64_t lacking_ = 0;  // like the size of missing_, but counts repeated builds of an instance
+  int64_t lacking_ = 0;  // like missing_.size(), but counts repeated builds of an instance
   std::vector<std::pair<std::string, std::string>> references_;  // class, scope
 };
 

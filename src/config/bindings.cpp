@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr int64_t kMaxFiles = 1000;
-// Limit of expanded values; otherwise a dozen lines of nested macros could fill memory.
+// Limit on expanded values; otherwise a dozen lines of nested macros could exhaust memory.
 constexpr int64_t kMaxExpanded = 1 << 20;
 
 template <class... Cases>

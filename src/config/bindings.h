@@ -25,21 +25,21 @@ class Bindings {
   // source: name of the text in messages. Includes are relative to the working directory.
   void add_text(const std::string& source, std::string_view text);
 
-  // The binding of a parameter for @scope/Class(): that of the longest prefix of the scope
-  // ("a/b", "a", ""), or null. Reading it marks it as used.
+  // The binding of a parameter for @scope/Class(), from the longest matching prefix of the scope
+  // ("a/b", "a", ""), or null. Marks the binding as used.
   const Binding* find(const std::string& class_name, const std::string& scope,
                       const std::string& parameter) const;
 
-  // The value with its macros replaced. Throws UsageError for an unknown macro, a macro cycle, and
+  // The value with its macros expanded. Throws UsageError for an unknown macro, a macro cycle, or
   // an excessive expansion.
   Value resolve(const Value& value) const;
 
-  // Every binding in order, overridden ones too.
+  // Every binding in order, including overridden ones.
   const std::vector<Binding>& all() const { return bindings_; }
   bool binds(const std::string& class_name) const;
   // Scopes in which parameters of the class are bound, in order of appearance.
   std::vector<std::string> scopes(const std::string& class_name) const;
-  // Bindings that no find() has returned and that no later one replaces.
+  // Bindings that no find() has returned and no later binding overrides.
   std::vector<const Binding*> unused() const;
 
  private:

@@ -1,5 +1,5 @@
-// Parameters that take one of a few names, parsed once into an enumeration. choice_names(E) lists
-// the names in the order of the enumerators, for parsing, printing and messages.
+// Parameters with a fixed set of names, parsed once into an enumeration. choice_names(E) lists the
+// names in the order of the enumerators, for parsing, printing and messages.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@ inline Names choice_names(Architecture) {
   return names;
 }
 
-// The compute type of tokens on a GPU.
+// The compute type on a GPU.
 enum class ComputeType { bfloat16, float16, float32 };
 inline Names choice_names(ComputeType) {
   static constexpr std::array<std::string_view, 3> names = {"bfloat16", "float16", "float32"};
@@ -42,7 +42,7 @@ enum class Truncate {
   newest,  // those nearest to the predicted events
   oldest,  // leave_one_out, user: the user's later events are dropped, then the split is made;
            // temporal: training windows keep a user's first events
-  random,  // training: any consecutive ones, drawn anew in every epoch; evaluation: the newest
+  random,  // training: any consecutive events, redrawn every epoch; evaluation: the newest
 };
 inline Names choice_names(Truncate) {
   static constexpr std::array<std::string_view, 3> names = {"newest", "oldest", "random"};
@@ -62,7 +62,7 @@ inline Names choice_names(Pipeline) {
   return names;
 }
 
-// What to do after a failed write of a checkpoint.
+// How to react to a failed checkpoint write.
 enum class OnCheckpointError { stop, keep_training };
 inline Names choice_names(OnCheckpointError) {
   static constexpr std::array<std::string_view, 2> names = {"stop", "continue"};
@@ -103,7 +103,7 @@ std::string_view name_of(E value) {
   return choice_names(value)[static_cast<size_t>(value)];
 }
 
-// The choice of this name, if there is one.
+// The choice with this name, if any.
 template <Choice E>
 std::optional<E> find_choice(std::string_view name) {
   const Names names = choice_names(E{});

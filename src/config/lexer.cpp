@@ -56,7 +56,7 @@ std::string unify_newlines(std::string_view text) {
   return unified;
 }
 
-// The digits without Python's separators (1_000), or nothing if they stand where they may not.
+// The digits without Python's separators (1_000), or nothing if a separator is misplaced.
 std::string without_separators(std::string_view digits) {
   std::string plain;
   for (size_t i = 0; i < digits.size(); ++i) {
@@ -261,7 +261,7 @@ Token Lexer::read_string() {
   }
 }
 
-// As Python reads them: an unknown escape stands for itself, backslash included.
+// As in Python, an unknown escape stands for itself, backslash included.
 void Lexer::read_escape(std::string& content) {
   static constexpr std::string_view kLetters = "\\'\"nrtabfv";
   static constexpr std::string_view kMeanings = "\\'\"\n\r\t\a\b\f\v";

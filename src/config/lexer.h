@@ -19,7 +19,7 @@ struct Token {
   std::string text;      // as written; string: its content, escapes replaced
   uint64_t integer = 0;  // magnitude: signs are punctuation
   double real = 0;
-  bool adjacent = false;  // no blank before it
+  bool adjacent = false;  // no whitespace before it
 
   bool is(char c) const { return kind == TokenKind::punctuation && text[0] == c; }
   std::string describe() const;  // for messages: "the end of the line", "'*'", "the name ml"
@@ -31,8 +31,8 @@ class Lexer {
   // Throws UsageError if the text is not UTF-8.
   Lexer(std::string source, std::string_view text);
 
-  // Newlines inside brackets and after a backslash are not tokens. Throws UsageError, with
-  // "source:line:column:", for an invalid token.
+  // Returns the next token. Newlines inside brackets and after a backslash are not tokens. Throws
+  // UsageError, with "source:line:column:", for an invalid token.
   Token next();
 
  private:

@@ -16,8 +16,8 @@
 namespace seqfuse::config {
 namespace {
 
-// The tables that are bound or referred to, one per scope. Bindings without a scope are defaults of
-// every table; they define a table themselves if no scope does, or if something refers to it.
+// The tables that are bound or referenced, one per scope. Bindings without a scope are defaults of
+// every table; they define a table themselves if no scope does, or if something references it.
 template <class Args>
 std::vector<Args> build_tables(const Bindings& bindings, Binder& binder) {
   std::vector<std::string> scopes = bindings.scopes(Args::kName);
@@ -30,7 +30,7 @@ std::vector<Args> build_tables(const Bindings& bindings, Binder& binder) {
   return tables;
 }
 
-// Builds all but tables, which may be referred to by what is built.
+// Builds everything except tables; instances built here may reference tables.
 struct BuildInstances {
   const Bindings& bindings;
   Binder& binder;
@@ -55,11 +55,11 @@ struct BuildInstances {
   void tables(std::vector<Args>& /*tables*/) {}
 };
 
-// Of a root's fields, the tables alone.
+// Builds only the tables among a root's fields.
 struct BuildTables {
   const Bindings& bindings;
   Binder& binder;
-  // The root has tables, which are scoped classes: only then is one that nothing refers to a
+  // Whether the root has tables. They are scoped classes, so only then is an unreferenced one a
   // mistake.
   bool found = false;
 

@@ -40,7 +40,7 @@ class Printer {
     text_ += lines.text + "\n";
   }
 
-  // Prints a table and remembers how to refer to it.
+  // Prints a table and remembers its reference.
   template <class Args>
   void print_table(const Args& args) {
     const std::string scope = new_scope(args.table_name);

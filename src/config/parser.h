@@ -6,7 +6,7 @@
 //              | include 'file'...  |  import module  |  from module import name
 //   value      = None | True | False | number | text... | [v, ...] | (v, ...) | {v: v, ...}
 //              | %[scope/]NAME | @[scope/]Class | @[scope/]Class()
-// Texts that stand side by side are one text.
+// Adjacent texts are concatenated.
 #pragma once
 
 #include <string>
@@ -37,7 +37,7 @@ struct Import {
 };
 using Statement = std::variant<Binding, Macro, Include, Import>;
 
-// Brackets may be nested so deep; a file that goes deeper is refused.
+// Nesting limit of brackets; deeper files are refused.
 inline constexpr int kMaxNesting = 64;
 
 // Throws UsageError starting with "source:line:column:".

@@ -64,7 +64,7 @@ struct Collect {
   void required(const T&, const char* name, const char* help) {
     parameters.push_back({name, help, type_name(Named<T>{}), ""});
   }
-  // Values that are made of instances have simple defaults: none, or an empty dict.
+  // Defaults of values that are instances: none, or an empty dict.
   template <class T>
   void operator()(const T& value, const char* name, const char* help) {
     std::string text;
@@ -86,7 +86,7 @@ ClassInfo describe_class(bool scoped) {
   return {Args::kName, Args::kSummary, scoped, std::move(collect.parameters)};
 }
 
-// Names of other versions of this format, for those who bring their files.
+// Names in other versions of this format, for people who bring such files.
 struct FormerName {
   std::string_view class_name, parameter, advice;
 };
@@ -99,7 +99,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kFormerCl
     {"TrainingArgs", TrainerArgs::kName},
     {"ModelArgs", NetworkArgs::kName},
 }};
-// Parameters of other versions whose every value means what is done here.
+// Parameters of other versions whose every value describes what we always do.
 constexpr std::array kIgnored = {
     FormerName{"NetworkArgs", "layer_type", "all layers are fused"},
 };

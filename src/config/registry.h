@@ -1,4 +1,4 @@
-// The classes of args.h as data: what checks of names, docs/config.md and help are made from.
+// The classes of args.h as data, for name checks, docs/config.md and help.
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@ struct ParameterInfo {
 
 struct ClassInfo {
   std::string name, summary;
-  bool scoped = false;  // many instances, one a scope; else one instance, without scope
+  bool scoped = false;  // one instance per scope; otherwise one instance, without scope
   std::vector<ParameterInfo> parameters;
 };
 
@@ -24,13 +24,13 @@ struct ClassInfo {
 const std::vector<ClassInfo>& classes();
 
 // Throws UsageError with the nearest known name if there is no such class or parameter, or if a
-// scope stands before a class that takes none.
+// class without scopes is given one.
 void check_names(const Binding& binding);
 
 // The same for the class of a reference.
 void check_class(const std::string& class_name, const Location& location);
 
-// Why a parameter of another version of this format has no effect here; "" for all others.
+// Why a parameter of another version of this format has no effect here; "" for other parameters.
 std::string why_ignored(const Binding& binding);
 
 }  // namespace seqfuse::config

@@ -1,10 +1,10 @@
-// What each verb reads of a gin file: the classes that it asks for, and no others.
+// Which classes of a gin file each verb reads.
 //
 // visit(v) names the members of a root in the order of the operative configuration:
-//   v(args)              its required parameters must be bound
-//   v.if_bound(args)     the same where a parameter of the class is bound; else the defaults
-//   v.one_of(args, other)  other, std::optional, where a parameter of its class is bound; else args
-//   v.tables(tables)     an instance for each scope
+//   v(args)                required parameters must be bound
+//   v.if_bound(args)       the same if any parameter of the class is bound; else the defaults
+//   v.one_of(args, other)  other (std::optional) if any parameter of its class is bound; else args
+//   v.tables(tables)       one instance per scope
 #pragma once
 
 #include <optional>
@@ -14,7 +14,7 @@
 
 namespace seqfuse::config {
 
-// `train`. Whether RankingArgs is bound tells the tasks apart.
+// Root of `train`. Whether RankingArgs is bound distinguishes the tasks.
 struct Config {
   TrainerArgs trainer;
   DatasetArgs dataset;
@@ -43,8 +43,8 @@ struct Config {
   bool operator==(const Config&) const = default;
 };
 
-// `evaluate`, of a run's operative configuration: which windows, in batches of which size. The model
-// is described by its checkpoint.
+// Root of `evaluate`, which reads a run's operative configuration: which windows, in which batch
+// size. The checkpoint describes the model.
 struct EvaluateConfig {
   TrainerArgs trainer;
   DatasetArgs dataset;

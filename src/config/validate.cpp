@@ -35,7 +35,7 @@ class Check {
   void at_least(int64_t smallest, const std::optional<int64_t>& value, const char* name) const {
     if (value) at_least(smallest, *value, name);
   }
-  // -1 stands for a default that depends on other things.
+  // -1 stands for a default that is computed later.
   void positive_or_default(int64_t value, const char* name) const {
     that(value == -1 || value >= 1, name, value, "at least 1, or -1");
   }
@@ -67,7 +67,7 @@ class Check {
 const NameList kOptimizers = {"adamw", "adam", "sgd", "row_wise_adagrad"};
 const NameList kShardings = {"auto", "data_parallel", "model_parallel"};
 
-// HR@K and NDCG@K with K > 0, MRR.
+// HR@K or NDCG@K with K > 0, or MRR.
 bool is_retrieval_metric(std::string_view name) {
   if (name == "MRR") return true;
   const size_t at = name.find('@');

@@ -1,5 +1,5 @@
-// Rules beyond the types: ranges, sets of names, what excludes what. Each throws UsageError with
-// the place in the file, what was given and what was expected.
+// Rules beyond types: ranges, sets of names, mutual exclusions. Each throws UsageError with the
+// location in the file, what was given and what was expected.
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@ class Instance {
   Instance(const Bindings& bindings, std::string class_name, std::string scope)
       : bindings_(bindings), class_name_(std::move(class_name)), scope_(std::move(scope)) {}
 
-  // "file.gin:3:32: scope/Class.parameter"; without the place if it is not bound.
+  // "file.gin:3:32: scope/Class.parameter"; without the location if it is not bound.
   std::string parameter(const std::string& name) const;
 
  private:

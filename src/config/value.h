@@ -23,7 +23,7 @@ struct List {  // [...] or (...)
   std::vector<Value> items;
 };
 struct Dict {
-  std::vector<Value> keys, values;  // equally many
+  std::vector<Value> keys, values;  // of equal size
 };
 struct MacroUse {  // %name
   std::string name;

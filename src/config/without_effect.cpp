@@ -47,7 +47,7 @@ Literals literals_of(Args args) {
   return literals;
 }
 
-// By reason: the parameters of args that are set.
+// The set parameters of args, grouped by reason.
 template <class Args>
 void collect(const Args& args, std::map<std::string_view, std::set<std::string>>& found) {
   const Literals set = literals_of(args), defaults = literals_of(Args());

@@ -1,4 +1,4 @@
-// Parameters that are accepted, so that files of other trainers load, and that nothing reads.
+// Parameters that are accepted, so that files of other trainers load, but have no effect.
 #pragma once
 
 #include <span>
@@ -11,13 +11,13 @@ namespace seqfuse::config {
 
 struct WithoutEffect {
   std::string_view class_name, parameter;
-  std::string_view reason;  // why it has none; "" where only one value is accepted at all
+  std::string_view reason;  // why it has no effect; "" if only one value is accepted anyway
 };
 
 std::span<const WithoutEffect> parameters_without_effect();
 
-// A sentence that names those which the configuration sets to something else than their default,
-// with the reasons; "" if there is none.
+// A sentence that names those which the configuration changes from their default, with the reasons;
+// "" if there are none.
 std::string warn_without_effect(const Config& config);
 
 }  // namespace seqfuse::config

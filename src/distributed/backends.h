@@ -1,4 +1,4 @@
-// The parts of c10d behind a process group, each in the one file that includes its headers.
+// Constructors of c10d components, each defined in the one file that includes its headers.
 #pragma once
 
 #include <torch/types.h>

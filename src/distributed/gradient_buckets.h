@@ -30,8 +30,8 @@ class GradientBuckets {
   // Call before the backward pass that completes the gradients, the last one of a step.
   void start();
   // Call after it: every gradient becomes the sum over the processes. A missing gradient counts as
-  // 0; a parameter without a gradient in any process still has none. Also sums numbers, in the same
-  // exchange as the counts of gradients.
+  // 0; a parameter without a gradient in every process still has none. Also sums numbers, in the
+  // same exchange as the counts of gradients.
   void finish(std::span<double> numbers = {});
 
   int64_t buckets() const { return static_cast<int64_t>(buckets_.size()); }

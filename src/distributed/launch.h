@@ -1,4 +1,4 @@
-// What torchrun tells a process: its rank, the number of processes, and the address of the store.
+// The launch parameters from torchrun: rank, number of processes, address of the store.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@ struct Launch {
   int local_rank = 0, local_size = 1;  // among those of this machine
   std::string address;                 // of the store
   int port = 0;
-  bool store_is_served = false;  // torchrun's agent serves the store; else rank 0 does
+  bool store_is_served = false;  // by torchrun's agent; otherwise rank 0 serves it
   int attempt = 0;               // torchrun restarts the processes under the same store
 
   // Reads RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT; a single

@@ -12,7 +12,8 @@ class PeerProcess {
   // The identity that this process sends to the others: "MACHINE PID START".
   static std::string self();
 
-  // told: its self(). Nothing is known about processes of other machines or PID namespaces.
+  // told: the other process's self(). Nothing is known about processes on other machines or in
+  // other PID namespaces.
   explicit PeerProcess(const std::string& told);
 
   pid_t pid() const { return pid_; }

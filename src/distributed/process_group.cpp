@@ -65,8 +65,8 @@ ProcessGroup::ProcessGroup(const Launch& launch, at::Device device, double rank_
     : rank_(launch.rank), size_(launch.size) {
   if (!several()) return;
   if (const std::string why = why_no_processes(); !why.empty()) throw UsageError(why);
-  // c10d would print a stack trace for each connection to a dead process; the watchdog reports it
-  // already.
+  // c10d would print a stack trace for each connection to a dead process, which the watchdog
+  // reports anyway.
   if (std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr) FLAGS_caffe2_log_level = c10::GLOG_ERROR;
   outlive_broken_connections();
   const c10::intrusive_ptr<c10d::Store> store = open_store(launch, launch.rank == 0);

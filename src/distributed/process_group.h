@@ -42,8 +42,7 @@ class ProcessGroup {
   void begin(const std::string& what, double allowed_seconds);
 
   // Sums a contiguous tensor over the processes in place. Returns at once; call the result before
-  // reading the tensor: on the CPU it waits, on a GPU it makes the current stream
-  // wait.
+  // reading the tensor: it waits on the CPU; on a GPU it makes the current stream wait.
   using Finish = std::function<void()>;
   Finish all_reduce(const at::Tensor& tensor, const std::string& what);
 
@@ -63,7 +62,7 @@ class ProcessGroup {
   at::Tensor gather(const at::Tensor& rows, const std::string& what);
   void barrier(const std::string& what);
 
-  // Call before this process ends, after success of all or an error of this one.
+  // Call before this process ends, whether all succeeded or this one failed.
   void leave();
   void fail(const std::string& error);
 

@@ -89,7 +89,7 @@ Watchdog::Waiting::~Waiting() {
 }
 
 void Watchdog::find_culprit() {
-  // The watching thread finds the culprit and ends the process.
+  // The watching thread identifies the culprit and ends the process.
   std::this_thread::sleep_for(timeout_ + 3 * kBeatInterval);
 }
 
@@ -124,7 +124,7 @@ void Watchdog::run() {
         write_beat();
         read_beats();
       } catch (const std::exception& error) {
-        check_peers();  // if rank 0 serves the store, its process may be the cause
+        check_peers();  // if rank 0 serves the store, its end may be the cause
         end_without_store(fmt::format("does not answer ({})", first_line(error.what())));
       }
     }

@@ -1,5 +1,5 @@
-// Detects that another process of the job has died, hangs or failed, reports it and ends this one
-// too. Otherwise a collective would wait forever.
+// Detects that another process of the job died, hangs or failed, reports it and ends this one too.
+// Otherwise a collective would wait forever.
 #pragma once
 
 #include <torch/types.h>
@@ -26,7 +26,7 @@ namespace seqfuse::distributed {
 //   - when it sends no heartbeat for the timeout: it is stopped, or its machine is gone;
 //   - when this process waits for it, and it has neither waited nor begun anything new within the
 //     time that it announced: it hangs.
-// Then this process prints a line, kills the other if it is on this machine (a stopped process
+// Then this process prints a line, kills the other one if it is on this machine (a stopped process
 // would keep torchrun waiting for half a minute), and exits with code 1 without unwinding: a thread
 // may be inside a collective that never returns.
 class Watchdog {
@@ -52,8 +52,8 @@ class Watchdog {
     Watchdog* watchdog_;
   };
 
-  // Call when a collective failed, most likely because another process died: waits until the
-  // process is known, then ends this one. Returns if none is found.
+  // Call when a collective failed, most likely because another process died: waits until that
+  // process is identified, then ends this one. Returns if none is found.
   void find_culprit();
 
   // This process ends normally / with an error: tells the others and stops watching.

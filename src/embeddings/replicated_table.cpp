@@ -12,7 +12,7 @@ ReplicatedTable::ReplicatedTable(std::string name, const at::Tensor& rows,
     : TensorTable(std::move(name), rows.size(0), rows, group) {}
 
 void ReplicatedTable::fetch(const at::Tensor& /*ids*/) {
-  // Every row is here.
+  // Every process has all rows.
 }
 
 at::Tensor ReplicatedTable::lookup(const at::Tensor& ids) {

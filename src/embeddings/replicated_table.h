@@ -1,4 +1,4 @@
-// A table that every process has whole.
+// A table that every process has in full.
 #pragma once
 
 #include <string>

@@ -14,7 +14,7 @@ constexpr int64_t kBlock = 1 << 20;  // ids at a time
 
 }  // namespace
 
-// Shifts and products of 32-bit words, held in 64 bits so that nothing is negative or overflows.
+// 32-bit shifts and products in 64-bit integers, so that nothing is negative or overflows.
 at::Tensor owner_of(const at::Tensor& ids, int64_t processes) {
   at::Tensor word = ids;
   for (int round = 0; round < 2; ++round) {
@@ -39,7 +39,7 @@ RequestPlan plan_requests(const at::Tensor& ids, int64_t processes, int64_t num_
   const at::Tensor owners = owner_of(plan.ids, processes);
   plan.by_owner = at::argsort(owners, /*stable=*/true, /*dim=*/0, /*descending=*/false);
   const at::Tensor ends = torch::arange(1, processes + 1, owners.options());
-  // What the host needs comes in one copy: where each owner's ids end, the lowest id, the highest.
+  // Copy all that the host needs at once: where each owner's ids end, the lowest id, the highest.
   at::Tensor facts = at::searchsorted(owners.index_select(0, plan.by_owner), ends);
   if (plan.ids.numel() > 0) {
     facts = at::cat({facts, plan.ids.slice(0, 0, 1), plan.ids.slice(0, -1)});

@@ -1,4 +1,4 @@
-// Which process has which row of a sharded table, and whom a process asks for the rows it needs.
+// Which process owns which row of a sharded table, and which rows to request from whom.
 #pragma once
 
 #include <torch/types.h>
@@ -9,21 +9,21 @@
 
 namespace seqfuse::embeddings {
 
-// hash(id) % processes for each id, int64 below 2^32: ids that follow a pattern (all even, one
-// block of the newest) spread as evenly as others. The same on every device.
+// hash(id) % processes for each id, int64 below 2^32. Ids with a pattern (all even, one block of
+// the newest) spread as evenly as others. The same on every device.
 at::Tensor owner_of(const at::Tensor& ids, int64_t processes);
 
-// The ids among 0..num_rows - 1 that rank has, ascending.
+// The ids in [0, num_rows) that rank owns, ascending.
 at::Tensor ids_of(int64_t rank, int64_t processes, int64_t num_rows);
 
 struct RequestPlan {
-  at::Tensor ids;               // each id that is needed once, ascending
-  at::Tensor by_owner;          // places in ids: those of process 0, then of 1, ..., each ascending
-  std::vector<int64_t> counts;  // how many of each process
+  at::Tensor ids;               // each needed id once, ascending
+  at::Tensor by_owner;          // indices into ids, grouped by owner, ascending within each
+  std::vector<int64_t> counts;  // ids per owner
 };
 
-// ids int64 [n], repeated, any order. table: its name, for the error about an id outside it. Waits
-// for a GPU.
+// ids: int64 [n], any order, repeats allowed. table: its name, for the error about an invalid id.
+// Synchronises a GPU.
 RequestPlan plan_requests(const at::Tensor& ids, int64_t processes, int64_t num_rows,
                           const std::string& table);
 

@@ -9,10 +9,10 @@
 namespace seqfuse::embeddings {
 namespace {
 
-constexpr int64_t kDrawnRows = 1 << 16;             // initial rows that exist at a time
-constexpr int64_t kBlockBytes = int64_t{64} << 20;  // of rows on their way to or from a checkpoint
+constexpr int64_t kDrawnRows = 1 << 16;             // initial rows in memory at a time
+constexpr int64_t kBlockBytes = int64_t{64} << 20;  // per exchange when loading or saving
 
-// Of all initial rows, those of these ids.
+// Draws all initial rows and keeps those of these ids.
 at::Tensor draw_rows(const DrawRows& draw, int64_t num_rows, const at::Tensor& ids) {
   const int64_t* id = ids.const_data_ptr<int64_t>();
   std::vector<at::Tensor> parts;
@@ -84,7 +84,7 @@ at::Tensor ShardedTable::lookup(const at::Tensor& ids) {
   SEQFUSE_CHECK(fetched_.rows.defined(), "table {}: lookup without fetch", name_);
   const at::Tensor& known = fetched_.plan.ids;
   const at::Tensor places = at::searchsorted(known, ids);
-  if (ids.is_cpu() && ids.numel() > 0) {  // on a GPU it would be waited for
+  if (ids.is_cpu() && ids.numel() > 0) {  // on a GPU this would synchronise
     SEQFUSE_CHECK(
         known.numel() > 0 && known.index_select(0, places.clamp_max(known.numel() - 1)).equal(ids),
         "table {}: lookup of an id that was not fetched", name_);
@@ -102,7 +102,7 @@ void ShardedTable::return_gradients() {
   if (!fetched_.rows.defined() || !fetched_.rows.requires_grad()) return;
   const Fetched fetched = std::exchange(fetched_, {});
   at::Tensor gradient = fetched.rows.grad();
-  if (!gradient.defined()) gradient = torch::zeros_like(fetched.rows);  // this process had no loss
+  if (!gradient.defined()) gradient = torch::zeros_like(fetched.rows);  // no loss in this process
   const at::Tensor received =
       group_.all_to_all(gradient.index_select(0, fetched.plan.by_owner), fetched.plan.counts,
                         fetched.asked_of_me, exchange_of("gradients"));
@@ -124,7 +124,7 @@ at::Tensor ShardedTable::gather(const at::Tensor& here) const {
   const at::Tensor own = own_ids_.cpu();
   const int64_t* id = own.const_data_ptr<int64_t>();
   const int64_t block = rows_in_block(here);
-  int64_t first = 0;  // of the rows here
+  int64_t first = 0;  // among this process's rows
   for (int64_t begin = 0; begin < num_rows_; begin += block) {
     const int64_t end = std::min(num_rows_, begin + block);
     const int64_t last = std::lower_bound(id + first, id + own.numel(), end) - id;
@@ -141,7 +141,7 @@ at::Tensor ShardedTable::gather(const at::Tensor& here) const {
   return all;
 }
 
-// Owners learn from the ids that come before the rows which rows these are.
+// The ids are sent before the rows, so that owners know which rows these are.
 void ShardedTable::scatter(int64_t count, const at::Tensor& ids,
                            const std::vector<at::Tensor>& given,
                            const std::vector<at::Tensor>& here) {
@@ -153,7 +153,7 @@ void ShardedTable::scatter(int64_t count, const at::Tensor& ids,
     RequestPlan plan{.ids = torch::empty({0}, torch::kLong),
                      .by_owner = torch::empty({0}, torch::kLong),
                      .counts = std::vector<int64_t>(group_.size(), 0)};
-    at::Tensor places;  // in given, by owner
+    at::Tensor places;  // indices into given, by owner
     if (from_me) {
       const at::Tensor block_ids =
           ids.defined() ? ids.slice(0, begin, end).cpu() : torch::arange(begin, end, torch::kLong);

@@ -1,4 +1,4 @@
-// A table whose rows are spread over the processes by a hash of their ids.
+// A table whose rows are sharded over the processes by a hash of their ids.
 #pragma once
 
 #include <string>
@@ -9,9 +9,9 @@
 
 namespace seqfuse::embeddings {
 
-// weight() holds the rows of ids_of(rank), in that order. A batch asks each owner once for each row
-// that it needs, and returns one gradient for each. Owners add up gradients in the order of the
-// processes: on the CPU the same bits in every run.
+// weight() contains the rows of ids_of(rank), in that order. A batch requests each row that it
+// needs once from its owner, and returns one gradient for it. Owners add gradients in the order of
+// the processes: on the CPU the same bits in every run.
 class ShardedTable : public TensorTable {
  public:
   ShardedTable(std::string name, int64_t num_rows, const DrawRows& draw,
@@ -29,17 +29,17 @@ class ShardedTable : public TensorTable {
   ShardedTable(std::string name, int64_t num_rows, const DrawRows& draw,
                distributed::ProcessGroup& group, at::Tensor own_ids);
 
-  // One batch.
+  // The state of one batch.
   struct Fetched {
     RequestPlan plan;
-    std::vector<int64_t> asked_of_me;  // ids by process
-    at::Tensor given;  // rows that others asked for: gradients go on from here to weight()
-    at::Tensor rows;   // of plan.ids; a leaf
+    std::vector<int64_t> asked_of_me;  // ids requested by each process
+    at::Tensor given;                  // rows requested by others: passes gradients on to weight()
+    at::Tensor rows;                   // rows of plan.ids; a leaf
   };
   std::string exchange_of(const char* what) const;
   std::vector<int64_t> exchange_counts(const std::vector<int64_t>& counts) const;
 
-  // Both exchange blocks of ids.
+  // Both exchange ids in blocks.
   at::Tensor gather(const at::Tensor& here) const override;
   void scatter(int64_t count, const at::Tensor& ids, const std::vector<at::Tensor>& given,
                const std::vector<at::Tensor>& here) override;

@@ -38,7 +38,7 @@ void check_ids(const std::string& table, int64_t num_rows, const TableContents& 
   SEQFUSE_CHECK_AS(
       DataError,
       given.ids.scalar_type() == torch::kLong && given.ids.dim() == 1 && given.ids.size(0) == size,
-      "the checkpoint's ids of table {} are {} {}, expected int64 [{}], one a row", table,
+      "the checkpoint's ids of table {} are {} {}, expected int64 [{}], one per row", table,
       toString(given.ids.scalar_type()), text_of(given.ids.sizes()), size);
   const at::Tensor ids = given.ids.cpu();
   if (size > 0) {
@@ -67,7 +67,7 @@ void check_contents(const std::string& table, int64_t num_rows, const TableConte
   const std::string what = "table " + table;
   SEQFUSE_CHECK_AS(DataError, given.rows.defined(), "the checkpoint has no rows of table {}",
                    table);
-  // Without ids the number of rows is that of the vocabulary.
+  // Without ids, there must be as many rows as the vocabulary has.
   int64_t rows = given.size();
   if (!given.ids.defined() && (options.all_ids || rows > num_rows)) rows = num_rows;
   check_shape(what, rows, here.rows, given.rows);

@@ -1,4 +1,4 @@
-// The contents of an embedding table: (ids, rows, optimiser state), as checkpoints hold them.
+// The contents of an embedding table in a checkpoint: ids, rows and optimiser state.
 #pragma once
 
 #include <torch/types.h>
@@ -12,23 +12,22 @@
 namespace seqfuse::embeddings {
 
 struct TableContents {
-  at::Tensor ids;      // int64 [n], each once, in any order; undefined: 0..n - 1 in this order
+  at::Tensor ids;      // int64 [n], each once, in any order; undefined: 0..n - 1 in order
   at::Tensor rows;     // [n, D]
-  StateTensors state;  // of the optimiser, "exp_avg": [n, ...] each
+  StateTensors state;  // of the optimiser, e.g. "exp_avg": [n, ...] each
 
   int64_t size() const { return rows.defined() ? rows.size(0) : 0; }
 };
 
 struct LoadOptions {
-  bool state = true;  // load the optimiser state too; otherwise it stays as it is
-  bool all_ids =
-      true;  // every row of the table must be given; otherwise other rows stay as they are
+  bool state = true;    // load the optimiser state too; otherwise it stays as it is
+  bool all_ids = true;  // every row must be given; otherwise rows not given stay as they are
 };
 
-// Checks that given fits a table of fixed vocabulary with ids 0..num_rows - 1. here: tensors of the
-// table, which give the shapes of its rows and state after the first dimension. Throws DataError
-// naming the table, with the given and the expected value, for wrong shapes, missing (and how
-// many), repeated or unknown ids, and state of another optimiser.
+// Checks that given fits a table with ids 0..num_rows - 1. here: the table's tensors, for the
+// shapes of rows and state after the first dimension. Throws DataError naming the table, with the
+// given and the expected value, for wrong shapes, missing (and how many), repeated or unknown ids,
+// and state of another optimiser.
 void check_contents(const std::string& table, int64_t num_rows, const TableContents& here,
                     const TableContents& given, const LoadOptions& options);
 

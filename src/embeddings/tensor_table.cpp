@@ -29,7 +29,7 @@ void TensorTable::zero_gradients() {
 at::Tensor TensorTable::gradient() const {
   const at::Tensor gradient = weight_.grad();
   if (!gradient.defined() || !gradient.is_sparse()) return gradient;
-  // Gradients of one id are added up when they are applied.
+  // Sums gradients of equal ids.
   return gradient.coalesce().values();
 }
 
@@ -65,7 +65,7 @@ void TensorTable::check(const TableContents& given, const LoadOptions& options) 
 void TensorTable::load(const TableContents& given, const LoadOptions& options) {
   const torch::NoGradGuard no_grad;
   if (group_.is_first()) check(given, options);
-  // The first process alone knows what is loaded.
+  // Only the first process knows what is loaded.
   const at::Tensor facts =
       torch::tensor({given.size(), options.state ? int64_t{1} : int64_t{0}}, torch::kLong);
   group_.broadcast({facts}, "broadcast of table " + name_);

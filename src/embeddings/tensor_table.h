@@ -1,5 +1,5 @@
-// The common part of replicated and sharded tables: fixed vocabulary, and the rows of this process
-// are one tensor.
+// The common part of replicated and sharded tables: fixed vocabulary, this process's rows in one
+// tensor.
 #pragma once
 
 #include <optional>
@@ -35,11 +35,11 @@ class TensorTable : public EmbeddingTable {
   // Larger tables have sparse gradients (placement.h).
   bool has_sparse_gradient() const { return num_rows_ >= kSparseTableRows; }
 
-  // here: [rows here, ...], a row for each row of this process. Returns all rows in the order of
-  // their ids in the first process (on the CPU if the table is sharded), undefined in the others.
+  // here: [rows here, ...], one row per row of this process. Returns all rows in order of id in the
+  // first process (on the CPU if the table is sharded), undefined in the others.
   virtual at::Tensor gather(const at::Tensor& here) const = 0;
-  // The reverse: copies count rows of the first process to the places of their ids in here, in all
-  // processes. ids [count] (undefined: 0..count - 1) and given, [count, ...] for each tensor of
+  // The reverse: copies count rows from the first process to the positions of their ids in here, in
+  // all processes. ids [count] (undefined: 0..count - 1) and given, [count, ...] for each tensor of
   // here, are undefined in the other processes.
   virtual void scatter(int64_t count, const at::Tensor& ids, const std::vector<at::Tensor>& given,
                        const std::vector<at::Tensor>& here) = 0;

@@ -1,4 +1,4 @@
-// Reads memory-mapped safetensors files and writes them from views, without a tensor library.
+// Maps safetensors files for reading, and writes them from views, without a tensor library.
 #pragma once
 
 #include <cstddef>
@@ -17,13 +17,13 @@ namespace seqfuse::io {
 
 // A tensor's description and a non-owning view of its bytes, row-major and little-endian.
 struct TensorView {
-  std::string dtype;           // one that safetensors_item_size knows
+  std::string dtype;           // a dtype known to safetensors_item_size
   std::vector<int64_t> shape;  // empty: a scalar
   std::span<const std::byte> bytes;
 };
 
-// One file, mapped read-only: pages are read on first use. Views into it are valid as long as it
-// lives. Truncating the file while it is mapped ends the process (SIGBUS).
+// One file, mapped read-only: pages are read on first use. Views into it are valid for its
+// lifetime. Truncating the file while it is mapped kills the process (SIGBUS).
 class SafetensorsFile {
  public:
   // Checks every offset of the header against the file's size. Throws IoError, or DataError naming
@@ -45,8 +45,8 @@ class SafetensorsModel {
  public:
   // path: a .safetensors file, an .index.json ({"weight_map": {"NAME": "FILE"}}, files next to it),
   // or a directory with model.safetensors or model.safetensors.index.json. Throws IoError, or
-  // DataError naming the index and the file: a file that is absent or damaged, a tensor that its file
-  // lacks (and what it has), a file outside of the directory.
+  // DataError naming the index and the file: a missing or damaged file, a tensor that its file
+  // lacks (with what it contains), a file outside the directory.
   explicit SafetensorsModel(const std::filesystem::path& path);
 
   const std::map<std::string, TensorView>& tensors() const { return tensors_; }
@@ -60,8 +60,8 @@ class SafetensorsModel {
 };
 
 // Writes the tensors in order of descending element size, so that each is aligned to its elements.
-// Not atomic: write to a temporary name and rename. Throws IoError, or Error if a tensor's bytes
-// and shape do not agree.
+// Not atomic: write to a temporary name and rename. Throws IoError, or Error if a tensor's bytes do
+// not match its shape.
 void write_safetensors(const std::filesystem::path& path,
                        const std::map<std::string, TensorView>& tensors,
                        const std::map<std::string, std::string>& metadata = {});

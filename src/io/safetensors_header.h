@@ -15,7 +15,7 @@ namespace seqfuse::io {
 inline constexpr uint64_t kSafetensorsLengthBytes = 8;
 
 struct SafetensorsEntry {
-  std::string dtype;            // one that safetensors_item_size knows
+  std::string dtype;            // a dtype known to safetensors_item_size
   std::vector<int64_t> shape;   // empty: a scalar
   uint64_t begin = 0, end = 0;  // bytes, from the end of the header
 };

@@ -24,7 +24,7 @@ Cache::Cache(const Rule& rule, const Shape& shape, const Rotary& rotary, int64_t
       lengths_(rows, 0) {
   SEQFUSE_CHECK(rule.kind != Kind::recompute, "the recompute rule has no cache");
   for (int64_t layer = 0; layer < shape.layers; ++layer) {
-    // Zeros: a slot that is not seen still takes part, with weight 0, and 0 * NaN would be NaN.
+    // Zeros: hidden slots enter with weight 0, and 0 * NaN would be NaN.
     const std::vector<int64_t> sizes = {rows, shape.heads, rule.slots(), shape.head_dim};
     keys_.push_back(at::zeros(sizes, options));
     values_.push_back(at::zeros(sizes, options));
@@ -41,13 +41,22 @@ void Cache::clear(int64_t row) {
   lengths_on_device_[row].zero_();
 }
 
+void Cache::copy(int64_t from, int64_t to) {
+  for (int64_t layer = 0; layer < shape_.layers; ++layer) {
+    keys_[layer][to].copy_(keys_[layer][from]);
+    values_[layer][to].copy_(values_[layer][from]);
+  }
+  lengths_[to] = lengths_[from];
+  lengths_on_device_[to].copy_(lengths_on_device_[from]);
+}
+
 Tensor Cache::positions(const Tensor& tokens) const {
   const int64_t kept = rule_.start + rule_.recent;
   return at::where(tokens < kept, tokens, (tokens - kept).remainder(rule_.prune_every) + kept);
 }
 
-// Queries stand at their true index towards the newest tokens, and in their place in the cache
-// towards the first ones.
+// A query uses its true index towards the newest tokens and its position in the cache towards the
+// first ones.
 void Cache::set_angles(const Tensor& tokens) {
   pass_.angles = rotary_.angles(tokens, dtype_);
   pass_.shortened &= rule_.start > 0 && !rule_.true_distances;
@@ -68,14 +77,14 @@ void Cache::begin_step(const std::vector<bool>& active) {
     pass_.on_cpu = cpu_step(rule_, rotary_, lengths_, active);
     return;
   }
-  // A row that stays writes too, into the slot of its next token, which holds nothing that is seen
-  // (or, where a full cache has no slot left, into one of a row that is at its end).
+  // Inactive rows write too: to their next token's slot, which is not visible yet (or, if a full
+  // cache has no slot left, to one of a row that has ended).
   const Tensor t = lengths_on_device_;  // [rows]: the index of each new token
   const int64_t start = rule_.start, ring = rule_.ring();
   pass_.slots = at::where(t < start, t, (t - start).remainder(ring) + start);
   const Tensor slot = at::arange(pass_.used, t.options());
   const Tensor now = t.unsqueeze(1);  // [rows, 1] against slots [used]
-  // The newest token that a slot holds: how far back in the ring it is.
+  // Age of the newest token in a slot: its distance back in the ring.
   const Tensor age = (now - slot).remainder(ring);
   const Tensor first = slot < start;
   const Tensor seen =
@@ -98,7 +107,7 @@ void Cache::begin_prefill(int64_t row, int64_t tokens) {
   const auto options = lengths_on_device_.options();
   const Tensor t = at::arange(before, before + tokens, options);
   if (!pass_.causal) {
-    // What each column holds: the slots as they are, then the pass's own tokens.
+    // Columns of the scores: the slots as they are, then the pass's own tokens.
     const Tensor slot = at::arange(pass_.used, options);
     const Tensor in_ring = (before - 1) - (before - 1 - slot).remainder(ring);
     const Tensor column = at::cat({at::where(slot < start, slot, in_ring), t}).unsqueeze(0);
@@ -106,7 +115,7 @@ void Cache::begin_prefill(int64_t row, int64_t tokens) {
     const Tensor near = (now - column <= positions(now) - start) & (column >= start);
     pass_.hidden = ((column <= now) & ((column < start) | near)).logical_not();  // [tokens, keys]
   }
-  // Of two tokens with one slot the newer stays.
+  // If two tokens map to one slot, the newer one stays.
   const int64_t end = before + tokens;
   pass_.firsts = std::clamp<int64_t>(start - before, 0, tokens);
   const int64_t newest = std::min(std::max({start, before, end - ring}), end);
@@ -157,7 +166,7 @@ Tensor Cache::prefill(int64_t layer, const Tensor& q, const Tensor& k, const Ten
     Tensor scores = at::matmul(query, keys.transpose(-2, -1));
     if (pass_.shortened) {
       const Tensor start_query = rotary_.rotate(q, pass_.start_angles);
-      // The first tokens are the first columns of the slots and, where the pass has some, of it.
+      // The first tokens are the first columns of the slots and, if the pass has some, of the pass.
       const auto shorten = [&](int64_t begin, int64_t count) {
         if (count <= 0) return;
         scores.narrow(3, begin, count)

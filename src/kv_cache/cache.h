@@ -1,13 +1,13 @@
-// Keys and values of the tokens that a batch of sequences still sees, and attention over them.
+// The keys and values that a batch of sequences still sees, and attention over them.
 //
-// One forward pass of a model is: begin() with the rows and the number of tokens, attend() once a
-// layer, end(). A pass is either one token of every row (decoding) or several of one row (prefill);
-// a prompt gives the same however it is cut into passes, to rounding: each of its tokens sees what
-// it would see if it came alone.
+// A forward pass of a model is begin_step() or begin_prefill(), attend() once per layer, end(). A
+// pass is one token of every row (decoding) or several tokens of one row (prefill). However a
+// prompt is split into passes, the result is the same up to rounding: each token sees what it would
+// see on its own.
 //
-// On a GPU, shapes of a decoding pass do not depend on how far the sequences are: slots never move,
-// and what is seen, angles and slots come from the positions on the device. On the CPU a decoding pass
-// is one operator (ops/kernels/attention/decode_attention.h), but for float64, which tests compute in.
+// On a GPU, the shapes of a decoding pass do not depend on the sequences' lengths: slots never move,
+// and masks, angles and slots are computed from positions on the device. On the CPU a decoding pass
+// is one operator (ops/kernels/attention/decode_attention.h), except in float64, which is for tests.
 #pragma once
 
 #include <torch/types.h>
@@ -26,50 +26,51 @@ struct Shape {
   int64_t layers = 0, heads = 0, head_dim = 0;
 };
 
-// Bytes of a cache of so many rows.
+// Bytes of a cache with this many rows.
 int64_t cache_bytes(const Rule& rule, const Shape& shape, int64_t rows, at::ScalarType dtype);
 
 class Cache {
  public:
-  // rows: sequences, all empty. rule: any but recompute, which has no cache.
+  // rows: sequences, all empty. rule: any but recompute, which needs no cache.
   Cache(const Rule& rule, const Shape& shape, const Rotary& rotary, int64_t rows,
         at::TensorOptions options);
 
   const Rule& rule() const { return rule_; }
   int64_t rows() const { return static_cast<int64_t>(lengths_.size()); }
-  int64_t length(int64_t row) const { return lengths_[row]; }  // tokens so far, seen or not
+  int64_t length(int64_t row) const { return lengths_[row]; }  // tokens so far, visible or not
 
-  // The next token of every row. active[row] false: the row is computed, but stays as it was.
-  // Throws Error where a full cache has no slot left.
+  // Begins a pass of one token per row. A row with active[row] false is computed but does not
+  // advance. Throws Error if a full cache has no slot left.
   void begin_step(const std::vector<bool>& active);
-  // The next `tokens` tokens of one row.
+  // Begins a pass of `tokens` tokens of one row.
   void begin_prefill(int64_t row, int64_t tokens);
 
-  // q, k, v [rows, heads, tokens, head_dim] of the pass, not rotated, rows = 1 in a prefill.
-  // Returns softmax(q k^T / sqrt(head_dim)) v, of the same shape; keys and values are kept.
-  // Softmax in float32 (float64 where that is the dtype).
+  // q, k, v: [rows, heads, tokens, head_dim] of the pass, before rotation; rows = 1 in a prefill.
+  // Returns softmax(q k^T / sqrt(head_dim)) v in that shape and caches keys and values. The softmax
+  // is float32 (float64 if that is the dtype).
   at::Tensor attend(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
 
-  void end();  // the pass is over: its tokens count
+  void end();  // commits the pass's tokens
 
-  void clear(int64_t row);          // the row is empty again
-  int64_t longest_prefill() const;  // tokens of a pass that keep its scores below 64 MB
+  void clear(int64_t row);              // the row is empty again
+  void copy(int64_t from, int64_t to);  // the row `to` holds what `from` holds
+  int64_t longest_prefill() const;      // tokens of a pass that keep its scores below 64 MB
 
  private:
   struct Pass {
-    int64_t row = -1;  // of a prefill; -1: a step
+    int64_t row = -1;  // of a prefill; -1: a decoding step
     int64_t tokens = 0;
-    int64_t used = 0;        // slots that hold something, of any row
-    bool causal = false;     // a prefill that sees all and nothing but its own tokens
-    bool shortened = false;  // some query stands nearer to the first tokens than it is
+    int64_t used = 0;        // slots in use, over all rows
+    bool causal = false;     // prefill: tokens see all earlier ones of the pass, and only those
+    bool shortened = false;  // some distance to the first tokens is shortened
     std::vector<bool> active;
-    std::optional<CpuStep> on_cpu;  // of a step by the operator; nothing below is set then
-    at::Tensor slots;               // int64: of a step [rows], of a prefill [kept tokens]
-    int64_t firsts = 0;             // prefill: so many first tokens of the pass are kept, and
-    int64_t newest = 0;             // those from here on; the others lose their slot in this pass
-    at::Tensor hidden;              // bool, true: not seen; broadcasts to the scores
-    Rotary::Angles angles;          // of keys and of queries towards the newest
-    Rotary::Angles start_angles;    // of queries towards the first tokens
+    std::optional<CpuStep> on_cpu;  // a step by the operator: nothing below is set then
+    at::Tensor slots;             // int64: [rows] in a step, [kept tokens] in a prefill
+    int64_t firsts = 0;           // prefill: the pass's first `firsts` tokens are kept, and
+    int64_t newest = 0;           // those from here on; the others are dropped in this pass
+    at::Tensor hidden;            // bool, true: hidden; broadcasts to the scores
+    Rotary::Angles angles;        // of keys, and of queries towards the newest tokens
+    Rotary::Angles start_angles;  // of queries towards the first tokens
   };
 
   at::Tensor step(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
@@ -84,7 +85,7 @@ class Cache {
   Shape shape_;
   Rotary rotary_;
   at::ScalarType dtype_;
-  std::vector<at::Tensor> keys_, values_;  // a layer each: [rows, heads, slots, head_dim]
+  std::vector<at::Tensor> keys_, values_;  // per layer: [rows, heads, slots, head_dim]
   at::Tensor lengths_on_device_;           // int64 [rows]
   std::vector<int64_t> lengths_;
   Pass pass_;

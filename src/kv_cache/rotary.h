@@ -1,4 +1,4 @@
-// Rotary positions: pairs of dimensions (i, i + dims / 2) turned by position * frequency_i.
+// Rotary positions: pairs of dimensions (i, i + dims / 2) rotated by position * frequency_i.
 #pragma once
 
 #include <torch/types.h>
@@ -7,12 +7,12 @@
 
 namespace seqfuse::kv_cache {
 
-// The frequencies of a model: base^(-2 i / dims), rounded to float32, as checkpoints were trained
-// with. Angles are products in float64 of an integer position and a frequency: their error is below
-// position * 2^-53, 1e-10 at a million tokens and 1e-7 at a billion.
+// A model's frequencies: base^(-2 i / dims), rounded to float32 as in training. Angles are float64
+// products of an integer position and a frequency; their error is below position * 2^-53: 1e-10 at
+// a million tokens, 1e-7 at a billion.
 class Rotary {
  public:
-  // dims: even, the first of a head's; the others pass through.
+  // dims: even; the first dimensions of a head, the others pass through.
   Rotary(int64_t dims, double base, at::Device device);
 
   struct Angles {
@@ -21,7 +21,7 @@ class Rotary {
   // positions: int64, any shape, on the device.
   Angles angles(const at::Tensor& positions, at::ScalarType dtype) const;
 
-  // x [..., head_dim] with angles that broadcast against [..., dims / 2]. A new tensor.
+  // x [..., head_dim] with angles that broadcast to [..., dims / 2]. Returns a new tensor.
   at::Tensor rotate(const at::Tensor& x, const Angles& angles) const;
 
   const at::Tensor& frequencies() const { return frequencies_; }  // float64 [dims / 2]

@@ -12,7 +12,7 @@
 namespace seqfuse::report {
 namespace {
 
-// In units of the view box. A phone shows a unit as 0.65 pixels, a laptop as about 1.
+// In units of the view box. A unit is 0.65 pixels on a phone, about 1 on a laptop.
 constexpr double kWidth = 560, kHeight = 300;
 constexpr double kLeft = 72, kRight = 16, kTop = 14, kBottom = 50;
 constexpr size_t kMaxPoints = 600;  // about one per pixel

@@ -29,7 +29,7 @@ struct DatasetStatistics {
   double top_percent_share = 0;  // share of all events in the most popular 1% of items
 };
 
-// One pass over all events; holds one count per item and one length per user.
+// One pass over all events; memory for one count per item and one length per user.
 DatasetStatistics dataset_statistics(const data::Dataset& dataset);
 
 }  // namespace seqfuse::report

@@ -8,7 +8,7 @@
 
 namespace seqfuse::report {
 
-// In the order of reporting: {"HR@10", .30}, or {"AUC is_click", .71}. Undefined: NaN.
+// In the order of reporting: {"HR@10", .30}, or {"AUC is_click", .71}. NaN if undefined.
 using Metrics = std::vector<std::pair<std::string, double>>;
 
 // Metrics of several models: {"popularity", {...}}.

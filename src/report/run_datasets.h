@@ -17,9 +17,9 @@ struct RunDataset {
   std::string problem;                          // why there are none, and what to do
 };
 
-// One for each dataset path of the runs, in order. data: the new directory of a moved dataset, used
-// for all runs that were trained on its content, or "". Throws UsageError if data is not a dataset
-// or not that of any run.
+// One per dataset path of the runs, in order. data: the new directory of a moved dataset, used for
+// all runs trained on its content, or "". Throws UsageError if data is not a dataset or matches no
+// run.
 std::vector<RunDataset> run_datasets(const std::vector<RunLog>& runs, const std::string& data);
 
 }  // namespace seqfuse::report

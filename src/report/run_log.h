@@ -1,4 +1,4 @@
-// The log of a run, also while it is still training.
+// Reads the log of a run, which may still be training.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct LogPoint {
 struct Evaluation {
   int64_t step = 0, epoch = 0;
   Metrics metrics;  // in the order of RunLog::metric_names
-  // Retrieval: the number of targets, and of those seen before by their user. 0: not logged.
+  // Retrieval: number of targets, and of those that their user had seen before. 0: not logged.
   int64_t targets = 0, seen_targets = 0;
 };
 

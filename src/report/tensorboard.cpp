@@ -73,7 +73,7 @@ std::string host_name() {
   return name.data();
 }
 
-// Two files of the same second would have the same name: the later takes the next second.
+// Two files of the same second would have the same name; the later one takes the next second.
 fs::path new_file(const fs::path& directory) {
   std::error_code ignored;
   for (auto seconds = static_cast<int64_t>(now());; ++seconds) {

@@ -23,7 +23,7 @@ using Scalars = std::vector<std::pair<std::string, double>>;  // tag, value
 // Serialised Event messages. wall_time: seconds since 1970.
 std::string version_event(double wall_time);
 std::string scalars_event(double wall_time, int64_t step, const Scalars& scalars);
-// Tells readers to drop points of this and later steps in earlier files of the folder.
+// Tells readers to drop points from this step on in earlier files of the folder.
 std::string restart_event(double wall_time, int64_t step);
 
 // DIRECTORY/events.out.tfevents.<unix seconds>.<host>. Flushes after each add(), so that

@@ -32,7 +32,7 @@ std::optional<int64_t> find_class(const data::Manifest& manifest, std::string_vi
     const auto value = data::parse_double(manifest.action_names[label]);
     numbers |= value.has_value();
     if (value != number) continue;
-    if (equal) return std::nullopt;  // "4" and "4.0" are two classes: only their names tell
+    if (equal) return std::nullopt;  // "4" and "4.0" are both classes: exact names only
     equal = static_cast<int64_t>(label);
   }
   if (numbers) return equal;
@@ -57,7 +57,7 @@ std::optional<int64_t> find_bits(const data::Manifest& manifest, std::string_vie
 
 int64_t find_action(const data::Manifest& manifest, std::string_view text) {
   if (manifest.action_kind == data::ActionKind::none) {
-    throw_error<UsageError>("data set {} has no actions: leave them out", manifest.dataset_name);
+    throw_error<UsageError>("dataset {} has no actions: leave them out", manifest.dataset_name);
   }
   const bool bits = manifest.action_kind == data::ActionKind::bits;
   const auto label = bits ? find_bits(manifest, text) : find_class(manifest, text);
@@ -65,7 +65,7 @@ int64_t find_action(const data::Manifest& manifest, std::string_view text) {
   const auto& names = manifest.action_names;
   const auto some = std::span(names).first(std::min(names.size(), kNamesShown));
   throw_error<UsageError>(
-      "data set {} has no action '{}'{}: {}{}{}", manifest.dataset_name, text,
+      "dataset {} has no action '{}'{}: {}{}{}", manifest.dataset_name, text,
       did_you_mean(text, names),
       bits ? "give names joined by + or an integer of bits, least significant first: "
            : "give one of ",

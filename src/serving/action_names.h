@@ -1,4 +1,4 @@
-// Actions as people write them, and their labels in a data set.
+// Converts between actions as people write them and their labels in a dataset.
 #pragma once
 
 #include <cstdint>
@@ -9,15 +9,15 @@
 
 namespace seqfuse::serving {
 
-// The label of an action.
-//   classes: its name as in the source, or another spelling of the same number ("4" for "4.0");
-//     where no name is a number, the number of the label too.
-//   bits: the names of those that are set, joined by "+", or all of them as one integer. An integer
-//     is always taken for the latter, also where names are integers.
+// The label of an action, given as:
+//   classes: its name as in the source, or another spelling of the same number ("4" for "4.0"); if
+//     no name is a number, also the number of the label.
+//   bits: the names of the set bits, joined by "+", or all bits as one integer. An integer always
+//     means the latter, even if names are integers.
 // Throws UsageError.
 int64_t find_action(const data::Manifest& manifest, std::string_view text);
 
-// A label as find_action() reads it.
+// A label in the form that find_action() reads.
 std::string action_text(const data::Manifest& manifest, int64_t label);
 
 }  // namespace seqfuse::serving

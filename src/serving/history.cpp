@@ -15,11 +15,11 @@
 namespace seqfuse::serving {
 namespace {
 
-// Trimmed. place: in the list, from 0.
+// Trims text and refuses a blank. place: index in the list, from 0.
 std::string_view not_blank(std::string_view text, const char* list, size_t place) {
   const std::string_view trimmed = data::trim(text);
   if (!trimmed.empty()) return trimmed;
-  throw_error<UsageError>("number {} of the {} is blank: give what the source of the data set has",
+  throw_error<UsageError>("number {} of the {} is blank: give what the source of the dataset has",
                           place + 1, list);
 }
 
@@ -72,7 +72,7 @@ std::vector<int64_t> read_contexts(const data::Vocabulary& vocabulary, const Req
     const auto feature =
         static_cast<size_t>(std::find(names.begin(), names.end(), name) - names.begin());
     if (feature == names.size()) {
-      throw_error<UsageError>("data set {} has no context feature '{}'{}: it has {}",
+      throw_error<UsageError>("dataset {} has no context feature '{}'{}: it has {}",
                               manifest.dataset_name, name, did_you_mean(name, names),
                               names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", ")));
     }
@@ -94,11 +94,11 @@ int64_t read_time(const data::Manifest& manifest, std::string_view text) {
   if (const auto time = data::parse_iso8601(trimmed, std::max<int64_t>(units, 1))) {
     if (units > 0) return time->value;
     throw_error<UsageError>(
-        "'{}' is a date, but the times of data set {} are plain numbers: give a number in the same "
+        "'{}' is a date, but the times of dataset {} are plain numbers: give a number in the same "
         "unit",
         text, manifest.dataset_name);
   }
-  throw_error<UsageError>("'{}' is no time: give a number in the unit of the data set's times{}",
+  throw_error<UsageError>("'{}' is not a time: give a number in the unit of the dataset's times{}",
                           text, units > 0 ? ", or ISO 8601, such as 2024-05-06T07:08:09" : "");
 }
 

@@ -1,4 +1,4 @@
-// What a request is looked up in.
+// The vocabulary and dataset that a request is resolved with.
 #pragma once
 
 #include "data/dataset/dataset.h"
@@ -7,10 +7,10 @@
 
 namespace seqfuse::serving {
 
-// References to what its owner keeps.
+// Non-owning references.
 struct Lookup {
   const data::Vocabulary& vocabulary;
-  const data::Dataset* dataset;  // the histories of users, or null
+  const data::Dataset* dataset;  // the users' histories, or null
   data::TypicalEvents typical;
 
   Lookup(const data::Vocabulary& of_items, const data::Dataset* of_users,

@@ -10,7 +10,7 @@ namespace seqfuse::serving {
 namespace hstu = models::hstu;
 namespace {
 
-// What each call sets for its thread: no gradients, and the device as the current one.
+// Per-call thread settings: no gradients, and the model's device as the current one.
 class CallGuard {
  public:
   explicit CallGuard(at::Device device) : device_(device) {}
@@ -61,7 +61,7 @@ at::Tensor Predictor::queries(const data::Batch& windows) const {
 }
 
 const training::Catalogue& Predictor::catalogue() const {
-  retrieval();  // else there is none
+  retrieval();  // throws unless a retrieval model
   return *catalogue_;
 }
 

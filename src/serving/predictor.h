@@ -1,4 +1,4 @@
-// A trained model in use: query vectors, the best items, scores of candidates, metrics.
+// A trained model for inference: query vectors, best items, scores of candidates, metrics.
 #pragma once
 
 #include <torch/types.h>
@@ -22,22 +22,21 @@ using training::ItemLists;
 using training::ScoredItem;
 using training::TopItems;
 
-// Immutable: all methods may be called from several threads at once. Methods of the other task throw
-// UsageError. In batches of windows, a window's history is all its events but its candidates
-// (data::Batch); a retrieval run reads of the candidates only the time of the first, which is that of
+// Immutable: all methods may be called from several threads at once. Methods of the other task
+// throw UsageError. A window's history is all its events except candidates (data::Batch); a
+// retrieval run reads only the time of the first candidate, as the request time.
 // the request.
 class Predictor {
  public:
-  // Takes the model over: it moves to the device, into evaluation mode, and nobody else may use it.
-  // Of a retrieval model, the rows of all items are computed here, once. Throws Error where the
-  // tables are sharded.
+  // Takes over the model: moves it to the device and to evaluation mode; do not use it elsewhere.
+  // For retrieval, computes the rows of all items once. Throws Error if tables are sharded.
   Predictor(std::shared_ptr<models::hstu::TaskModel> model, at::Device device);
 
   const models::hstu::ModelSpec& spec() const { return model_->spec(); }
   bool is_retrieval() const { return retrieval_ != nullptr; }
   at::Device device() const { return device_; }
 
-  // Retrieval: [B, D] on the device, of the dtype of the items' rows, L2-normalised. 0 for a window
+  // Retrieval: [B, D] on the device, in the dtype of the item rows, L2-normalised. 0 for a window
   // without history.
   at::Tensor queries(const data::Batch& windows) const;
   // The rows of all items, [num_items + 1, D], L2-normalised, and scans of them.
@@ -46,13 +45,14 @@ class Predictor {
   TopItems top_items(const data::Batch& windows, int64_t k, const ItemLists& excluded,
                      std::span<const int64_t> allowed = {}) const;
 
-  // Ranking: float64 [C, S] on the CPU, a row for each candidate of all windows, in order. Higher is
-  // better; the first score orders candidates. Classes: the mean label. Tasks: a probability each.
+  // Ranking: float64 [C, S] on the CPU, one row per candidate of all windows, in order. Higher is
+  // better; candidates are ordered by the first score. Classes: the mean label. Tasks: a
+  // probability each.
   at::Tensor candidate_scores(const data::Batch& windows) const;
-  // What the S scores are: "expected class"; "probability"; or the names of the actions.
+  // Names of the S scores: "expected class"; "probability"; or the names of the actions.
   std::vector<std::string> score_names(const std::vector<std::string>& action_names) const;
 
-  // As training::evaluate(), on one process.
+  // Like training::evaluate(), in one process.
   training::Metrics evaluate(const data::Dataset& dataset, const std::vector<data::Sample>& samples,
                              const training::EvaluationOptions& options) const;
 
@@ -61,13 +61,13 @@ class Predictor {
   models::hstu::RankingModel& ranking() const;
   models::hstu::RankingModel::Output forward(const data::Batch& windows) const;
 
-  // Methods of models are not const because fetching rows of sharded tables changes these; a model
-  // in evaluation mode on replicated tables stays as it is.
+  // Models' methods are not const, since fetching rows of sharded tables changes state. In
+  // evaluation mode with replicated tables they change nothing.
   std::shared_ptr<models::hstu::TaskModel> model_;
   models::hstu::RetrievalModel* retrieval_;  // model_, or null
-  models::hstu::RankingModel* ranking_;      // likewise
+  models::hstu::RankingModel* ranking_;      // the same
   at::Device device_;
-  std::optional<training::Catalogue> catalogue_;  // of a retrieval model
+  std::optional<training::Catalogue> catalogue_;  // retrieval only
 };
 
 }  // namespace seqfuse::serving

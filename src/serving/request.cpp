@@ -22,7 +22,7 @@ std::string shown(const json& value) {
   return text;
 }
 
-// Fractions are no ids: 1.0 would be "1" or "1.0", and nobody knows which.
+// Fractions are refused as ids: 1.0 could mean "1" or "1.0".
 std::string text_of(const json& value, const std::string& field, bool may_be_fraction) {
   if (value.is_string()) return value.get<std::string>();
   if (value.is_number_integer() || (value.is_number() && may_be_fraction)) return value.dump();
@@ -52,19 +52,7 @@ void merge(const char* flag, const char* name, const std::optional<T>& from_flag
   to = from_flag;
 }
 
-}  // namespace
-
-Texts split_list(std::string_view text) {
-  Texts texts;
-  for (;;) {
-    const size_t comma = text.find(',');
-    texts.emplace_back(data::trim(text.substr(0, comma)));
-    if (comma == std::string_view::npos) return texts;
-    text.remove_prefix(comma + 1);
-  }
-}
-
-Request request_from_json(std::string_view text) {
+json parse_object(std::string_view text) {
   if (data::trim(text).empty()) {
     throw_error<UsageError>("the request is empty: expected JSON, {}", kShape);
   }
@@ -79,9 +67,16 @@ Request request_from_json(std::string_view text) {
     throw_error<UsageError>("the request is of type {}: expected an object, {}", object.type_name(),
                             kShape);
   }
+  return object;
+}
+
+// user_field: the field of the user, or "" where there is none.
+Request read_fields(const json& object, const std::string& user_field) {
   Request request;
   for (const auto& [name, value] : object.items()) {
-    if (name == "items") {
+    if (!user_field.empty() && name == user_field) {
+      request.user = text_of(value, name, false);
+    } else if (name == "items") {
       request.items = texts_of(value, name, false);
     } else if (name == "actions") {
       request.actions = texts_of(value, name, true);
@@ -106,7 +101,35 @@ Request request_from_json(std::string_view text) {
                               did_you_mean(name, kNames), kShape);
     }
   }
+  return request;
+}
+
+}  // namespace
+
+Texts split_list(std::string_view text) {
+  Texts texts;
+  for (;;) {
+    const size_t comma = text.find(',');
+    texts.emplace_back(data::trim(text.substr(0, comma)));
+    if (comma == std::string_view::npos) return texts;
+    text.remove_prefix(comma + 1);
+  }
+}
+
+Request request_from_json(std::string_view text) {
+  Request request = read_fields(parse_object(text), "");
   if (!request.items) throw_error<UsageError>("the request has no items: expected {}", kShape);
+  return request;
+}
+
+Request request_from_json_line(std::string_view text, const std::string& user_field) {
+  Request request = read_fields(parse_object(text), user_field);
+  if (!request.user) {
+    throw_error<UsageError>("the request has no field '{}': expected an id of the source{}",
+                            user_field,
+                            user_field == "user" ? " (--user-column names another field)" : "");
+  }
+  if (data::trim(*request.user).empty()) throw_error<UsageError>("the user is blank");
   return request;
 }
 

@@ -15,7 +15,7 @@
 namespace seqfuse::serving {
 namespace {
 
-// time + times * gap; stays at the ends of int64 instead of beyond.
+// time + times * gap, saturated at the ends of int64.
 int64_t later(int64_t time, int64_t gap, int64_t times) {
   __extension__ using Wide = __int128;
   const Wide sum = time + Wide{gap} * times;
@@ -44,11 +44,11 @@ void check_fields(const data::Manifest& manifest, const models::hstu::ModelSpec&
   if (request.user && (request.actions || request.timestamps || !request.context.empty())) {
     throw_error<UsageError>(
         "--actions, --timestamps and --context describe a --history: those of user '{}' are in the "
-        "data set",
+        "dataset",
         *request.user);
   }
   if (!manifest.has_timestamps && (request.timestamps || request.request_time)) {
-    throw_error<UsageError>("data set {} has no times: leave out --timestamps and --request-time",
+    throw_error<UsageError>("dataset {} has no times: leave out --timestamps and --request-time",
                             manifest.dataset_name);
   }
 }
@@ -62,7 +62,7 @@ std::string some_of(const Texts& ids) {
 void check_not_all_unknown(const std::vector<int64_t>& items, const Texts& unknown,
                            const char* what) {
   if (!items.empty() || unknown.empty()) return;
-  throw_error<UsageError>("the data set has none of the {} given: {}", what, some_of(unknown));
+  throw_error<UsageError>("the dataset has none of the {} given: {}", what, some_of(unknown));
 }
 
 void check_not_empty(const History& history, const Request& request) {
@@ -88,16 +88,16 @@ Texts warnings_of_unknown(const Texts& events, const Texts& candidates) {
         fmt::format("{} of the candidates ({})", candidates.size(), some_of(candidates)));
   }
   if (parts.empty()) return {};
-  return {fmt::format("items that the data set does not have are left out: {}",
-                      fmt::join(parts, ", "))};
+  return {
+      fmt::format("items that the dataset does not have are left out: {}", fmt::join(parts, ", "))};
 }
 
-// What the request says, and this model does not read.
+// Warnings about parts of the request that this model does not read.
 Texts warnings_of_unread(const models::hstu::ModelSpec& spec, const Request& request) {
   Texts warnings;
   const auto add = [&](bool given, bool read, const char* what) {
     if (given && !read) {
-      warnings.push_back(fmt::format("the model reads no {}: those given change nothing", what));
+      warnings.push_back(fmt::format("the model reads no {}: the given ones have no effect", what));
     }
   };
   add(request.timestamps || request.request_time, spec.reads_times(), "times");
@@ -106,7 +106,7 @@ Texts warnings_of_unread(const models::hstu::ModelSpec& spec, const Request& req
   return warnings;
 }
 
-// Gives each event what the request does not say of it, and warns.
+// Fills in what the request does not say about its events, and warns.
 Texts complete(const Lookup& lookup, const models::hstu::ModelSpec& spec, int64_t gap,
                int64_t request_time, History& history) {
   const data::Manifest& manifest = lookup.vocabulary.manifest();
@@ -119,7 +119,7 @@ Texts complete(const Lookup& lookup, const models::hstu::ModelSpec& spec, int64_
     if (spec.reads_times() && events > 0) {
       warnings.push_back(
           fmt::format("the model reads times, and the history has none (--timestamps): events are "
-                      "taken to be {} apart, as is typical of the data set",
+                      "taken to be {} apart, as is typical of the dataset",
                       gap));
     }
   }
@@ -129,7 +129,7 @@ Texts complete(const Lookup& lookup, const models::hstu::ModelSpec& spec, int64_
     if (spec.reads_actions() && events > 0) {
       warnings.push_back(
           fmt::format("the model reads actions, and the history has none (--actions): all are "
-                      "taken to be '{}', the most common of the data set",
+                      "taken to be '{}', the most common of the dataset",
                       action_text(manifest, action)));
     }
   }
@@ -156,7 +156,7 @@ int64_t time_of_request(const data::Manifest& manifest, const Request& request,
 const data::Dataset& dataset_of(const Lookup& lookup) {
   if (lookup.dataset != nullptr) return *lookup.dataset;
   throw_error<UsageError>(
-      "--user needs the events of users, which are in the data set and not in the run: give it "
+      "--user needs the events of users, which are in the dataset and not in the run: give it "
       "with --data, or give the user's events with --history");
 }
 
@@ -173,7 +173,7 @@ data::Batch one_window(const data::Manifest& manifest, const History& history,
   batch.items.insert(batch.items.end(), candidates.begin(), candidates.end());
   if (manifest.action_kind != data::ActionKind::none) {
     batch.actions = newest(history.actions);
-    batch.actions.resize(batch.items.size(), 0);  // of candidates: no model reads them
+    batch.actions.resize(batch.items.size(), 0);  // of candidates, which no model reads
   }
   if (manifest.has_timestamps) {
     batch.timestamps = newest(history.timestamps);
@@ -185,10 +185,24 @@ data::Batch one_window(const data::Manifest& manifest, const History& history,
   return batch;
 }
 
+void remove_unwanted(const UnwantedCandidates& unwanted, std::vector<int64_t> history,
+                     std::vector<int64_t>& candidates) {
+  const auto has = [](std::span<const int64_t> ascending, int64_t item) {
+    return std::binary_search(ascending.begin(), ascending.end(), item);
+  };
+  if (!unwanted.allowed.empty()) {
+    std::erase_if(candidates, [&](int64_t item) { return !has(unwanted.allowed, item); });
+  }
+  if (!unwanted.seen || candidates.empty()) return;
+  std::sort(history.begin(), history.end());
+  std::erase_if(candidates, [&](int64_t item) { return has(history, item); });
+}
+
 }  // namespace
 
 RequestWindow request_window(const Lookup& lookup, const models::hstu::ModelSpec& spec,
-                             const Request& request, bool skip_unknown) {
+                             const Request& request, bool skip_unknown,
+                             const UnwantedCandidates& unwanted) {
   const data::Vocabulary& vocabulary = lookup.vocabulary;
   const data::Manifest& manifest = vocabulary.manifest();
   check_fields(manifest, spec, request);
@@ -200,10 +214,12 @@ RequestWindow request_window(const Lookup& lookup, const models::hstu::ModelSpec
   }
   check_not_all_unknown(history.items, history.unknown, "items of the history");
   check_not_all_unknown(candidates.items, candidates.unknown, "candidates");
+  remove_unwanted(unwanted, history.items, candidates.items);
   if (!ranks(spec)) check_not_empty(history, request);
 
   RequestWindow window;
   window.warnings = warnings_of_unknown(history.unknown, candidates.unknown);
+  window.unknown = std::ssize(history.unknown) + std::ssize(candidates.unknown);
   const auto add_warnings = [&](const Texts& more) {
     window.warnings.insert(window.warnings.end(), more.begin(), more.end());
   };

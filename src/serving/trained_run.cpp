@@ -34,34 +34,34 @@ fs::path checkpoint_path(const fs::path& run, const std::string& name) {
   return path;
 }
 
-// The data set that the run says it was trained on. A message of what is wrong with it does not yet
-// tell that it may be elsewhere.
+// Opens the dataset named in the run. Its errors do not mention that the dataset may have moved, so
+// this adds that.
 std::shared_ptr<const data::Dataset> open_training_dataset(const fs::path& run,
                                                            const std::string& path,
                                                            const std::string& without_dataset) {
   if (path == data::kGeneratedDataset) {
     throw_error<DataError>(
-        "{} was trained on generated users (BenchmarkDatasetArgs), which no data set holds: train "
-        "on one of `seqfuse preprocess`",
+        "{} was trained on generated users (BenchmarkDatasetArgs), which are in no dataset: train "
+        "on one made by `seqfuse preprocess`",
         run.string());
   }
   std::error_code ignored;
   if (!fs::exists(path, ignored)) {
     throw_error<DataError>(
-        "{} was trained on the data set {}, which is not there any more\n"
-        "  --data DIR says where it is now{}",
+        "{} was trained on the dataset {}, which no longer exists\n"
+        "  give its new path with --data DIR{}",
         run.string(), path, without_dataset);
   }
   try {
     return data::Dataset::open(path);
   } catch (const DataError& error) {
-    throw_error<DataError>("{}\n  {} was trained on it: --data DIR names another copy",
+    throw_error<DataError>("{}\n  {} was trained on it: give another copy with --data DIR",
                            error.what(), run.string());
   }
 }
 
-// Indices mean the same, by the hash of the vocabularies; the rest of what the model reads must be
-// there too.
+// Checks that indices mean the same, by the hash of the vocabularies, and that everything else the
+// model reads is there.
 void check_fits(const data::Vocabulary& vocabulary, const models::hstu::ModelSpec& spec,
                 const fs::path& run) {
   const data::Manifest& manifest = vocabulary.manifest();
@@ -89,7 +89,7 @@ void check_fits(const data::Vocabulary& vocabulary, const models::hstu::ModelSpe
   }
 }
 
-// Sets vocabulary, typical and, where it is opened, dataset.
+// Sets vocabulary, typical and, if it is opened, dataset.
 void open_data(const fs::path& path, const training::RunInfo& info, const OpenOptions& options,
                TrainedRun& run) {
   if (options.data.empty() && !options.needs_dataset &&

@@ -1,4 +1,4 @@
-// A trained run, opened for use: the model of one checkpoint, and what its ids mean.
+// Opens a trained run: the model of one checkpoint, and the meaning of its ids.
 #pragma once
 
 #include <torch/types.h>
@@ -17,12 +17,12 @@ namespace seqfuse::serving {
 
 struct OpenOptions {
   std::string checkpoint;  // "step_N", or "" for the newest
-  std::string data;        // a dataset directory, or "" for the one of training
+  std::string data;        // a dataset directory, or "" for the training dataset
   at::Device device = at::kCPU;
-  // Without it, the dataset is opened only where the run keeps no vocabulary (runs of earlier
-  // versions) or where data names one.
+  // If false, opens the dataset only if the run has no saved vocabulary (runs of earlier versions)
+  // or data names one.
   bool needs_dataset = true;
-  std::string without_dataset;  // advice where the dataset is gone: what can be done without it
+  std::string without_dataset;  // advice if the dataset is missing: what works without it
 };
 
 struct TrainedRun {
@@ -31,16 +31,16 @@ struct TrainedRun {
   std::shared_ptr<const Predictor> predictor;
   std::shared_ptr<const data::Vocabulary> vocabulary;
   data::TypicalEvents typical;
-  std::shared_ptr<const data::Dataset> dataset;  // null where it is not needed
+  std::shared_ptr<const data::Dataset> dataset;  // null if not needed
 
   Lookup lookup() const { return {*vocabulary, dataset.get(), typical}; }
 };
 
-// Where a run keeps its vocabulary (data/dataset/saved_vocabulary.h).
+// The path of a run's saved vocabulary (data/dataset/saved_vocabulary.h).
 std::filesystem::path vocabulary_path(const std::filesystem::path& run);
 
-// Throws DataError where a file is missing or damaged, or where the dataset has another vocabulary,
-// other actions or no times, unlike the one the model was trained on.
+// Throws DataError if a file is missing or damaged, or if the dataset's vocabulary, actions or
+// times differ from those that the model was trained on.
 TrainedRun open_trained_run(const std::filesystem::path& path, const OpenOptions& options);
 
 }  // namespace seqfuse::serving

@@ -8,7 +8,7 @@
 namespace seqfuse::text {
 namespace {
 
-// The length of the first match of a pattern, 0 if there is none.
+// Length of a pattern's first match; 0 if there is none.
 size_t match_length(const Pattern& pattern, std::string_view text) {
   size_t length = 0;
   pattern.split(text, [&](std::string_view segment, bool is_match) {
@@ -82,7 +82,7 @@ void AddedTokenFinder::add(const AddedToken& token, std::string_view content) {
     node = found->second;
     if (is_new) nodes_.emplace_back();
   }
-  if (nodes_[node].token >= 0) return;  // the first of equal contents is found
+  if (nodes_[node].token >= 0) return;  // the first of equal contents wins
   nodes_[node].token = static_cast<int32_t>(tokens_.size());
   tokens_.push_back(token);
 }
@@ -105,7 +105,7 @@ std::optional<AddedTokenFinder::Match> AddedTokenFinder::find(std::string_view t
 }
 
 void AddedTokenFinder::split(std::string_view text, const Visit& visit) const {
-  size_t done = 0;  // the end of the last token with the white space that it took in
+  size_t done = 0;  // the end of the last token, including white space stripped by it
   for (auto match = find(text, 0); match; match = find(text, match->end)) {
     auto [begin, end, token] = *match;
     if (token->single_word && (is_word(last_character(text.substr(0, begin))) ||

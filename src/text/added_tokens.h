@@ -1,4 +1,4 @@
-// Added tokens: texts that have an id of their own wherever they stand, such as <|endoftext|>.
+// Added tokens: texts such as <|endoftext|> that have an id of their own wherever they occur.
 #pragma once
 
 #include <array>
@@ -18,22 +18,22 @@ struct AddedToken {
   std::string content;
   int32_t id = 0;
   bool special = false;                          // left out of decoded text on request
-  bool normalized = false;                       // looked for in normalized text
-  bool single_word = false;                      // only where no word character stands beside it
-  bool left_strip = false, right_strip = false;  // takes in white space before it, after it
+  bool normalized = false;                       // matched in normalized text
+  bool single_word = false;                      // only if no word character is adjacent
+  bool left_strip = false, right_strip = false;  // absorbs white space before it, after it
 };
 
 // Throws DataError for an empty content and members of a wrong type.
 AddedToken parse_added_token(const JsonField& description);
 
-// Finds added tokens in text: the leftmost, of those the longest.
+// Finds added tokens in text: leftmost first, the longest at each position.
 class AddedTokenFinder {
  public:
-  // A token stands for `content`, which for normalized tokens is normalized. Empty ones are never found.
+  // content: the text to find, normalized if the token is. Empty contents are never found.
   void add(const AddedToken& token, std::string_view content);
 
-  // Calls visit(text, nothing) for what lies between tokens, not empty, and visit(text, id) for tokens,
-  // in order. The text is valid UTF-8.
+  // Calls visit(text, nothing) for non-empty text between tokens and visit(text, id) for tokens, in
+  // order. The text must be valid UTF-8.
   using Visit = std::function<void(std::string_view text, std::optional<int32_t> id)>;
   void split(std::string_view text, const Visit& visit) const;
 

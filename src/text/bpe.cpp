@@ -92,12 +92,12 @@ std::optional<int32_t> Bpe::find(const std::string& token) const {
   return found == vocabulary_.end() ? std::nullopt : std::optional(found->second);
 }
 
-// Unknown symbols wait until the next known one, so that fuse_unk can make one token of a run of them.
-// A byte fallback does not end the wait: the order of ids is that of Hugging Face's tokenizers.
+// An unknown symbol is held back until the next known one, so that fuse_unk can merge a run of them
+// into one token. A byte fallback does not flush it: Hugging Face's tokenizers order ids this way.
 std::vector<Bpe::Symbol> Bpe::symbols_of(std::string_view piece) const {
   std::vector<Symbol> symbols;
   symbols.reserve(piece.size());
-  int32_t unknown = -1;  // the id that waits
+  int32_t unknown = -1;  // the pending unknown id
   const auto append = [&](int32_t id) { symbols.push_back({id, -1, -1}); };
   for (size_t i = 0; i < piece.size();) {
     const size_t length = byte_level_ ? 1 : character_at(piece, i).length;
@@ -127,7 +127,7 @@ std::vector<Bpe::Symbol> Bpe::symbols_of(std::string_view piece) const {
   return symbols;
 }
 
-// The tokens of the symbol's bytes, if there is one for each.
+// Appends the tokens of the symbol's bytes, if every byte has one.
 bool Bpe::append_fallback(std::string_view symbol, std::vector<Symbol>& symbols) const {
   if (!byte_fallback_) return false;
   for (const char byte : symbol) {
@@ -148,13 +148,13 @@ int32_t Bpe::unknown_id(std::string_view symbol) const {
   return *id;
 }
 
-// The lowest rank goes first, then the leftmost pair. The queue also holds pairs that no longer exist,
-// because a merge changed a side of them; they are passed over.
+// Lowest rank first, then leftmost. The queue may contain stale pairs, of which a merge changed one
+// side; they are skipped.
 void Bpe::merge(std::vector<Symbol>& symbols) const {
   struct Candidate {
     Merge merge;
     int32_t left;
-    bool operator<(const Candidate& other) const {  // the greatest is at the top of a heap
+    bool operator<(const Candidate& other) const {  // reversed, for a max-heap
       return merge.rank != other.merge.rank ? merge.rank > other.merge.rank : left > other.left;
     }
   };

@@ -1,4 +1,4 @@
-// The BPE model of a tokenizer.json: vocabulary and merges, and the tokens of one piece of text.
+// The BPE model of a tokenizer.json: vocabulary, merges, and the encoding of one piece of text.
 #pragma once
 
 #include <array>
@@ -16,18 +16,17 @@ namespace seqfuse::text {
 
 class Bpe {
  public:
-  // The member "model". byte_level: the symbols that merges begin with are bytes, written as letters in
-  // the vocabulary (byte_alphabet.h); otherwise characters. Throws DataError: another type of model,
-  // merges of tokens that do not exist, two tokens with one id.
+  // model: the member "model". byte_level: initial symbols are bytes, written as letters in the
+  // vocabulary (byte_alphabet.h); otherwise characters. Throws DataError: another type of model,
+  // merges of unknown tokens, two tokens with one id.
   Bpe(const JsonField& model, bool byte_level);
 
-  // Appends the ids of a piece that is not empty and is valid UTF-8 (bytes where byte_level). The time
-  // is n log n in its length. Throws DataError where a symbol has no token and the unk_token that should
-  // stand for it is not in the vocabulary.
+  // Appends the ids of a non-empty piece of valid UTF-8 (bytes if byte_level), in O(n log n).
+  // Throws DataError if a symbol has no token and unk_token is not in the vocabulary.
   void encode(std::string_view piece, std::vector<int32_t>& ids) const;
 
   using Vocabulary = std::unordered_map<std::string, int32_t>;
-  const Vocabulary& vocabulary() const { return vocabulary_; }  // tokens as the file writes them
+  const Vocabulary& vocabulary() const { return vocabulary_; }  // tokens in the file's spelling
 
  private:
   struct Symbol {
@@ -45,8 +44,8 @@ class Bpe {
   Vocabulary vocabulary_;
   PairTable merges_;
   bool byte_level_, byte_fallback_, ignore_merges_, fuse_unknown_;
-  std::string unknown_token_;  // "": symbols without a token are left out
-  // Ids by byte, -1 where there is no token: of the letters, and of <0x00> to <0xFF>.
+  std::string unknown_token_;  // "": symbols without a token are dropped
+  // Ids by byte, -1 if there is no token: of the letters, and of <0x00> to <0xFF>.
   std::array<int32_t, 256> letter_ids_{}, fallback_ids_{};
 };
 

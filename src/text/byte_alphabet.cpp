@@ -10,7 +10,7 @@ namespace {
 constexpr bool stands_for_itself(int byte) {
   return (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
 }
-constexpr int kOthers = 68;  // bytes that do not
+constexpr int kOthers = 68;  // the other bytes
 constexpr char32_t kFirstOther = 0x100;
 
 constexpr std::array<uint8_t, kOthers> other_bytes() {

@@ -1,5 +1,5 @@
-// The alphabet of byte-level tokenizers: one printable character for each of the 256 bytes. Printable
-// Latin-1 bytes stand for themselves; the others take the characters from U+0100 on, in order.
+// The alphabet of byte-level tokenizers: one printable character per byte. Printable Latin-1 bytes
+// represent themselves; the others take the characters from U+0100 on, in order.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@ namespace seqfuse::text {
 // The character of a byte, as UTF-8.
 std::string letter_of_byte(uint8_t byte);
 
-// The bytes that a token of such letters stands for; nothing if it has any other character. The token
-// is valid UTF-8.
+// The bytes that a token of such letters represents; nothing if it contains any other character.
+// The token must be valid UTF-8.
 std::optional<std::string> bytes_of_letters(std::string_view token);
 
 }  // namespace seqfuse::text

@@ -24,7 +24,7 @@ class JoinBySpaces : public DecodingStep {
   bool begun_ = false;
 };
 
-// Letters become bytes, bytes become characters. A token with any other character is taken as it is.
+// Letters become bytes, bytes become characters. A token with any other character is left as it is.
 class ByteLevel : public DecodingStep {
  public:
   void push(std::string_view token, const Emit& emit) override {
@@ -43,7 +43,8 @@ class ByteLevel : public DecodingStep {
   Utf8Assembler assembler_;
 };
 
-// Runs of tokens <0x00> to <0xFF> become characters: all of a run, or U+FFFD for each of its bytes.
+// Runs of tokens <0x00> to <0xFF> become characters, or U+FFFD per byte if the run is not valid
+// UTF-8.
 class ByteFallback : public DecodingStep {
  public:
   void push(std::string_view token, const Emit& emit) override {
@@ -93,7 +94,7 @@ class Replace : public DecodingStep {
   std::string by_;
 };
 
-// Keeps everything until the end, for a step that must see the text as a whole.
+// Buffers everything until the end, for a step that needs the whole text.
 class Collect : public DecodingStep {
  public:
   void push(std::string_view token, const Emit&) override { text_ += token; }
@@ -105,7 +106,7 @@ class Collect : public DecodingStep {
 
 struct StripLimits {
   std::string character;
-  size_t at_begin, at_end;  // at most so many are left out
+  size_t at_begin, at_end;  // maximum number of characters to strip
 };
 
 class StripTokens : public DecodingStep {
@@ -139,7 +140,7 @@ class StripText : public DecodingStep {
     }
     if (part.empty()) return;
     begin_left_ = 0;
-    size_t end = part.size();  // of what the text's end cannot take away
+    size_t end = part.size();  // end of what can no longer be stripped
     while (part.substr(0, end).ends_with(character_) && at_end_ > 0) end -= character_.size();
     if (end > 0) release(held_, emit);
     if (end > 0) emit(part.substr(0, end));
@@ -154,7 +155,7 @@ class StripText : public DecodingStep {
   }
   std::string character_;
   size_t begin_left_, at_end_;
-  size_t held_ = 0;  // characters that are left out if the text ends here
+  size_t held_ = 0;  // characters to drop if the text ends here
 };
 
 }  // namespace

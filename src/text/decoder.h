@@ -1,5 +1,5 @@
-// The decoder of a tokenizer.json turns tokens back into text: ByteLevel, Replace, ByteFallback, Fuse,
-// Strip, and Sequence of them.
+// The decoder of a tokenizer.json, which turns tokens into text: ByteLevel, Replace, ByteFallback,
+// Fuse, Strip, and Sequence of them.
 #pragma once
 
 #include <functional>
@@ -12,8 +12,8 @@
 
 namespace seqfuse::text {
 
-// One decoding: tokens in, text out as soon as it cannot change any more. Steps may hold text back, such
-// as the first bytes of a character.
+// One decoding: tokens in, text out as soon as it is final. Steps may hold text back, such as the
+// first bytes of a character.
 class DecodingStep {
  public:
   using Emit = std::function<void(std::string_view text)>;
@@ -24,18 +24,18 @@ class DecodingStep {
 
 class Decoder {
  public:
-  Decoder();  // tokens with a space between them, as without a member "decoder"
-  // The member "decoder", not null. Throws DataError that names a type it does not know.
+  Decoder();  // joins tokens by spaces, as without a member "decoder"
+  // description: the member "decoder", not null. Throws DataError that names an unknown type.
   explicit Decoder(const JsonField& description);
 
-  // Fresh steps for one decoding: what the first emits goes to the second, and so on.
+  // New steps for one decoding: each emits to the next.
   std::vector<std::unique_ptr<DecodingStep>> start() const;
 
  private:
   void add(const JsonField& description, int depth);
 
   std::vector<std::function<std::unique_ptr<DecodingStep>()>> makers_;
-  bool fused_ = false;  // whether the steps so far join all tokens
+  bool fused_ = false;  // the steps so far join all tokens
 };
 
 }  // namespace seqfuse::text

@@ -79,8 +79,8 @@ std::string JsonField::text_or(const std::string& name, const std::string& other
 
 void check_nesting(const JsonField& sequence, int depth) {
   SEQFUSE_CHECK_AS(DataError, depth < kDeepestSequence,
-                   "{}: sequences stand in each other {} deep, at most {} are read", sequence.path,
-                   depth + 1, kDeepestSequence);
+                   "{}: sequences are nested {} deep, at most {} levels are supported",
+                   sequence.path, depth + 1, kDeepestSequence);
 }
 
 }  // namespace seqfuse::text

@@ -1,4 +1,4 @@
-// Members of the JSON objects of a tokenizer.json. Errors name the place: "pre_tokenizer.pattern is
+// Accesses members of a tokenizer.json's objects. Errors name the path: "pre_tokenizer.pattern is
 // missing". All throw DataError.
 #pragma once
 
@@ -8,7 +8,7 @@
 
 namespace seqfuse::text {
 
-// A JSON value and where it stands in the file.
+// A JSON value and its path in the file.
 struct JsonField {
   const nlohmann::json& value;
   std::string path;
@@ -23,7 +23,7 @@ struct JsonField {
   int32_t token_id() const;  // 0 to kLargestTokenId
   size_t count() const;      // not negative
 
-  // Of optional members, absent or null.
+  // For optional members: absent or null returns `otherwise`.
   bool boolean_or(const std::string& name, bool otherwise) const;
   std::string text_or(const std::string& name, const std::string& otherwise) const;
 
@@ -32,7 +32,7 @@ struct JsonField {
 
 inline constexpr int32_t kLargestTokenId = (1 << 24) - 1;
 
-// Sequences may hold sequences, but not without end. Throws DataError.
+// Limits the nesting of sequences. Throws DataError.
 void check_nesting(const JsonField& sequence, int depth);
 
 }  // namespace seqfuse::text

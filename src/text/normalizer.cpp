@@ -28,11 +28,11 @@ void append_normal_form(std::string_view text, utf8proc_option_t form, std::stri
   result.append(reinterpret_cast<const char*>(mapped), static_cast<size_t>(length));
 }
 
-// Nothing combines across the beginning of an ASCII character, nor on either side of a character outside
-// normal forms: between such places the text is normalized part by part.
+// Nothing combines across the start of an ASCII character, nor on either side of a character
+// outside normal forms; the text is normalized in parts between such places.
 std::string normal_form(std::string_view text, utf8proc_option_t form) {
   std::string result;
-  size_t begin = 0;  // of the part that is not yet in the result
+  size_t begin = 0;  // of the part not yet in the result
   size_t i = 0;
   while (i < text.size()) {
     const auto [code, length] = character_at(text, i);
@@ -41,7 +41,7 @@ std::string normal_form(std::string_view text, utf8proc_option_t form) {
       begin = i;
       while (i < text.size() && static_cast<unsigned char>(text[i]) < 0x80) ++i;
       result += text.substr(begin, i - 1 - begin);
-      begin = i - 1;  // the last ASCII character, with which a mark may combine
+      begin = i - 1;  // the last ASCII character, which a mark may combine with
       continue;
     }
     if (is_outside_normal_forms(code)) {

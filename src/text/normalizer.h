@@ -12,12 +12,12 @@ namespace seqfuse::text {
 
 class Normalizer {
  public:
-  Normalizer() = default;  // leaves text as it is
-  // The member "normalizer", not null. Throws DataError that names a type it does not know.
+  Normalizer() = default;  // leaves text unchanged
+  // description: the member "normalizer", not null. Throws DataError that names an unknown type.
   explicit Normalizer(const JsonField& description);
 
   bool changes_nothing() const { return steps_.empty(); }
-  // The text is valid UTF-8.
+  // The text must be valid UTF-8.
   std::string apply(std::string_view text) const;
 
  private:

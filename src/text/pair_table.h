@@ -1,4 +1,4 @@
-// Merges by pair of token ids: an open-addressing hash table.
+// BPE merges by pair of token ids: an open-addressing hash table.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 namespace seqfuse::text {
 
 struct Merge {
-  int32_t rank = 0;    // lower ranks go first
+  int32_t rank = 0;    // lowest first
   int32_t result = 0;  // the id of the merged token
 };
 
@@ -39,7 +39,7 @@ class PairTable {
   static uint64_t key_of(int32_t left, int32_t right) {
     return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
   }
-  // The slot of the key, or the empty one where it belongs.
+  // The slot of the key, or the empty slot to insert it in.
   size_t find_slot(uint64_t key) const {
     const size_t mask = slots_.size() - 1;
     size_t i = (key * 0x9E3779B97F4A7C15ULL >> 32) & mask;

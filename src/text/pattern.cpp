@@ -18,7 +18,7 @@ namespace {
 
 constexpr size_t kSmallStack = 64 << 10, kLargestStack = 256 << 20;  // reserved, not used at once
 
-// What a thread needs while it matches, any pattern.
+// Per-thread match state, for any pattern.
 class Matcher {
  public:
   Matcher()
@@ -76,7 +76,7 @@ Pattern::Pattern(std::string_view pattern, uint32_t options) {
                            reinterpret_cast<const char*>(message.data()), offset);
   }
   code_ = {code, [](const pcre2_code* c) { pcre2_code_free(const_cast<pcre2_code*>(c)); }};
-  // Where the system forbids generated code, PCRE2 interprets the pattern.
+  // On systems that forbid JIT code, PCRE2 interprets the pattern.
   pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);
 }
 
@@ -102,7 +102,7 @@ void Pattern::split(std::string_view text, const Visit& visit) const {
   const std::optional<std::string> stand_ins = with_stand_ins(text);
   const std::string_view matched = stand_ins ? *stand_ins : text;
   size_t done = 0;                 // the end of the last segment
-  std::optional<size_t> last_end;  // of the last match: no empty match follows it at once
+  std::optional<size_t> last_end;  // of the last match; an empty match may not start here
   for (size_t from = 0; from <= text.size();) {
     const auto match = matcher.find(code_.get(), matched, from);
     if (!match) break;

@@ -7,7 +7,7 @@
 namespace seqfuse::text {
 namespace {
 
-// What \w means to Oniguruma, as members of a character class.
+// Oniguruma's \w as members of a character class.
 constexpr std::string_view kWordCharacters = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc})";
 
 class Translator {
@@ -28,7 +28,7 @@ class Translator {
         copy(2);
       } else if (c == '}') {
         copy(1);
-        // Oniguruma repeats the repetition where PCRE2 makes it possessive or lazy.
+        // Oniguruma repeats the repetition; PCRE2 would make it possessive or lazy.
         if (starts_with("+") || starts_with("?")) refuse("a repetition {…} with + or ? after it");
       } else {
         copy(1);
@@ -82,7 +82,7 @@ class Translator {
     }
   }
 
-  // \p{L} stays; a name that is no general category is a script, not a script extension.
+  // Keeps \p{L}; a name that is no general category becomes a script, not a script extension.
   void property() {
     copy(2);
     if (!starts_with("{")) refuse("\\p without {…}");

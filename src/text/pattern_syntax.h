@@ -1,4 +1,4 @@
-// Patterns of tokenizer.json are written for Oniguruma; PCRE2 reads them.
+// Translates patterns of tokenizer.json from Oniguruma's syntax to PCRE2's.
 #pragma once
 
 #include <string>
@@ -6,8 +6,8 @@
 
 namespace seqfuse::text {
 
-// The pattern in PCRE2's syntax, to be compiled with UTF, UCP and MULTILINE. Throws DataError that names
-// the construct if the two libraries may read it in different ways and no translation is known.
+// The pattern in PCRE2's syntax, for compilation with UTF, UCP and MULTILINE. Throws DataError
+// naming the construct if the libraries may interpret it differently and no translation is known.
 std::string to_pcre2_syntax(std::string_view pattern);
 
 }  // namespace seqfuse::text

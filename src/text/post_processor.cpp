@@ -25,7 +25,7 @@ void PostProcessor::add(const JsonField& description, int depth) {
   }
 }
 
-// Of "single", the template for one text: special tokens and the text once, {"Sequence": …}.
+// Reads "single", the template for one text: special tokens and, once, {"Sequence": …}.
 void PostProcessor::add_template(const JsonField& description) {
   const JsonField pieces = description.member("single");
   std::vector<int32_t> before, after;

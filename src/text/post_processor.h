@@ -1,4 +1,4 @@
-// The post-processor of a tokenizer.json puts special tokens around the ids of a text:
+// The post-processor of a tokenizer.json, which puts special tokens around a text's ids:
 // TemplateProcessing, ByteLevel (which changes no id), and Sequence of them.
 #pragma once
 
@@ -12,7 +12,8 @@ namespace seqfuse::text {
 class PostProcessor {
  public:
   PostProcessor() = default;  // adds nothing
-  // The member "post_processor", not null. Throws DataError that names a type it does not know.
+  // description: the member "post_processor", not null. Throws DataError that names an unknown
+  // type.
   explicit PostProcessor(const JsonField& description);
 
   const std::vector<int32_t>& before() const { return before_; }

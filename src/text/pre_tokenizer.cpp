@@ -10,7 +10,7 @@
 namespace seqfuse::text {
 namespace {
 
-// GPT-2's: contractions, words, numbers and other runs with the space before them, white space.
+// GPT-2's: contractions; words, numbers and other runs with a preceding space; white space.
 constexpr std::string_view kByteLevelPattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 

@@ -1,4 +1,4 @@
-// The pre-tokenizer of a tokenizer.json cuts text into the pieces whose tokens are found one by one:
+// The pre-tokenizer of a tokenizer.json, which cuts text into pieces that are encoded one by one:
 // ByteLevel, Split, Digits, and Sequence of them.
 #pragma once
 
@@ -13,14 +13,14 @@ namespace seqfuse::text {
 class PreTokenizer {
  public:
   PreTokenizer() = default;  // the text is one piece
-  // The member "pre_tokenizer", not null. Throws DataError that names a type it does not know.
+  // description: the member "pre_tokenizer", not null. Throws DataError that names an unknown type.
   explicit PreTokenizer(const JsonField& description);
 
-  // Whether the model sees bytes (ByteLevel is there, as the last step) or characters.
+  // Whether the model gets bytes (ByteLevel is the last step) or characters.
   bool byte_level() const { return byte_level_; }
 
-  // Calls visit with each piece, in order, none of them empty. Pieces are bytes of the text, with a
-  // space before it where add_prefix_space asks for one; they are valid during the call.
+  // Calls visit with each piece, none empty, in order. A piece is bytes of the text, with a leading
+  // space if add_prefix_space asks for one; valid during the call.
   using Visit = std::function<void(std::string_view piece)>;
   void split(std::string_view text, const Visit& visit) const { run(0, text, visit); }
 

@@ -17,8 +17,8 @@ SplitBehavior parse_split_behavior(const JsonField& behavior) {
 
 void split_by(const Pattern& pattern, SplitBehavior behavior, bool invert, std::string_view text,
               const std::function<void(std::string_view piece)>& visit) {
-  std::optional<std::string_view> piece;  // grows until a segment begins the next one
-  bool previous_match = false;            // whether the last segment was a match
+  std::optional<std::string_view> piece;  // grows until a segment starts the next one
+  bool previous_match = false;            // the last segment was a match
   const auto joins = [&](bool is_match) {
     switch (behavior) {
       case SplitBehavior::contiguous:

@@ -1,4 +1,4 @@
-// What becomes of the matches of a pattern that cuts text.
+// What to do with the matches of a splitting pattern.
 #pragma once
 
 #include <functional>
@@ -11,17 +11,16 @@ namespace seqfuse::text {
 
 enum class SplitBehavior {
   isolated,              // each match is a piece
-  removed,               // matches are left out
-  contiguous,            // neighbouring matches are one piece
-  merged_with_previous,  // a match ends the piece before it
-  merged_with_next,      // a match begins the piece after it
+  removed,               // matches are dropped
+  contiguous,            // adjacent matches form one piece
+  merged_with_previous,  // a match is appended to the piece before it
+  merged_with_next,      // a match is prepended to the piece after it
 };
 
 // "Isolated", "MergedWithPrevious", … Throws DataError.
 SplitBehavior parse_split_behavior(const JsonField& behavior);
 
-// Calls visit with the pieces that are not empty. invert: what lies between matches counts as matches,
-// and the other way round.
+// Calls visit with the non-empty pieces. invert: swaps matches and the text between them.
 void split_by(const Pattern& pattern, SplitBehavior behavior, bool invert, std::string_view text,
               const std::function<void(std::string_view piece)>& visit);
 

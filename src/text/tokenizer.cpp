@@ -29,7 +29,7 @@ Tokenizer Tokenizer::parse(std::string_view json, const std::string& name) {
     const JsonField top{root, ""};
     SEQFUSE_CHECK_AS(
         DataError, root.is_object() && root.contains("model"),
-        "it is no tokenizer.json of Hugging Face's tokenizers: it has no member \"model\"");
+        "it is not a tokenizer.json of Hugging Face's tokenizers: it has no member \"model\"");
     const std::string version = top.text_or("version", std::string(kFormatVersion));
     SEQFUSE_CHECK_AS(DataError, version == kFormatVersion,
                      "the format's version is {}, only {} is supported", version, kFormatVersion);
@@ -107,7 +107,7 @@ bool Tokenizer::is_special(int32_t id) const {
 struct StreamDecoder::Steps {
   std::vector<std::unique_ptr<DecodingStep>> steps;
 
-  // Pushes text into a step; what comes out of the last one is appended to out.
+  // Pushes text into a step; the last step's output is appended to out.
   void push(size_t step, std::string_view text, std::string& out) {
     if (step == steps.size()) {
       out += text;

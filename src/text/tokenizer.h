@@ -1,6 +1,6 @@
-// A tokenizer as Hugging Face's tokenizer.json describes it: byte-level or character BPE, with the ids
-// that the Python package `tokenizers` gives (0.23.3, Unicode 16). What a file asks for and is not
-// supported is refused by name when it is loaded. "truncation" and "padding" are not applied.
+// A tokenizer loaded from Hugging Face's tokenizer.json: byte-level or character BPE, with the ids
+// of the Python package `tokenizers` (0.23.3, Unicode 16). Loading refuses unsupported features by
+// name. "truncation" and "padding" are not applied.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@
 namespace seqfuse::text {
 
 struct EncodeOptions {
-  bool add_special_tokens = true;     // those of the post-processor, such as a first <s>
-  bool replace_invalid_utf8 = false;  // by U+FFFD; otherwise refused
+  bool add_special_tokens = true;     // from the post-processor, such as a leading <s>
+  bool replace_invalid_utf8 = false;  // with U+FFFD; otherwise an error
 };
 
 // Immutable: threads may share it. Copies share their data.
@@ -24,20 +24,20 @@ class Tokenizer {
  public:
   // Throws IoError (no such file) or DataError (not JSON, not supported, inconsistent), naming the file.
   static Tokenizer load(const std::filesystem::path& file);
-  // The same from the JSON itself; name stands for the file in messages.
+  // The same from JSON text; name: the file's name in messages.
   static Tokenizer parse(std::string_view json, const std::string& name);
 
   // Throws DataError with the offset of the first byte that is not UTF-8.
   std::vector<int32_t> encode(std::string_view text, const EncodeOptions& options = {}) const;
 
-  // Ids without a token are left out. Bytes that make no character become U+FFFD.
+  // Skips ids without a token. Bytes that form no character become U+FFFD.
   std::string decode(std::span<const int32_t> ids, bool skip_special_tokens = true) const;
 
-  // Tokens, added ones included. Ids may have gaps: a model needs largest_id() + 1 rows.
+  // Number of tokens, including added ones. Ids may have gaps: a model needs largest_id() + 1 rows.
   int64_t vocab_size() const;
   int32_t largest_id() const;
-  std::optional<int32_t> id_of(std::string_view token) const;  // as the file writes it
-  std::optional<std::string_view> token_of(int32_t id) const;  // normalized if the file says so
+  std::optional<int32_t> id_of(std::string_view token) const;  // in the file's spelling
+  std::optional<std::string_view> token_of(int32_t id) const;  // normalized if the file asks for it
   bool is_special(int32_t id) const;
 
  private:
@@ -48,8 +48,8 @@ class Tokenizer {
   std::shared_ptr<const Data> data_;
 };
 
-// Decoding while ids are generated. All texts together are decode() of all ids; each is valid UTF-8,
-// never a part of a character.
+// Decodes while ids are generated. The concatenated texts equal decode() of all ids; each is valid
+// UTF-8, never part of a character.
 class StreamDecoder {
  public:
   explicit StreamDecoder(Tokenizer tokenizer, bool skip_special_tokens = true);
@@ -57,7 +57,7 @@ class StreamDecoder {
   StreamDecoder(StreamDecoder&&) noexcept;
   StreamDecoder& operator=(StreamDecoder&&) noexcept;
 
-  std::string push(int32_t id);  // the text that is certain now; may be empty
+  std::string push(int32_t id);  // the text that is final by now; may be empty
   std::string finish();          // the rest; call once, at the end
 
  private:

@@ -9,7 +9,8 @@
 namespace seqfuse::text {
 namespace {
 
-// The part of a tokenizer that a member describes; one that does nothing where it is absent or null.
+// Builds the part of a tokenizer that a member describes; a part that does nothing if it is absent
+// or null.
 template <class Part>
 Part read_part(const JsonField& root, const char* name) {
   return root.has(name) ? Part(root.member(name)) : Part();
@@ -31,8 +32,8 @@ Tokenizer::Data::Data(const JsonField& root)
   SEQFUSE_CHECK_AS(DataError, largest >= 0, "model.vocab is empty");
   tokens.resize(largest + 1);
   for (const auto& [token, id] : ids) tokens[id] = token;
-  // As in Hugging Face's tokenizers, a normalized token decodes to its normalized text, and is special if
-  // that text is a special token's.
+  // As in Hugging Face's tokenizers, a normalized token decodes to its normalized text and is
+  // special if that text is a special token's.
   std::set<std::string> special_texts;
   for (const AddedToken& token : added_tokens) {
     if (token.special) special_texts.insert(token.content);
@@ -53,8 +54,8 @@ void Tokenizer::Data::check_template() const {
   }
 }
 
-// An id that is not the vocabulary's own must be the next free one: Hugging Face's tokenizers number added
-// tokens so, whatever the file says.
+// An id outside the vocabulary must be the next free one: Hugging Face's tokenizers number added
+// tokens that way, whatever the file says.
 std::vector<AddedToken> Tokenizer::Data::add_tokens(const JsonField& added_tokens) {
   auto next_id = static_cast<int32_t>(ids.size());
   std::set<int32_t> used;

@@ -24,8 +24,8 @@ struct Tokenizer::Data {
   Bpe bpe;
   PostProcessor post_processor;
   Decoder decoder;
-  AddedTokenFinder added, added_normalized;        // looked for before and after normalization
-  Bpe::Vocabulary ids;                             // of all tokens
+  AddedTokenFinder added, added_normalized;        // matched before and after normalization
+  Bpe::Vocabulary ids;                             // all tokens
   std::vector<std::optional<std::string>> tokens;  // by id
   std::unordered_set<int32_t> special;             // ids
 

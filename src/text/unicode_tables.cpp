@@ -1,4 +1,4 @@
-// Made by tools/unicode_tables.py from tokenizers 0.23.3 and Unicode 14.
+// Written by tools/unicode_tables.py from tokenizers 0.23.3 and Unicode 14.
 #include "text/unicode_tables.h"
 
 namespace seqfuse::text {

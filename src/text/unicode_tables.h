@@ -1,4 +1,4 @@
-// The data of unicode_version.h.
+// Data for unicode_version.h.
 #pragma once
 
 #include <span>
@@ -6,7 +6,7 @@
 namespace seqfuse::text {
 
 struct StandIn {
-  char32_t first, last;  // the characters that are replaced, both ends included
+  char32_t first, last;  // inclusive range of replaced characters
   char32_t by;
 };
 struct CharacterRange {

@@ -9,7 +9,7 @@
 namespace seqfuse::text {
 namespace {
 
-// The range that holds a character, or null.
+// The range that contains a character, or null.
 template <class Range>
 const Range* find_range(std::span<const Range> ranges, char32_t code) {
   const auto after =

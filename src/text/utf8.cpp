@@ -9,7 +9,7 @@ namespace {
 enum class Kind { valid, invalid, cut_off };  // cut_off: the text ends inside a possible character
 struct Part {
   Kind kind;
-  size_t length;  // of the character, or of the maximal part that cannot be one
+  size_t length;  // of the character, or of the maximal invalid part
 };
 
 Part part_at(std::string_view text, size_t offset) {
@@ -18,7 +18,7 @@ Part part_at(std::string_view text, size_t offset) {
   if (first < 0x80) return {Kind::valid, 1};
   if (first < 0xC2 || first > 0xF4) return {Kind::invalid, 1};
   const size_t length = first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
-  // The second byte's range excludes overlong forms, surrogates and what is above U+10FFFF.
+  // The second byte's range excludes overlong forms, surrogates and code points above U+10FFFF.
   const uint8_t low = first == 0xE0 ? 0xA0 : first == 0xF0 ? 0x90 : 0x80;
   const uint8_t high = first == 0xED ? 0x9F : first == 0xF4 ? 0x8F : 0xBF;
   for (size_t i = 1; i < length; ++i) {
@@ -29,7 +29,7 @@ Part part_at(std::string_view text, size_t offset) {
   return {Kind::valid, length};
 }
 
-// The end of the run of ASCII that begins at an offset, or a place 8 bytes before it at most.
+// The end of the ASCII run that starts at an offset, or up to 8 bytes before it.
 size_t skip_ascii(std::string_view text, size_t offset) {
   while (offset + 8 <= text.size()) {
     uint64_t word;

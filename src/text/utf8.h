@@ -25,12 +25,12 @@ Character character_at(std::string_view text, size_t offset);
 
 void append_utf8(std::string& text, char32_t code);
 
-// Bytes in, whole characters out: the beginning of a character waits for the rest of it. What cannot
-// become a character is replaced by U+FFFD, as in replace_invalid_utf8 of all bytes together.
+// Bytes in, whole characters out: holds back the start of a character until the rest arrives.
+// Invalid parts become U+FFFD, as in replace_invalid_utf8 of all bytes together.
 class Utf8Assembler {
  public:
   void push(std::string_view bytes, std::string& out);
-  void finish(std::string& out);  // what still waits is incomplete: U+FFFD
+  void finish(std::string& out);  // an incomplete character becomes U+FFFD
 
  private:
   std::string waiting_;  // at most 3 bytes

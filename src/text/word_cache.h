@@ -1,4 +1,4 @@
-// The tokens of pieces that a text repeats, for one call of encode.
+// Caches the tokens of pieces that a text repeats, for one call of encode.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ class WordCache {
  public:
   explicit WordCache(const Bpe& bpe) : bpe_(bpe) {}
 
-  // As bpe.encode.
+  // Same result as bpe.encode.
   void encode(std::string_view piece, std::vector<int32_t>& ids) {
     if (piece.size() > kLongestPiece) {
       bpe_.encode(piece, ids);
@@ -37,7 +37,7 @@ class WordCache {
 
  private:
   static constexpr size_t kLongestPiece = 64;     // bytes
-  static constexpr size_t kMostPieces = 1 << 20;  // some 150 MB at most
+  static constexpr size_t kMostPieces = 1 << 20;  // at most about 150 MB
   struct Range {
     uint32_t begin, count;  // in known_ids_
   };

@@ -1,4 +1,4 @@
-// Reads the tensors of a checkpoint without torch, on which these tests do not depend.
+// Reads the tensors of a checkpoint without torch, which these tests do not link.
 #pragma once
 
 #include <fmt/format.h>
@@ -21,7 +21,7 @@ namespace seqfuse {
 
 using CheckpointTensors = std::map<std::string, std::vector<float>>;
 
-// The tensors of all its safetensors files by name. All are float32.
+// The tensors of all its safetensors files by name; all are float32.
 inline CheckpointTensors checkpoint_tensors(const std::string& run, int64_t step) {
   CheckpointTensors tensors;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(
@@ -55,7 +55,7 @@ inline double largest_difference(const std::vector<float>& a, const std::vector<
   return largest;
 }
 
-// To 1e-5.
+// To an absolute error of 1e-5.
 inline void expect_same_tensors(const CheckpointTensors& found, const CheckpointTensors& expected) {
   EXPECT_FALSE(expected.empty());
   EXPECT_EQ(found.size(), expected.size());

@@ -19,7 +19,7 @@
 namespace seqfuse {
 
 // 12 users per step for any number of processes. Epochs end with a batch of 2 users, so that one of
-// three processes has none. No random numbers depend on the assignment of users to processes.
+// three processes has none. Random numbers do not depend on the assignment of users to processes.
 inline constexpr const char* kConfig = R"(
 DatasetArgs.dataset_name = 'csv'
 DatasetArgs.max_history_seqlen = 20
@@ -66,7 +66,7 @@ inline void expect_same_metrics(const std::string& run, const std::string& expec
       loss_difference = std::max(loss_difference, std::abs(found[i]["loss"].get<double>() -
                                                            expected[i]["loss"].get<double>()));
       const double norm = expected[i]["gradient_norm"];
-      // Rounding grows during a run, because Adam divides small gradients by their own size.
+      // Rounding errors grow during a run, because Adam divides small gradients by their own size.
       EXPECT_NEAR(found[i]["gradient_norm"].get<double>(), norm, 3e-5 * norm);
       continue;
     }

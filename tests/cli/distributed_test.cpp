@@ -118,7 +118,8 @@ void wait_for_first_steps(const std::string& run) {
   FAIL() << "no step was logged";
 }
 
-// A complete checkpoint: others have "tmp" in their names. Checkpoints come and go, so take any.
+// A complete checkpoint: incomplete ones have "tmp" in their names. Checkpoints come and go, so
+// take any.
 void wait_for_a_checkpoint(const std::string& run) {
   for (int wait = 0; wait < 1200; ++wait) {
     std::error_code error;

@@ -96,7 +96,7 @@ TEST(Evaluate, RefusesBlankPaths) {
   }
 }
 
-// The same ids, and so the same vocabulary hash, but without the columns that the model reads.
+// The same ids, hence the same vocabulary hash, but without the columns that the model reads.
 TEST(Evaluate, RefusesADatasetWithoutActions) {
   const TemporaryDirectory directory;
   const std::string data = (directory.path() / "data").string();

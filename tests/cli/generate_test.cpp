@@ -1,4 +1,4 @@
-// seqfuse generate and perplexity, as people run them, on a small random model.
+// seqfuse generate and perplexity from the command line, on a small random model.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -9,17 +9,14 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
-#include <map>
 #include <nlohmann/json.hpp>
-#include <span>
 #include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "base/random.h"
-#include "io/safetensors.h"
 #include "tests/cli/background_process.h"
+#include "tests/cli/language_model.h"
 #include "tests/cli/seqfuse_process.h"
 
 namespace seqfuse::generate_test {
@@ -29,39 +26,15 @@ using nlohmann::json;
 using testing::AllOf;
 using testing::HasSubstr;
 
-constexpr int64_t kVocab = 50, kHidden = 16, kInner = 32, kLayers = 2;
-
 class GenerateVerb : public testing::Test {
  protected:
   static void SetUpTestSuite() {
     directory_ = new TemporaryDirectory;
-    std::ofstream(file("config.json"))
-        << json{{"model_type", "gpt_neox"},      {"vocab_size", kVocab},
-                {"hidden_size", kHidden},        {"intermediate_size", kInner},
-                {"num_hidden_layers", kLayers},  {"num_attention_heads", 2},
-                {"max_position_embeddings", 64}, {"rotary_pct", 0.5}};
-    add("gpt_neox.embed_in.weight", {kVocab, kHidden});
-    add("embed_out.weight", {kVocab, kHidden});
-    add_pair("gpt_neox.final_layer_norm", {kHidden});
-    for (int64_t layer = 0; layer < kLayers; ++layer) {
-      const std::string name = "gpt_neox.layers." + std::to_string(layer) + ".";
-      add_pair(name + "input_layernorm", {kHidden});
-      add_pair(name + "post_attention_layernorm", {kHidden});
-      add_pair(name + "attention.query_key_value", {3 * kHidden, kHidden});
-      add_pair(name + "attention.dense", {kHidden, kHidden});
-      add_pair(name + "mlp.dense_h_to_4h", {kInner, kHidden});
-      add_pair(name + "mlp.dense_4h_to_h", {kHidden, kInner});
-    }
-    std::map<std::string, io::TensorView> views;
-    for (const auto& [name, tensor] : tensors_) {
-      views[name] = {"F32", tensor.shape, std::as_bytes(std::span(tensor.values))};
-    }
-    io::write_safetensors(file("model.safetensors"), views);
+    LanguageModel model;
+    model.randomise();
+    model.write(directory_->path());
   }
-  static void TearDownTestSuite() {
-    delete directory_;
-    tensors_.clear();
-  }
+  static void TearDownTestSuite() { delete directory_; }
 
   static std::string file(const std::string& name) { return (directory_->path() / name).string(); }
   static Outcome generate(const std::string& arguments) {
@@ -73,32 +46,14 @@ class GenerateVerb : public testing::Test {
   static std::string ids_file(int64_t count) {
     std::ofstream out(file("ids.i32"), std::ios::binary);
     for (int64_t i = 0; i < count; ++i) {
-      const auto id = static_cast<int32_t>((i * i + 3) % kVocab);
+      const auto id = static_cast<int32_t>((i * i + 3) % 50);
       out.write(reinterpret_cast<const char*>(&id), sizeof(id));
     }
     return file("ids.i32");
   }
 
  private:
-  struct Values {
-    std::vector<int64_t> shape;
-    std::vector<float> values;
-  };
-  static void add(const std::string& name, const std::vector<int64_t>& shape) {
-    Values& tensor = tensors_[name];
-    tensor.shape = shape;
-    int64_t count = 1;
-    for (const int64_t size : shape) count *= size;
-    for (int64_t i = 0; i < count; ++i) tensor.values.push_back(0.5F * float(random_.normal()));
-  }
-  static void add_pair(const std::string& name, const std::vector<int64_t>& shape) {
-    add(name + ".weight", shape);
-    add(name + ".bias", {shape[0]});
-  }
-
   static inline TemporaryDirectory* directory_ = nullptr;
-  static inline std::map<std::string, Values> tensors_;
-  static inline Random random_{7};
 };
 
 TEST_F(GenerateVerb, StreamsIdsAndPrintsJson) {
@@ -155,16 +110,18 @@ TEST_F(GenerateVerb, RefusesWhatItCannotRead) {
 }
 
 TEST_F(GenerateVerb, HelpFitsAScreen) {
-  for (const char* verb : {"generate", "perplexity"}) {
+  for (const char* verb : {"generate", "perplexity", "bench"}) {
     const std::string help = run_seqfuse(std::string(verb) + " --help").out;
-    EXPECT_LE(std::count(help.begin(), help.end(), '\n'), 45) << help;
+    EXPECT_LE(std::count(help.begin(), help.end(), '\n'), 40) << help;
+    std::istringstream lines(help);
+    for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 100U) << line;
   }
 }
 
 TEST_F(GenerateVerb, InterruptionPrintsWhatIsThere) {
   Background process({test::binary(), "generate", file(""), "--device", "cpu", "--ids", "5",
                       "--max-new-tokens", "100000000", "--cache", "window"});
-  // The tokens are the last line, after what the log says.
+  // The tokens are on the last line, after log messages.
   const auto tokens = [&] {
     const std::string output = process.output();
     return output.substr(output.rfind('\n') + 1);
@@ -200,12 +157,48 @@ TEST_F(GenerateVerb, PerplexityIsThatOfTheLosses) {
   EXPECT_GT(std::abs(streaming["mean_nll"].get<double>() - sum / 59), 1e-3);
 }
 
+TEST_F(GenerateVerb, IdsOfAFileMayBeText) {
+  const std::string raw = perplexity("--json --ids-file " + ids_file(4)).out;
+  std::ofstream(file("ids.txt")) << "3, 4\n7 12\n";
+  EXPECT_EQ(perplexity("--json --ids-file " + file("ids.txt")).out, raw);
+  EXPECT_EQ(json::parse(raw)["tokens"], 3);
+}
+
+TEST_F(GenerateVerb, InterruptedPerplexityIsThatOfTheTokensSoFar) {
+  const std::string ids = ids_file(3'000'000), losses = file("some_losses");
+  Background process({test::binary(), "perplexity", file(""), "--device", "cpu", "--ids-file", ids,
+                      "--cache", "window", "--json", "--losses", losses});
+  process.wait_for("tokens/s");  // the progress that is printed every few seconds
+  kill(process.pid(), SIGINT);
+  const Outcome outcome = process.wait();
+  EXPECT_EQ(outcome.code, 130);
+  const json result = json::parse(outcome.out.substr(outcome.out.find('{')));
+  EXPECT_EQ(result["interrupted"], true);
+  EXPECT_GT(result["perplexity"], 1);
+  std::ifstream in(losses);
+  const auto lines = std::count(std::istreambuf_iterator<char>(in), {}, '\n');
+  EXPECT_EQ(result["tokens"], lines);
+  EXPECT_GT(lines, 0);
+}
+
+TEST_F(GenerateVerb, MemoryThatIsNotThereIsRefusedBeforeAnythingIsAllocated) {
+  const Outcome outcome =
+      generate("--ids 5 --max-new-tokens 9 --cache window --recent 900000000000");
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_THAT(outcome.err,
+              AllOf(HasSubstr("[generate] Float on cpu: weights"), HasSubstr("not enough memory"),
+                    HasSubstr("what fits: a cache of"), HasSubstr("for 1 texts")));
+}
+
 TEST_F(GenerateVerb, PerplexityRefusesWhatItCannotRead) {
   EXPECT_THAT(perplexity("--ids-file " + ids_file(66)).err,
               HasSubstr("the text has 65 tokens, the full cache holds 64"));
   EXPECT_THAT(perplexity("--ids-file " + ids_file(1)).err, HasSubstr("at least 2 are needed"));
   std::ofstream(file("odd.i32")) << "abc";
   EXPECT_THAT(perplexity("--ids-file " + file("odd.i32")).err, HasSubstr("it has 3 bytes"));
+  std::ofstream(file("large.txt")) << "5, 99999999999";
+  EXPECT_THAT(perplexity("--ids-file " + file("large.txt")).err,
+              HasSubstr("the id 99999999999 is above 2147483647"));
   EXPECT_THAT(perplexity("--ids-file " + file("none.i32")).err, HasSubstr("none.i32"));
 }
 

@@ -1,4 +1,4 @@
-// The C++ API as others use it: installed, found by CMake, called by the project in examples/cpp.
+// The C++ API as installed: found by CMake and called by the project in examples/cpp.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 
-// A program with its arguments, as a shell reads them.
+// Runs a command line in a shell.
 Outcome run_command(const std::string& command) {
   Outcome outcome;
   FILE* pipe = popen(("env -u LD_LIBRARY_PATH " + command + " 2>&1").c_str(), "r");

@@ -55,7 +55,7 @@ TEST_F(Profile, RecordsTheStepsAndChangesNoWeight) {
   }
   EXPECT_GT(share, 0.1);
   EXPECT_LE(share, 1.0);
-  // One layer; the dispatcher sees it with and without gradients. The evaluation is left out.
+  // One layer; the dispatcher sees it with and without gradients. The evaluation is not recorded.
   EXPECT_EQ(attentions, 2);
   EXPECT_FALSE(read("trace.json")["traceEvents"].empty());
   for (const auto& entry : std::filesystem::directory_iterator(run())) {

@@ -1,4 +1,4 @@
-// seqfuse recommend: users, histories, candidates, and what it refuses.
+// seqfuse recommend: users, histories, candidates, refusals.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -31,7 +31,7 @@ json recommend(const std::string& arguments) {
   return json::parse(outcome.out);
 }
 
-// With a request on standard input.
+// The outcome with a request on standard input.
 Outcome outcome_of(const std::string& arguments, const std::string& request) {
   const TemporaryDirectory directory;
   const std::string file = (directory.path() / "request.json").string();
@@ -39,7 +39,7 @@ Outcome outcome_of(const std::string& arguments, const std::string& request) {
   return outcome_of(arguments + " --history - < " + file);
 }
 
-// The largest difference of a score; infinity if the items differ.
+// The largest difference of a score; infinite if the items differ.
 double difference(const json& a, const json& b, const std::string& score = "score") {
   if (a["items"].empty() || a["items"].size() != b["items"].size()) return INFINITY;
   double largest = 0;
@@ -122,7 +122,7 @@ TEST(Recommend, RankingRunsOrderCandidates) {
   const json items = recommend(run + " --user u0 --candidates item9,item1,item5")["items"];
   ASSERT_EQ(items.size(), 3U);
   EXPECT_GE(items[0]["expected class"], items[1]["expected class"]);
-  // A candidate's score does not depend on its neighbours.
+  // A candidate's score does not depend on the other candidates.
   const json alone = recommend(run + " --user u0 --candidates item5")["items"];
   for (const json& entry : items) {
     if (entry["item"] == "item5") {
@@ -243,18 +243,18 @@ TEST(Recommend, WrongRequestsAreRefused) {
             "number 2 of the candidates is blank"},
            {retrieval + " --user u0 --candidates item1", "leave out --candidates"},
            {research + " --history item1 --timestamps ''", "number 1 of the timestamps is blank"},
-           {research + " --history item1 --timestamps noon", "'noon' is no time"},
+           {research + " --history item1 --timestamps noon", "'noon' is not a time"},
            {research + " --history item1 --timestamps 1,2", "timestamps: 2 given for 1 items"},
            {research + " --history item1,item2 --timestamps 2,1", "is earlier than '2'"},
            {research + " --history item1 --timestamps 5 --request-time 4",
             "before that of the last"},
            {research + " --user u0 --request-time 1419",
             "1419, is before that of the last event, 1420"},
-           {research + " --user u0 --request-time ''", "'' is no time"},
+           {research + " --user u0 --request-time ''", "'' is not a time"},
            {retrieval + " --history item1 --actions ''", "number 1 of the actions is blank"},
            {retrieval + " --history item1 --actions 7", "give one of 0, 1, 2, 3, 4"},
            {retrieval + " --history item1 --actions 1,2", "actions: 2 given for 1 items"},
-           {retrieval + " --user u0 --actions 1", "are in the data set"},
+           {retrieval + " --user u0 --actions 1", "are in the dataset"},
            {retrieval + " --history item1 --context ''", "expected feature=value"},
            {retrieval + " --history item1 --context country", "expected feature=value"},
            {retrieval + " --history item1 --context contry=country1", "did you mean 'country'"},
@@ -342,7 +342,7 @@ TEST(Recommend, SaysWhereADatasetIsExpectedThatMoved) {
     const Outcome moved = run_seqfuse(verb);
     EXPECT_EQ(moved.code, 1);
     EXPECT_THAT(moved.err,
-                HasSubstr("trained on the data set " + data.string() + ", which is not"));
+                HasSubstr("trained on the dataset " + data.string() + ", which no longer exists"));
     EXPECT_THAT(moved.err, HasSubstr("--data DIR"));
     EXPECT_EQ(run_seqfuse(verb + found).code, 0);
   }
@@ -357,7 +357,7 @@ TEST(Recommend, SaysWhereADatasetIsExpectedThatMoved) {
   }
 }
 
-// A copy of a run that was trained on a copy of the data set.
+// A copy of a run that was trained on a copy of the dataset.
 class RunWithOwnDataset {
  public:
   explicit RunWithOwnDataset(const std::string& run) {
@@ -382,7 +382,7 @@ TEST(Recommend, HistoriesAreServedWithoutTheDataSet) {
     const std::string score = ranks ? "expected class" : "score";
     const std::string show =
         run.path().string() + (ranks ? " --candidates item9,item1,item5" : " --top-k 20");
-    // What is made up of times and actions comes from the run as well.
+    // Filled-in times and actions come from the run as well.
     const std::string given = show + kItems + kTimes + kActions + kCountry, bare = show + kItems;
     const std::string with_data = " --data " + run.data().string();
     const json expected = recommend(given + with_data), made_up = recommend(bare + with_data);
@@ -396,9 +396,9 @@ TEST(Recommend, HistoriesAreServedWithoutTheDataSet) {
 
     const Outcome user = outcome_of(show + " --user u0");
     EXPECT_EQ(user.code, 1);
-    EXPECT_THAT(user.err, HasSubstr("trained on the data set " + run.data().string()));
+    EXPECT_THAT(user.err, HasSubstr("trained on the dataset " + run.data().string()));
     EXPECT_THAT(user.err, HasSubstr("--data DIR"));
-    EXPECT_THAT(user.err, HasSubstr("--history does without"));
+    EXPECT_THAT(user.err, HasSubstr("--history works without it"));
     EXPECT_EQ(outcome_of(show + " --user u0 --data " + TrainedRuns::get().data()).code, 0);
     EXPECT_EQ(run_seqfuse("evaluate " + run.path().string()).code, 1);
   }
@@ -408,15 +408,15 @@ TEST(Recommend, RunsWithoutAVocabularyNeedTheirDataSet) {
   const RunWithOwnDataset run(TrainedRuns::get().retrieval());
   const std::string given = run.path().string() + kItems + kActions + kCountry;
   const json expected = recommend(given);
-  fs::remove_all(run.path() / "vocabulary");  // as runs of earlier versions
+  fs::remove_all(run.path() / "vocabulary");  // as in runs of earlier versions
   EXPECT_EQ(difference(recommend(given), expected), 0);
   fs::remove_all(run.data());
   const Outcome lost = outcome_of(given);
   EXPECT_EQ(lost.code, 1);
-  EXPECT_THAT(lost.err, HasSubstr("which is not there any more"));
+  EXPECT_THAT(lost.err, HasSubstr("which no longer exists"));
   const std::string data = TrainedRuns::get().data();
   EXPECT_EQ(difference(recommend(given + " --data " + data), expected), 0);
-  // Resuming keeps one.
+  // Resuming saves one.
   ASSERT_EQ(run_seqfuse("train retrieval --resume " + run.path().string() + " --data " + data +
                         " --gin TrainerArgs.max_train_iters=7")
                 .code,

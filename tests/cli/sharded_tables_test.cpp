@@ -1,7 +1,9 @@
-// seqfuse train with embedding tables that are spread over the processes.
+// seqfuse train with embedding tables sharded over processes.
 #include <gmock/gmock.h>
 
 #include <filesystem>
+#include <string>
+#include <vector>
 
 #include "tests/cli/checkpoint_tensors.h"
 #include "tests/cli/distributed_run.h"
@@ -70,8 +72,8 @@ TEST_F(ShardedTables, ACheckpointOfAnyNumberOfProcessesGoesOnInAnyOther) {
   }
 }
 
-// Averages of rows are where the rows are: evaluated and saved there, and shared out anew when the
-// number of processes changes.
+// Averages live with their rows: evaluated and saved there, and redistributed when the number of
+// processes changes.
 TEST_F(ShardedTables, AveragedWeightsAreThoseOfOneProcessAlsoAfterAResume) {
   const std::string more = " --gin OptimizerArgs.average_decay=0.8";
   const std::string one = run("one"), two = run("two"), resumed = run("resumed");
@@ -107,7 +109,7 @@ TEST_F(ShardedTables, TheirCheckpointsAreEvaluatedRecommendedFromAndTrainedOnLik
   const Outcome recommended = in_processes(1, "recommend " + path + " --user 7");
   EXPECT_EQ(recommended.code, 0) << recommended.out;
 
-  // New runs from its weights: the first loss is that of one process.
+  // New runs from its weights start with the loss of a single process.
   std::vector<double> losses;
   for (const int size : {1, 3}) {
     const std::string next = run(fmt::format("next{}", size));
@@ -119,6 +121,36 @@ TEST_F(ShardedTables, TheirCheckpointsAreEvaluatedRecommendedFromAndTrainedOnLik
   }
   EXPECT_NEAR(losses[0], losses[1], 1e-5);
   EXPECT_LT(losses[0], metrics_of(path).front()["loss"].get<double>() - 0.1);
+}
+
+// One new item sorts before the known ones, so every row gets another place.
+TEST_F(ShardedTables, RowsAreMovedWhenTheDatasetHasGrown) {
+  const std::string part = run("part"), log = run("log.csv"), data = run("grown");
+  const std::string six =
+      " --gin TrainerArgs.max_train_iters=6 --gin OptimizerArgs.average_decay=0.8";
+  const Outcome first = in_processes(2, command("retrieval", part, 2) + six);
+  ASSERT_EQ(first.code, 0) << first.out;
+  write_file_atomically(
+      log, read_file(shared_->path() / "log.csv") + "0,-5,99000,1\n1,-5,99000,3\n1,7,99060,2\n");
+  const Outcome preprocessed = run_seqfuse(
+      fmt::format("preprocess --dataset-name csv --input {} --output {} --time-column timestamp "
+                  "--action-column rating",
+                  log, data));
+  ASSERT_EQ(preprocessed.code, 0) << preprocessed.text();
+  std::vector<CheckpointTensors> tensors;
+  for (const int size : {1, 2, 3}) {
+    const std::string resumed = run(fmt::format("in{}", size));
+    fs::copy(part, resumed, fs::copy_options::recursive);
+    const Outcome outcome = in_processes(
+        size, fmt::format("train retrieval --resume {} --data {} --threads 1 --gin "
+                          "TrainerArgs.train_batch_size={} --gin TrainerArgs.max_train_iters=9",
+                          resumed, data, 12 / size));
+    ASSERT_EQ(outcome.code, 0) << outcome.out;
+    EXPECT_THAT(outcome.out, HasSubstr("table item: 24 rows kept, 1 new; table action: 5 rows "
+                                       "kept, 0 new"));
+    tensors.push_back(checkpoint_tensors(resumed, 9));
+    expect_same_tensors(tensors.back(), tensors.front());
+  }
 }
 
 TEST_F(ShardedTables, ATableThatTheModelDoesNotHaveIsRefused) {

@@ -89,7 +89,7 @@ TEST_F(SynthesizeCommand, UsageErrorsLeaveNothingBehind) {
 }
 
 TEST_F(SynthesizeCommand, AFullDiskIsAnErrorThatLeavesNothingBehind) {
-  // A limit of 64 blocks on the size of files stands in for a full disk: writing fails likewise.
+  // A limit of 64 blocks on file sizes simulates a full disk: writing fails in the same way.
   const fs::path out = root_ / "log";
   const std::string command = "trap '' XFSZ; ulimit -f 64; " + test::binary() +
                               " synthesize --like ml-1m --users 300 --output " + out.string() +

@@ -102,7 +102,7 @@ TEST_F(Train, EndsWithMetricsBesideBaselinesAndSaysWhereTheRunIs) {
   EXPECT_THAT(result.text(), HasSubstr("run: " + run()));
   EXPECT_TRUE(fs::exists(run() + "/checkpoints/step_12/state.json"));
   EXPECT_THAT(read_file(run() + "/metrics.jsonl"), HasSubstr("\"loss\""));
-  // The operative configuration is complete: a run with only it gives the same losses.
+  // The operative configuration is complete: a run with only it has the same losses.
   const Outcome again = run_seqfuse(fmt::format(
       "train retrieval --gin-config-file {}/operative_config.gin --data {}/data --output {}", run(),
       shared(), run("again")));
@@ -223,9 +223,10 @@ TEST_F(Train, ARunIsResumedOnItsDatasetWhereverThatIs) {
   EXPECT_THAT(read_file(run() + "/run.json"), HasSubstr("\"dataset_path\": \"" + moved + "\""));
   ASSERT_EQ(run_seqfuse(resume + longer + "14").code, 0);
 
-  // The same vocabulary and one more event.
-  std::ifstream in(shared() + "/log.csv");
-  std::ofstream(run("log.csv")) << in.rdbuf() << "0,0,9999,1\n";
+  // One event less; growing_test.cpp has those that have grown.
+  std::string log = read_file(shared() + "/log.csv");
+  log.erase(log.rfind('\n', log.size() - 2) + 1);
+  std::ofstream(run("log.csv")) << log;
   const std::string other = run("other");
   ASSERT_EQ(run_seqfuse(fmt::format("preprocess --dataset-name csv --input {} --output {} "
                                     "--time-column timestamp --action-column rating",
@@ -233,7 +234,7 @@ TEST_F(Train, ARunIsResumedOnItsDatasetWhereverThatIs) {
                 .code,
             0);
   expect_refused(resume + longer + "15 --data " + other, 1,
-                 "holds 321 events of 40 users, but " + run() + " was trained on 320 of 40");
+                 "holds 319 events of 40 users, but " + run() + " was trained on 320 of 40");
 }
 
 TEST_F(Train, LabelsThatLeaveNothingToLearnAreRefused) {

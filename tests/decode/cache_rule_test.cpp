@@ -1,16 +1,19 @@
-// Cache rules against the oracle, which keeps keys as they are and rotates all of them again for
-// every token.
+// Cache rules against the oracle, which stores unrotated keys and rotates all of them for every
+// token.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <set>
 
 #include "kv_cache/cache.h"
+#include "serving/decoding/generate.h"
 #include "serving/decoding/perplexity.h"
 #include "serving/decoding/session.h"
 #include "tests/decode/tiny_model.h"
+#include "tests/sanitized.h"
 
 namespace seqfuse::cache_rule_test {
 namespace {
@@ -52,8 +55,8 @@ void expect_near(const std::vector<double>& actual, const std::vector<double>& e
 
 class Rules : public testing::TestWithParam<Rule> {};
 
-// 150 tokens through caches of 1 to 24: the rings turn many times. Passes of several tokens give
-// what single tokens give, also where they begin before the cache is full or are longer than it.
+// 150 tokens through caches of 1 to 24 slots: the rings wrap many times. Passes of several tokens
+// match single tokens, even if they start before the cache is full or are longer than it.
 TEST_P(Rules, AreThoseOfTheOracle) {
   const TinyModel tiny;
   const Model model = model_of(tiny);
@@ -73,7 +76,7 @@ INSTANTIATE_TEST_SUITE_P(Cache, Rules,
                                          Rule::window(1), Rule::window(6, 3),
                                          Rule::streaming(20, 2)));
 
-// The rule in words: what is kept is what the oracle keeps.
+// The cache keeps the same tokens as the oracle.
 TEST(CacheRule, PositionsSlotsAndSight) {
   for (const Rule& rule :
        {Rule::streaming(4, 12), Rule::streaming(2, 3, 5), Rule::window(6, 3), Rule::full(40)}) {
@@ -97,8 +100,8 @@ TEST(CacheRule, PositionsSlotsAndSight) {
   }
 }
 
-// Computing all that is seen again gives the same as a cache in the first layer only: deeper
-// states hold what their tokens saw. With one layer the two rules are one.
+// Recomputing all visible tokens equals caching only in the first layer, since deeper states
+// include what their tokens saw. With one layer the two rules are the same.
 TEST(CacheRule, RecomputeOfOneLayerIsStreaming) {
   TinyModel tiny;
   tiny.layers = 1;
@@ -126,7 +129,7 @@ TEST(CacheRule, RecomputeIsAFreshModelOnWhatIsSeen) {
   }
 }
 
-// The control: positions that are not those of the cache give another model.
+// Control: positions other than those in the cache give different results.
 TEST(CacheRule, TrueDistancesAreAnotherRule) {
   const TinyModel tiny;
   const Model model = model_of(tiny);
@@ -141,6 +144,30 @@ TEST(CacheRule, TrueDistancesAreAnotherRule) {
     difference = std::max(difference, std::abs(losses[i] - expected[i]));
   }
   EXPECT_GT(difference, 1e-2);
+}
+
+// A text that the model itself wrote under the right rule: another rule predicts it worse.
+TEST(CacheRule, WrongPositionsPredictWorse) {
+  const TinyModel tiny;
+  const Model model = model_of(tiny);
+  Rule rule = Rule::streaming(4, 12);
+  Session writer(model, rule, 1);
+  std::vector<int64_t> text = {3};
+  for (const int64_t id :
+       serving::generate(writer, {text},
+                         {.max_new_tokens = 1500, .sampling = {.temperature = 1, .seed = 2}})[0]
+           .ids) {
+    text.push_back(id);
+  }
+  const auto perplexity = [&] {
+    Session session(model, rule, 1);
+    const auto losses = serving::token_losses(session, text, 250);
+    return std::exp(std::accumulate(losses.begin(), losses.end(), 0.0) /
+                    static_cast<double>(losses.size()));
+  };
+  const double right = perplexity();
+  rule.true_distances = true;
+  EXPECT_GT(perplexity(), 1.15 * right);
 }
 
 // Angles at a million tokens and later are those of exact arithmetic.
@@ -158,19 +185,21 @@ TEST(CacheRule, AnglesDoNotDrift) {
   }
 }
 
-// A text of one repeated pattern, 20,000 tokens through a cache of 12: what it predicts does not
-// change any more.
-TEST(CacheRule, StreamsLongTextsInFloat32) {
+// A text of one pattern of seven tokens, a million tokens through a cache of 12: what is predicted at
+// the end is what was predicted soon after the cache was full, in float32 as in float64.
+TEST(CacheRule, AMillionTokensWithoutDrift) {
   TinyModel tiny;
   tiny.layers = 1;
   const Model model = model_of(tiny, at::kFloat), exact = model_of(tiny);
+  const int64_t count = kSanitized ? 21'000 : 1'001'000, early = 700;  // multiples of 7
   std::vector<int64_t> ids;
-  for (int64_t i = 0; i < 20000; ++i) ids.push_back((i * i + 3) % 7);
+  for (int64_t i = 0; i < count; ++i) ids.push_back((i * i + 3) % 7);
   Session session(model, Rule::streaming(2, 9), 1), reference(exact, Rule::streaming(2, 9), 1);
-  const auto losses = serving::token_losses(session, ids, 500);
-  const auto expected = serving::token_losses(reference, std::span(ids).subspan(0, 1100), 1);
-  for (int64_t i = 19000; i < 19999; ++i) {  // 18,900 is a multiple of the pattern's length
-    ASSERT_NEAR(losses[i], expected[i - 18900], 2e-5) << i;
+  const auto losses = serving::token_losses(session, ids, 100);
+  const auto expected = serving::token_losses(reference, std::span(ids).subspan(0, 2 * early));
+  ASSERT_EQ(losses.size(), count - 1);
+  for (int64_t i = 0; i < early - 1; ++i) {
+    ASSERT_NEAR(losses[count - early + i], expected[early + i], 2e-5) << i;
   }
 }
 

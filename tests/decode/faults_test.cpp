@@ -1,4 +1,4 @@
-// Damaged and unsuitable checkpoints: each is refused by name.
+// Damaged and unsuitable checkpoints are refused by name.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -189,7 +189,7 @@ TEST(MemoryPlan, SaysWhatFits) {
               AllOf(HasSubstr("a cache of 640 tokens for 16 texts"),
                     HasSubstr("5 texts with a cache of 2048 tokens")));
   EXPECT_THAT(test::error_of([&] { serving::check_memory(plan, 1000); }),
-              HasSubstr("the weights alone take"));
+              HasSubstr("the weights alone need"));
 }
 
 }  // namespace

@@ -75,7 +75,7 @@ TEST(Generate, TextsEndOnTheirOwn) {
   const Rule rule = Rule::streaming(2, 9);
   std::vector<std::vector<int64_t>> expected;
   for (const auto& prompt : prompts) expected.push_back(oracle_greedy(rule, prompt, 30));
-  // An end that comes in some text, and one that stops another.
+  // An eos that occurs in one text, and a stop in another.
   const int64_t eos = expected[0][4];
   GenerateOptions options{.max_new_tokens = 30, .eos_ids = {eos}};
   std::vector<int64_t> counts(3, 0);
@@ -86,7 +86,7 @@ TEST(Generate, TextsEndOnTheirOwn) {
     const auto& all = expected[i];
     auto length = static_cast<size_t>(std::find(all.begin(), all.end(), eos) - all.begin());
     Finish finish = length < 30 ? Finish::eos : Finish::length;
-    if (i == 2 && length >= 11) length = 11, finish = Finish::stopped;
+    if (i == 2 && length >= 11) length = 11, finish = Finish::stop;
     EXPECT_EQ(results[i].ids, std::vector<int64_t>(all.begin(), all.begin() + length)) << i;
     EXPECT_EQ(results[i].finish, finish) << i;
   }
@@ -98,7 +98,7 @@ TEST(Generate, AFullCacheEndsTheText) {
   Session session(model, Rule::full(9), 1);
   const auto result = serving::generate(session, {prompt}, {.max_new_tokens = 30})[0];
   EXPECT_EQ(result.finish, Finish::cache_full);
-  EXPECT_EQ(result.ids, oracle_greedy(Rule::full(9), prompt, 5));  // the last needs no slot
+  EXPECT_EQ(result.ids, oracle_greedy(Rule::full(9), prompt, 5));  // the last token needs no slot
 }
 
 TEST(Generate, InterruptionKeepsWhatIsThere) {
@@ -107,8 +107,40 @@ TEST(Generate, InterruptionKeepsWhatIsThere) {
   GenerateOptions options{.max_new_tokens = 30, .interrupted = [&] { return ++asked > 6; }};
   Session session(model, Rule::full(40), 1);
   const auto result = serving::generate(session, {{3, 4}}, options)[0];
-  EXPECT_EQ(result.finish, Finish::stopped);
+  EXPECT_EQ(result.finish, Finish::interrupted);
   EXPECT_EQ(result.ids, oracle_greedy(Rule::full(40), {3, 4}, 6));
+}
+
+// A long prompt is read in parts, so that an interruption need not wait for its end.
+TEST(Generate, InterruptionWhileAPromptIsRead) {
+  const Model model = tiny_model(kTiny.tensors());
+  std::vector<std::pair<int64_t, Finish>> ends;
+  int asked = 0;
+  GenerateOptions options{
+      .max_new_tokens = 5,
+      .on_end = [&](int64_t row, const auto& text) { ends.emplace_back(row, text.finish); },
+      .interrupted = [&] { return ++asked == 4; }};  // the third part of the second prompt
+  Session session(model, Rule::streaming(2, 9), 2);
+  const auto results = serving::generate(session, {{3, 4}, test::some_ids(2000, 41)}, options);
+  EXPECT_EQ(results[0].ids, oracle_greedy(Rule::streaming(2, 9), {3, 4}, 1));
+  EXPECT_THAT(results[1].ids, testing::IsEmpty());
+  EXPECT_THAT(ends, testing::ElementsAre(testing::Pair(0, Finish::interrupted),
+                                         testing::Pair(1, Finish::interrupted)));
+}
+
+TEST(Session, ACopyGoesOnLikeItsOriginal) {
+  const Model model = tiny_model(kTiny.tensors());
+  const auto prompt = test::some_ids(30, 41);
+  for (const Rule& rule : {Rule::full(60), Rule::streaming(2, 9), Rule::recompute(2, 9)}) {
+    Session both(model, rule, 2), alone(model, rule, 1);
+    both.extend(0, prompt);
+    both.copy(0, 1);
+    alone.extend(0, prompt);
+    for (int64_t id = 5; id < 20; ++id) {  // the two go different ways
+      const at::Tensor copied = both.step({40 - id, id}, {true, true})[1];
+      EXPECT_TRUE(at::allclose(copied, alone.step({id}, {true})[0], 0, 1e-12)) << rule.text();
+    }
+  }
 }
 
 // Draws of a text do not depend on the others, nor on which batch it is in.
@@ -169,7 +201,7 @@ TEST(Sampling, DrawsFollowTheProbabilities) {
 }
 
 TEST(Sampling, PenaltyOfTokensThatCameBefore) {
-  // 2 / 1.6 = 1.25 < 1.5, once however often it came; -1 * 1.6 falls below -1.5.
+  // 2 / 1.6 = 1.25 < 1.5, applied once however often the token occurred; -1 * 1.6 falls below -1.5.
   EXPECT_EQ(next_token(std::vector<float>{2, 1.5F}, {.repetition_penalty = 1.6}, {0, 0, 0}, 0, 0),
             1);
   EXPECT_EQ(next_token(std::vector<float>{2, 1.5F}, {.repetition_penalty = 1.2}, {0, 0, 0}, 0, 0),

@@ -1,5 +1,5 @@
-// A trained model and its golden numbers, where there are such: SEQFUSE_GPT_NEOX names a folder with
-// a checkpoint, golden.json, and the *.i32 files of ids that golden.json speaks of:
+// A trained model against golden numbers, if available: SEQFUSE_GPT_NEOX names a directory with a
+// checkpoint, golden.json, and the *.i32 files of ids that golden.json refers to:
 //   "NAME/start4_recent252_shiftTrue": {"ppl", "mean_nll", "tokens"}, ...; "greedy_from_64": [ids].
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,6 +14,10 @@
 #include "serving/decoding/generate.h"
 #include "serving/decoding/perplexity.h"
 #include "tests/decode/tiny_model.h"
+
+#ifdef SEQFUSE_HAS_TOKENIZER
+#include "text/tokenizer.h"
+#endif
 
 namespace seqfuse::golden_test {
 namespace {
@@ -39,7 +43,7 @@ class Golden : public testing::Test {
     return {ids.begin(), ids.end()};
   }
 
-  // Of each text and rule in golden.json whose name ends in `ending`.
+  // For each text and rule in golden.json whose name ends in `ending`.
   void for_each_rule(const std::string& ending,
                      const std::function<void(const std::string&, const Rule&,
                                               const nlohmann::json&)>& check) const {
@@ -83,7 +87,7 @@ TEST_F(Golden, PerplexityUnderCacheRules) {
   });
 }
 
-// The control: wrong positions are seen in the perplexity.
+// Control: wrong positions raise the perplexity.
 TEST_F(Golden, WrongPositionsAreWorse) {
   const Model model = Model::load(folder_, at::kFloat, at::kCPU);
   for_each_rule("shiftFalse", [&](const std::string& text, Rule rule, const auto& golden) {
@@ -106,6 +110,18 @@ TEST_F(Golden, GreedyTokens) {
   const auto count = static_cast<int64_t>(expected.size());
   EXPECT_EQ(serving::generate(session, {prompt}, {.max_new_tokens = count})[0].ids, expected);
 }
+
+#ifdef SEQFUSE_HAS_TOKENIZER
+// tokenizer.json gives the ids of the text that was tokenized whole. (Ids that were cut out of a longer
+// text may come back in other pieces.)
+TEST_F(Golden, TextOfTheIds) {
+  const auto tokenizer = text::Tokenizer::load(folder_ / "tokenizer.json");
+  EXPECT_LT(tokenizer.largest_id(), models::gpt_neox::load_config(folder_).vocab_size);
+  const auto expected = ids("wikitext2_test");
+  const std::vector<int32_t> given(expected.begin(), expected.end());
+  EXPECT_EQ(tokenizer.encode(tokenizer.decode(given, /*skip_special_tokens=*/false)), given);
+}
+#endif
 
 }  // namespace
 }  // namespace seqfuse::golden_test

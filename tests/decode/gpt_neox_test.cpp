@@ -68,7 +68,7 @@ INSTANTIATE_TEST_SUITE_P(Variants, GptNeox, testing::ValuesIn(variants()),
 
 TEST(GptNeoxFiles, DtypesAndFormsOfFilesAgree) {
   const TinyModel tiny;
-  // Values that every dtype holds, so that all files hold the same model.
+  // Values exact in every dtype, so that all files contain the same model.
   const auto tensors = test::converted(test::converted(tiny.tensors(), at::kBFloat16), at::kDouble);
   const auto ids = test::some_ids(12, tiny.vocab_size);
   const auto losses = [&](const std::filesystem::path& path) {
@@ -82,12 +82,12 @@ TEST(GptNeoxFiles, DtypesAndFormsOfFilesAgree) {
   for (const auto dtype : {at::kFloat, at::kHalf, at::kBFloat16}) {
     const TemporaryDirectory directory;
     auto stored = test::converted(tensors, dtype);
-    // Buffers that old files hold.
+    // Buffers that old files contain.
     stored["gpt_neox.layers.0.attention.bias"] = at::ones({1, 1, 4, 4}, at::kBool);
     stored["gpt_neox.layers.0.attention.masked_bias"] = at::tensor(-1e9, at::kFloat);
     stored["gpt_neox.layers.1.attention.rotary_emb.inv_freq"] = at::ones({2}, at::kFloat);
     test::write_sharded(directory.path(), tiny.config(/*old_form=*/true), stored, 3);
-    // float16 loses what is too small for it.
+    // float16 underflows.
     EXPECT_THAT(losses(directory.path()),
                 testing::Pointwise(testing::DoubleNear(dtype == at::kHalf ? 1e-3 : 0), expected))
         << dtype;

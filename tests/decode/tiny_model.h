@@ -1,4 +1,4 @@
-// Small random GPT-NeoX models: in memory, as files, and as the oracle sees them.
+// Small random GPT-NeoX models: in memory, as files, and for the oracle.
 #pragma once
 
 #include <torch/types.h>
@@ -56,7 +56,7 @@ struct TinyModel {
     return json;
   }
 
-  // Large enough that attention is far from even, and logits far from equal.
+  // Large enough that attention and logits are far from uniform.
   TensorMap tensors(uint64_t seed = 1) const {
     at::manual_seed(seed);
     const int64_t h = hidden();
@@ -136,7 +136,7 @@ inline void write_model(const std::filesystem::path& directory, const nlohmann::
   write_tensors(directory / "model.safetensors", tensors);
 }
 
-// The same in several files with an index; tensors go round the files.
+// The same in several files with an index; tensors alternate between the files.
 inline void write_sharded(const std::filesystem::path& directory, const nlohmann::json& config,
                           const TensorMap& tensors, int shards) {
   write_json(directory / "config.json", config);

@@ -91,8 +91,8 @@ TEST(GradientBuckets, GradientsAreSumsOverTheProcessesAndSentDuringBackward) {
     EXPECT_EQ(buckets.buckets(), 4);
     for (int step = 0; step < 3; ++step) {
       for (at::Tensor& parameter : parameters) parameter.mutable_grad().reset();
-      // Two batches a step; only the second sends. Parameter 0 has a gradient in one process alone,
-      // parameter 1 in none.
+      // Two batches per step; only the second sends. Parameter 0 has a gradient in one process
+      // only, parameter 1 in none.
       loss_of(parameters, {0, 0, 1, 1, 1}).backward();
       buckets.start();
       loss_of(parameters,
@@ -109,7 +109,7 @@ TEST(GradientBuckets, GradientsAreSumsOverTheProcessesAndSentDuringBackward) {
           EXPECT_TRUE(gradient.eq(expected[i]).all().item<bool>()) << i;
         }
       }
-      EXPECT_EQ(buckets.sent_early(), 2);  // up to the first that lacks a gradient
+      EXPECT_EQ(buckets.sent_early(), 2);  // up to the first bucket that lacks a gradient
     }
   });
 }

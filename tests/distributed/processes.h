@@ -34,25 +34,25 @@ struct Ended {
   bool exited_with(int code) const { return WIFEXITED(status) && WEXITSTATUS(status) == code; }
 };
 
-// The parent of processes has one thread: children would lack the others, and wait for them.
+// The parent must have only one thread: forked children would lack the others and wait for them.
 inline const bool kOneThread = [] {
   at::set_num_threads(1);
   set_num_threads(1);
   return true;
 }();
 
-// Processes that are started but not waited for.
+// Processes that were started but not waited for.
 class Processes {
  public:
-  // A process ends with status 3 if an expectation failed in body(rank), or if it threw; what failed
-  // is in Ended::err.
+  // A process exits with status 3 if an expectation failed in body(rank), or if it threw;
+  // Ended::err has the details.
   Processes(int size, const std::function<void(int)>& body) {
-    std::fflush(nullptr);  // or each process would print what waits to be printed here
+    std::fflush(nullptr);  // otherwise each child would print the buffered output again
     for (int rank = 0; rank < size; ++rank) {
       pids_.push_back(fork());
       if (pids_.back() != 0) continue;
       if (!std::freopen(error_file(rank).c_str(), "w", stderr)) _exit(4);
-      dup2(fileno(stderr), fileno(stdout));  // where gtest says what failed
+      dup2(fileno(stderr), fileno(stdout));  // gtest reports failures on stdout
       bool threw = false;
       try {
         body(rank);
@@ -86,7 +86,8 @@ class Processes {
   std::vector<pid_t> pids_;
 };
 
-// Runs body(group) in each of size processes, which leave together. Expectations in it count.
+// Runs body(group) in each of size processes, which leave together. Failed expectations in it
+// count.
 inline void in_processes(int size, const std::function<void(ProcessGroup&)>& body) {
   const int port = free_port();
   Processes processes(size, [&](int rank) {

@@ -23,7 +23,7 @@ constexpr double kTimeout = 2;
 
 struct Result {
   std::vector<Ended> ended;
-  double seconds = 0;  // from the disturbance on
+  double seconds = 0;  // since the disturbance
 };
 
 // Rank 1 of three calls disturb() in step 3, while the others wait for it.

@@ -77,7 +77,7 @@ TEST(WorkBalance, LongTailedLengthsAreWithinOnePercentOfEqual) {
   RecordProperty("worst_by_cost", std::to_string(worst));
   RecordProperty("mean_by_count", std::to_string(by_count));
   EXPECT_LT(worst, 1.01);
-  EXPECT_GT(by_count, 1.2);  // what is gained
+  EXPECT_GT(by_count, 1.2);  // the potential gain
 }
 
 TEST(WorkBalance, OneHugeWindowIsAloneAndTheSameCostsAreDealtTheSameWay) {

@@ -13,7 +13,7 @@ namespace seqfuse::embeddings {
 
 inline constexpr int64_t kDim = 3;
 
-// All rows: those of id i are i, i + 0.25, i + 0.5.
+// All rows; row i is i, i + 0.25, i + 0.5.
 inline at::Tensor all_rows(int64_t num_rows) {
   return torch::arange(num_rows, torch::kFloat).unsqueeze(1) +
          0.25 * torch::arange(kDim, torch::kFloat);

@@ -1,4 +1,4 @@
-// Models over sharded tables, beside the same models with whole ones.
+// Models over sharded tables against the same models with replicated ones.
 #include <gtest/gtest.h>
 
 #include "embeddings/shard_plan.h"
@@ -22,7 +22,7 @@ embeddings::Placement all_sharded(ProcessGroup& group) {
   return placement;
 }
 
-// Each table's gradient is that of the whole table, summed over the processes.
+// Each table's gradient equals the replicated table's, summed over the processes.
 void expect_same_gradients(const Model& sharded, const Model& whole, ProcessGroup& group) {
   const embeddings::Tables shards = sharded.tables(), tables = whole.tables();
   ASSERT_EQ(shards.size(), 3U);

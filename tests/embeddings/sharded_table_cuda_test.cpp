@@ -12,12 +12,12 @@ namespace {
 
 using distributed::ProcessGroup;
 
-// CUDA must not start before the processes do.
+// CUDA must not be initialised before the processes start.
 bool two_gpus() {
   return std::filesystem::exists("/dev/nvidia0") && std::filesystem::exists("/dev/nvidia1");
 }
 
-// Accumulated batches; in the last, process 1 asks for nothing and has no loss.
+// Accumulated batches; in the last, process 1 requests nothing and has no loss.
 void check_lookups_and_gradients(ProcessGroup& group, at::Device device, int64_t num_rows) {
   const auto table = table_of(num_rows, group, device);
   const at::Tensor all = all_rows(num_rows).to(device);
@@ -46,7 +46,7 @@ void check_lookups_and_gradients(ProcessGroup& group, at::Device device, int64_t
   EXPECT_EQ(gradient.is_sparse(), num_rows >= kSparseTableRows);
   EXPECT_TRUE(gradient.to_dense().equal(expected.index_select(0, own))) << num_rows << " rows";
 
-  // One number a row.
+  // One number per row.
   table->make_state(UpdateKind::row_wise_adagrad, /*averaged=*/false);
   const at::Tensor gathered = table->contents().rows;
   TableContents given;

@@ -1,4 +1,4 @@
-// Tables whose rows are spread over real processes.
+// Tables sharded over real processes.
 #include "embeddings/sharded_table.h"
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -71,7 +71,7 @@ TEST(ShardedTable, GradientsOfAccumulatedBatchesReachTheOwnersOnce) {
           const at::Tensor ids = ids_asked(group.rank(), batch, num_rows);
           table->fetch(ids);
           if (factor(group.rank()) != 0) {
-            // Two lookups, as of histories and targets.
+            // Two lookups, like those of histories and targets.
             (factor(group.rank()) * (table->lookup(ids).sum() + 2 * table->lookup(ids).sum()))
                 .backward();
           }
@@ -108,7 +108,7 @@ TEST(ShardedTable, ContentsAreGatheredAndSpreadInTheOrderOfIds) {
   const int64_t num_rows = 1000;
   in_processes(3, [&](ProcessGroup& group) {
     const auto table = table_of(num_rows, group);
-    // One number a row.
+    // One number per row.
     table->make_state(UpdateKind::row_wise_adagrad, /*averaged=*/false);
     const at::Tensor gathered = table->contents().rows;
     ASSERT_EQ(gathered.defined(), group.is_first());
@@ -206,7 +206,7 @@ TEST(ShardedTable, AProcessThatDiesWithinALookupIsNamed) {
     EXPECT_TRUE(ended[rank].exited_with(1)) << ended[rank].err;
     EXPECT_THAT(ended[rank].err, HasSubstr("waited in exchange of ids of table item"));
   }
-  // The second to notice may see that the first has ended.
+  // The second process to notice may see that the first has ended.
   EXPECT_THAT(ended[0].err + ended[2].err, HasSubstr("rank 1 (process"));
 }
 

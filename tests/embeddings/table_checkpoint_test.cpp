@@ -1,5 +1,5 @@
-// Tables in checkpoints: (ids, rows, state), saved by any number of processes and loaded by any
-// other.
+// Tables in checkpoints: ids, rows and state, saved by any number of processes and loaded by any
+// other number.
 #include <gmock/gmock.h>
 
 #include <filesystem>
@@ -24,21 +24,21 @@ at::Tensor sums_of(const at::Tensor& ids) {
   return ids.to(torch::kFloat) * 3 + 1;
 }
 
-// A trained table whose state, one number a row, tells ids too.
+// A trained table whose state, one number per row, also encodes ids.
 std::shared_ptr<EmbeddingTable> trained_table(ProcessGroup& group, int64_t num_rows = kRows) {
   auto table = table_of(num_rows, group);
   table->make_state(UpdateKind::row_wise_adagrad, /*averaged=*/false);
   return table;
 }
 
-// Rows and state of these ids as a checkpoint has them.
+// Rows and state of these ids as in a checkpoint.
 TableContents contents_of(const at::Tensor& ids) {
   return {.ids = ids,
           .rows = all_rows(1 << 20).index_select(0, ids),
           .state = {{"sum_sq", sums_of(ids)}}};
 }
 
-// In the first process.
+// Checks the first process's contents.
 void expect_whole(const TableContents& found, int64_t num_rows = kRows) {
   EXPECT_FALSE(found.ids.defined());
   EXPECT_TRUE(found.rows.equal(all_rows(num_rows)));
@@ -77,7 +77,7 @@ TEST(TableCheckpoint, AnyNumberOfProcessesLoadsWhatAnyOtherSaved) {
   }
 }
 
-// As of a vocabulary that has grown: rows that are not given stay as they are.
+// As with a vocabulary that has grown: rows that are not given stay as they are.
 TEST(TableCheckpoint, SomeIdsInAnyOrderTakeTheirPlaces) {
   for (const int processes : {1, 3}) {
     in_processes(processes, [](ProcessGroup& group) {
@@ -114,7 +114,7 @@ TEST(TableCheckpoint, RowsAloneLeaveTheState) {
 }
 
 TEST(TableCheckpoint, RowsOfSeveralBlocksArrive) {
-  // 64 MiB, a block, are 262,144 of them.
+  // A block of 64 MiB is 262,144 rows.
   constexpr int64_t kManyRows = 300'000, kWidth = 64;
   const auto rows_of = [](const at::Tensor& ids) {
     return ids.to(torch::kFloat).unsqueeze(1).expand({-1, kWidth}).contiguous();

@@ -1,4 +1,4 @@
-// Tables update their own rows: beside torch's optimisers, and sharded beside replicated.
+// Tables that update their own rows, against torch's optimisers, and sharded against replicated.
 #include <ATen/CPUGeneratorImpl.h>
 #include <gtest/gtest.h>
 #include <torch/optim.h>
@@ -23,12 +23,12 @@ constexpr double kRate = 0.01, kScale = 0.25;
 config::OptimizerArgs arguments() {
   config::OptimizerArgs args;
   args.adam_beta2 = 0.98;
-  args.weight_decay = 0.1;  // not of tables
+  args.weight_decay = 0.1;  // does not apply to tables
   args.average_decay = 0.8;
   return args;
 }
 
-// Replicated, of random rows in double.
+// A replicated table of random double rows.
 std::shared_ptr<EmbeddingTable> random_table(int64_t num_rows, int64_t dim,
                                              const Placement& placement = {}) {
   at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(3);
@@ -40,7 +40,7 @@ std::shared_ptr<EmbeddingTable> random_table(int64_t num_rows, int64_t dim,
   return table;
 }
 
-// The losses of two batches, whose gradients are the given rows.
+// Backward passes of two batches whose gradients are the given rows.
 void accumulate(EmbeddingTable& table, const at::Tensor& ids, const at::Tensor& gradient) {
   for (int batch = 0; batch < 2; ++batch) {
     table.fetch(ids);
@@ -49,7 +49,7 @@ void accumulate(EmbeddingTable& table, const at::Tensor& ids, const at::Tensor& 
   table.return_gradients();
 }
 
-// Each step has the same ids, one of them twice, so that a sparse Adam has no rows to leave out.
+// Every step has the same ids, one of them twice, so that sparse and dense Adam agree.
 template <class TorchOptimizer, class Options>
 void compare_with_torch(UpdateKind kind, const Options& options, int64_t num_rows, int64_t dim) {
   SCOPED_TRACE(testing::Message() << num_rows << " rows, kind " << static_cast<int>(kind));
@@ -89,7 +89,7 @@ TEST(TableUpdate, EqualsTorchsOptimisersWithDenseAndSparseGradients) {
         num_rows, 3);
     compare_with_torch<torch::optim::SGD>(UpdateKind::sgd, torch::optim::SGDOptions(kRate),
                                           num_rows, 3);
-    // Of rows of one number, row-wise Adagrad is Adagrad.
+    // For rows of one number, row-wise Adagrad is Adagrad.
     compare_with_torch<torch::optim::Adagrad>(
         UpdateKind::row_wise_adagrad, torch::optim::AdagradOptions(kRate).eps(1e-8), num_rows, 1);
   }
@@ -143,13 +143,13 @@ TEST(TableUpdate, ATableWithoutStateIsAnError) {
   EXPECT_THROW(table->apply_gradients(update), Error);
 }
 
-// What a process looks up in a step: other ids in each; none in one of them.
+// The ids that a process looks up in a step: different in each process, none in one of them.
 at::Tensor ids_of_step(int rank, int64_t step, int64_t num_rows) {
   if ((rank + step) % 3 == 2) return ids_from({});
   return (torch::arange(40) * (rank + 3) + 11 * step).remainder(num_rows);
 }
 
-// Rows and state after six steps, in one process: the gradients of all processes together.
+// Rows and state after six steps in one process, with the gradients of all processes added up.
 TableContents updated_whole(UpdateKind kind, int64_t num_rows, int processes) {
   const config::OptimizerArgs args = arguments();
   const auto table = random_table(num_rows, 3);

@@ -1,4 +1,4 @@
-// An LD_PRELOAD library: a wall clock that jumps by up to a year, forward and back, each time it is
+// An LD_PRELOAD library: the wall clock jumps by up to a year, forward or back, each time it is
 // read. Intervals must come from the monotonic clock, which is unchanged.
 #include <sys/syscall.h>
 #include <sys/time.h>

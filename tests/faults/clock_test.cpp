@@ -25,7 +25,7 @@ class Clock : public testing::Test {
   std::string undisturbed() const { return (directory_.path() / "undisturbed").string(); }
   std::string run() const { return (directory_.path() / "run").string(); }
 
-  // Seconds of training are counted up, and rates are those of a small run.
+  // Seconds of training increase, and rates are plausible for a small run.
   void expect_sane_figures() const {
     std::ifstream file(run() + "/metrics.jsonl");
     double seconds = 0;

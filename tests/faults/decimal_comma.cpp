@@ -1,4 +1,4 @@
-// An LD_PRELOAD library: sets the locale of the environment, as programs that use our library may
+// An LD_PRELOAD library: sets the locale from the environment, as programs that use our library may
 // do, and ends the process if the decimal point is not a comma.
 #include <unistd.h>
 

@@ -41,7 +41,7 @@ class DiskFull : public testing::Test {
   std::string run() const { return disk_.path() + "/run"; }
   std::string ballast() const { return disk_.path() + "/ballast"; }
 
-  // Only complete checkpoints, each of which loads.
+  // There are only complete checkpoints, each of which loads.
   void expect_whole_checkpoints() const {
     const auto names = names_in(run() + "/checkpoints");
     EXPECT_GE(names.size(), 2U);

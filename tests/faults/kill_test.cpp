@@ -47,7 +47,7 @@ double seconds_of(const std::string& run) {
 TEST(Kill, AtAnyMomentLeavesAWholeCheckpointAndTheSameEnd) {
   const TemporaryDirectory directory;
   const std::string undisturbed = (directory.path() / "undisturbed").string();
-  // How long a run takes, and how long without any step.
+  // The duration of a run, and of one without any step (the finished run, resumed).
   const double life = seconds_of(undisturbed), start = seconds_of(undisturbed);
 
   Random random(2026);

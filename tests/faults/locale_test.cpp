@@ -1,4 +1,4 @@
-// With a decimal comma in the locale, every file and every line is as in the C locale.
+// With a decimal comma in the locale, every file and every line equals those of the C locale.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -67,7 +67,7 @@ class Locale : public testing::Test {
       EXPECT_EQ(outcome.code, 0) << command << "\n" << outcome.out;
       printed = outcome.out;
     }
-    // Paths are those of the folder.
+    // Replace the folder's path.
     for (size_t at; (at = printed.find(folder.string())) != std::string::npos;) {
       printed.erase(at, folder.string().size());
     }

@@ -16,7 +16,7 @@ namespace seqfuse {
 
 class SmallDisk {
  public:
-  // If it cannot be created, why() says so.
+  // If it cannot be created, why() returns the reason.
   explicit SmallDisk(int64_t bytes) {
     const std::string size = "size=" + std::to_string(bytes);
     if (!own_mounts() || mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||

@@ -49,7 +49,7 @@ TrainerArgs.ckpt_save_interval = 1
 TrainerArgs.ckpt_keep = 2
 )";
 
-// The dataset and the configuration of all tests, made once: 60 users around a ring of 15 items.
+// The dataset and configuration of all tests, created once: 60 users around a ring of 15 items.
 class SmallData {
  public:
   static const SmallData& get() {
@@ -98,7 +98,7 @@ inline std::vector<std::string> train_command(const std::string& run, const std:
   return command;
 }
 
-// Every file of weights and of the optimiser of a checkpoint, by name.
+// All files of a checkpoint's weights and optimiser state, by name.
 inline std::map<std::string, std::string> tensors_of(const std::string& run, int64_t step) {
   const std::filesystem::path checkpoint = fmt::format("{}/checkpoints/step_{}", run, step);
   std::map<std::string, std::string> files;
@@ -109,7 +109,7 @@ inline std::map<std::string, std::string> tensors_of(const std::string& run, int
   return files;
 }
 
-// The last weights, bit for bit, and the log.
+// Compares the last weights, bit for bit, and the log.
 inline void expect_same_run(const std::string& run, const std::string& expected,
                             int64_t step = 40) {
   const auto wanted = tensors_of(expected, step);

@@ -1,5 +1,5 @@
-// Any text is split into rows and mapped to events without a crash, and gives the same rows when it
-// is cut into chunks of any size.
+// Any text is split into rows and mapped to events without a crash, with the same rows if it is cut
+// into chunks of any size.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

@@ -1,4 +1,4 @@
-// Any text is either refused with a UsageError or gives a configuration whose operative form loads
+// Any text either is refused with a UsageError or yields a configuration whose operative form loads
 // back to the same configuration.
 #include <cstddef>
 #include <cstdint>
@@ -34,7 +34,7 @@ extern "C" int LLVMFuzzerInitialize(int* /*argc*/, char*** /*argv*/) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string text(reinterpret_cast<const char*>(data), size);
-  // As it is (a benchmark excludes DatasetArgs), and as an addition to what is required.
+  // Alone (a benchmark excludes DatasetArgs), and appended to the required parameters.
   for (const std::string& whole : {text, seqfuse::config::kMinimalConfig + text}) {
     try {
       check(whole);

@@ -1,4 +1,4 @@
-// Any text is either refused with a DataError or a manifest that writes back to the same fields.
+// Any text either is refused with a DataError or is a manifest that writes back to the same fields.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

@@ -1,5 +1,4 @@
-// Any bytes are either refused with a DataError or give a header that formats and parses back to
-// itself.
+// Any bytes either are refused with a DataError or yield a header that round-trips.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

@@ -1,5 +1,5 @@
-// The bytes up to the first NUL either are refused with a DataError or make a tokenizer; the rest is a
-// text, which is encoded and decoded without a crash, streamed as at once.
+// The bytes up to the first NUL are either refused with a DataError or make a tokenizer; the rest
+// is a text, which is encoded and decoded without a crash, with the same result when streamed.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -22,7 +22,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     for (const int32_t id : ids) text += decoder.push(id);
     text += decoder.finish();
     if (text != tokenizer.decode(ids)) std::abort();
-  } catch (const seqfuse::Error&) {  // a pattern may need too many steps
+  } catch (const seqfuse::Error&) {  // a pattern may exceed the match limit
   }
   return 0;
 }

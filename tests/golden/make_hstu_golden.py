@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes hstu_layer.json: one HSTU layer in double, forward and all gradients, straight from the formulae.
+"""Writes hstu_layer.json: one HSTU layer in double, forward and all gradients, directly from the formulae.
 
-Standard library only. Inputs are sin(0.37 k + 0.11), k = 0, 1, ... in the order in which they are drawn
+Standard library only. Inputs are sin(0.37 k + 0.11), k = 0, 1, ..., in the order in which they are drawn
 below. Every gradient is checked against central differences before it is written.
 
     python3 tests/golden/make_hstu_golden.py
@@ -51,7 +51,7 @@ def product(a, b):
 
 
 def visible(i, j):
-    """Context rows see context and history; others are causal; targets see each other never."""
+    """Context rows see context and history; others are causal; targets never see each other."""
     history_end = LENGTH - TARGETS
     if i < CONTEXTS:
         return j < history_end

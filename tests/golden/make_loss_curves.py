@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Writes loss_curves.json: the losses of 50 training steps of each model, by a program of its own.
+"""Writes loss_curves.json: the losses of 50 training steps of each model, from an independent program.
 
-Padded PyTorch in float64 with torch.optim: it shares no code with seqfuse. Random numbers (dropout, negatives) are
-drawn by Philox4x32-10 as seqfuse numbers them; initial weights come from a linear congruential generator that the
-test repeats. loss_curves_test.cpp trains the same models with the trainer and compares.
+Padded PyTorch in float64 with torch.optim; shares no code with seqfuse. Random numbers (dropout, negatives) come from
+Philox4x32-10 with seqfuse's counters, initial weights from a linear congruential generator that the test repeats.
+loss_curves_test.cpp trains the same models with the trainer and compares.
 
     python3 tests/golden/make_loss_curves.py
 """
@@ -57,7 +57,7 @@ def dropout_factors(count, seed):
 
 
 def dropout(x, valid, seed):
-    """Factors are numbered over the jagged rows, which are the valid ones of the padded x in order."""
+    """Factors are numbered over the jagged rows: the valid rows of the padded x, in order."""
     factors = torch.ones_like(x)
     factors[valid] = dropout_factors(int(valid.sum()) * x.shape[-1], seed).view(-1, x.shape[-1])
     return x * factors
@@ -85,7 +85,7 @@ class Source:
 
 
 def make_users():
-    """30 users whose items go round a ring of 12, now and then a step further."""
+    """30 users whose items follow a ring of 12, sometimes skipping one."""
     users = []
     for u in range(30):
         n = 5 + u % 9
@@ -101,7 +101,7 @@ def make_users():
 
 
 def training_windows(users, candidates):
-    """Each user's events before the test events, the newest that fit; retrieval predicts within them."""
+    """Each user's newest events before the test events, as many as fit; retrieval predicts within them."""
     windows = []
     for user in users:
         end = len(user["items"]) - max(1, candidates)
@@ -246,7 +246,7 @@ def ranking_loss(w, windows, step):
 
 
 def learning_rate(step):
-    """Warm-up, then half a cosine to 0."""
+    """Warm-up, then a cosine to 0."""
     if step < WARMUP:
         return LEARNING_RATE * (step + 1) / WARMUP
     return LEARNING_RATE * 0.5 * (1 + math.cos(math.pi * (step - WARMUP) / (STEPS - WARMUP)))

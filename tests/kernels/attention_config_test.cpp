@@ -1,5 +1,5 @@
-// What choose_config chooses: for each head_dim on devices with the shared memory of SM 8.0, 9.0
-// and 8.6, the kernels and tiles that were measured to be best.
+// The choices of choose_config: for each head_dim, on devices with the shared memory of SM 8.0, 9.0
+// and 8.6, the kernels and tiles that were measured to be fastest.
 #include "ops/kernels/attention/config.h"
 
 #include <gtest/gtest.h>
@@ -46,7 +46,7 @@ void expect_on_all(const Problem& problem, const char* kernel, const std::vector
   for (const Device& device : {kA100, kH100, kShort}) expect(device, problem, kernel, numbers);
 }
 
-// In all lists: head_dim, queries, keys, stages, warps, blocks, bytes of shared memory.
+// Columns: head_dim, queries, keys, stages, warps, blocks, bytes of shared memory.
 TEST(AttentionConfig, Forward) {
   const auto forward = [](int head_dim) { return Problem{Pass::forward, head_dim}; };
   const char* const kKernel = "forward_kernel";
@@ -180,7 +180,7 @@ TEST(AttentionConfig, DevicesWithTooLittleAreRefused) {
 TEST(AttentionConfig, IsPrinted) {
   EXPECT_EQ(to_string(choose_config({Pass::forward, 256}, kA100)),
             "forward_lagging_kernel of sm80: head_dim 256, tiles of 128 queries and 64 keys, 1 "
-            "stage, 8 warps, 1 block on a processor, 166064 bytes of shared memory");
+            "stage, 8 warps, 1 block per SM, 166064 bytes of shared memory");
 }
 
 TEST(AttentionConfig, IsLoggedOnceWhereWanted) {

@@ -1,5 +1,4 @@
-// The mask in the attention kernels, evaluated on the host, against its definition for every small
-// mask.
+// The attention kernels' mask, evaluated on the host, against its definition for every small mask.
 #include "ops/kernels/attention/common/tile_mask.cuh"
 
 #include <gtest/gtest.h>
@@ -48,8 +47,8 @@ TEST(HstuAttentionKernelMask, IntervalsAreTheDefinition) {
   EXPECT_GT(cases, 100'000);
 }
 
-// A tile of queries visits tiles of keys that hold all that it sees, each once and in order, and
-// leaves out the mask only where every query sees every key.
+// A tile of queries visits the tiles of keys that contain all it sees, each once and in order, and
+// skips the mask only where every query sees every key.
 TEST(HstuAttentionKernelMask, TilesOfKeysHoldWhatIsSeen) {
   int skipped = 0, covered = 0;
   oracle::for_each_small_mask([&](const HstuAttentionMask& definition) {

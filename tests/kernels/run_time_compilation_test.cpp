@@ -1,5 +1,5 @@
-// Device headers compile at run time, without the standard library: mask, buckets of time, and a
-// whole attention kernel with everything it includes.
+// Device headers compile at run time, without the standard library: mask, time buckets, Philox, and
+// a whole attention kernel with everything it includes.
 #include <gtest/gtest.h>
 #include <nvrtc.h>
 
@@ -11,7 +11,7 @@
 namespace seqfuse {
 namespace {
 
-// The PTX of a program; on an error empty, with the log in the test's message.
+// The PTX of a program; on error "", with the log in the test's message.
 std::string ptx_of(const std::string& source, std::vector<std::string> more = {}) {
   more.insert(more.end(), {"--gpu-architecture=compute_80", "-std=c++20", "-default-device",
                            "-I" + test::source_directory() + "/src", "-I" SEQFUSE_CUDA_INCLUDE});
@@ -61,6 +61,28 @@ extern "C" __global__ void buckets(const TimeTables* tables, const double* diffe
 )");
   EXPECT_TRUE(has_entry(ptx, "mask_rows"));
   EXPECT_TRUE(has_entry(ptx, "buckets"));
+}
+
+TEST(RunTimeCompilation, PhiloxAndDropoutMasks) {
+  const std::string ptx = ptx_of(R"(
+#include "ops/kernels/step/dropout_mask.cuh"
+
+using namespace seqfuse;
+using namespace seqfuse::ops;
+
+static_assert(Philox{0, 0}(0) == PhiloxWords{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8});
+
+extern "C" __global__ void factors(cuda::DropoutMask mask, float* to) {
+  to[threadIdx.x] = mask.factor(threadIdx.x);
+}
+extern "C" __global__ void shared(cuda::DropoutMask mask, uint32_t* to) {
+  __shared__ cuda::SharedPhilox philox;
+  philox.set(mask);
+  to[threadIdx.x] = philox(threadIdx.x, kDropoutStream)[0];
+}
+)");
+  EXPECT_TRUE(has_entry(ptx, "factors"));
+  EXPECT_TRUE(has_entry(ptx, "shared"));
 }
 
 TEST(RunTimeCompilation, KernelsBeforeAttention) {

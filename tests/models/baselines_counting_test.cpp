@@ -21,8 +21,7 @@ struct Logs {
   data::Split split;
 };
 
-// Users of random lengths over few items, so that ties abound; the last event of each is the
-// target.
+// Users of random lengths over few items, for many ties; each user's last event is the target.
 Logs random_logs(int64_t users, int64_t items, uint64_t seed) {
   Random random(seed);
   std::vector<MemoryDataset::User> log;
@@ -38,7 +37,7 @@ Logs random_logs(int64_t users, int64_t items, uint64_t seed) {
     split.test.push_back({.user = row, .begin = 1, .end = length, .num_candidates = 1});
     log.push_back(std::move(user));
   }
-  log[0].items[0] = items;  // occurs, so that the catalogue has all of them
+  log[0].items[0] = items;  // makes the catalogue complete
   return {MemoryDataset(std::move(log)), std::move(split)};
 }
 
@@ -88,8 +87,7 @@ TEST(RetrievalBaselines, EqualBruteForce) {
 }
 
 TEST(RankingBaselines, ItemMeansAreDrawnTowardsTheMean) {
-  // Trained on: item 1 with labels 1 1 0, item 2 with 0. Tested on: item 1 (1), item 2 (0), item 3
-  // (1).
+  // Training: item 1 with labels 1 1 0, item 2 with 0. Test: item 1 (1), item 2 (0), item 3 (1).
   const MemoryDataset dataset(
       {{.items = {1, 1, 1, 2}, .actions = {1, 1, 0, 0}, .timestamps = {}, .context = {}},
        {.items = {1, 2, 3}, .actions = {1, 0, 1}, .timestamps = {}, .context = {}}});

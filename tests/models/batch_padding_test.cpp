@@ -51,7 +51,7 @@ TEST(BatchPadding, TheFirstLossesAreThoseWithoutIt) {
       const TaskModel::Loss found = model->loss(windows, {.seed = 1}, windows.num_positions);
       EXPECT_NEAR(found.sum.item<double>(), expected.sum.item<double>(),
                   1e-5 * expected.sum.item<double>());
-      // And what is learned from them.
+      // Gradients must match, too.
       expected.sum.backward();
       std::vector<torch::Tensor> gradients;
       for (auto& weight : model->parameters()) {

@@ -1,4 +1,4 @@
-// Checkpoints: what is written comes back, damage is named, failure leaves the older ones.
+// Checkpoints: they round-trip, damage is named, failure leaves the older ones.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -167,7 +167,7 @@ TEST(Checkpoint, MissingAndTruncatedFilesAreNamed) {
   for (const char* name : {"dense.safetensors", "tables/item.safetensors", "state.json"}) {
     save_checkpoint(run.path(), example(5), 3);
     fs::resize_file(step / name, fs::file_size(step / name) - 1);
-    if (std::string(name) != "state.json") {  // whose last byte is only a line's end
+    if (std::string(name) != "state.json") {  // whose last byte is a newline
       EXPECT_THAT(data_error(step), HasSubstr(name));
     }
     fs::remove(step / name);
@@ -180,7 +180,7 @@ TEST(Checkpoint, AFailedSaveLeavesTheOlderOnes) {
   save_checkpoint(run.path(), example(1), 1);
   Checkpoint large = example(2);
   large.dense["large"] = torch::ones({1 << 16});
-  // No file may grow past 64 KiB: what a full disk looks like to the writer.
+  // No file may grow past 64 KiB, which looks to the writer like a full disk.
   rlimit before{};
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
   const auto handler = std::signal(SIGXFSZ, SIG_IGN);
@@ -242,7 +242,7 @@ struct Net : torch::nn::Module {
   }
   embeddings::Tables tables() const { return {table.get()}; }
 
-  std::shared_ptr<embeddings::EmbeddingTable> table;  // whose rows are item
+  std::shared_ptr<embeddings::EmbeddingTable> table;  // contains item
   torch::Tensor item, weight;
 };
 
@@ -346,13 +346,13 @@ TEST(RunDirectory, WhatAKilledProcessLeftIsNoObstacle) {
   EXPECT_FALSE(fs::exists(path / "checkpoints/step_3.tmp-99"));
   EXPECT_EQ(run.truncate_metrics_after(0), -1);
 
-  // Somebody's own file beside them.
+  // A user's file next to them.
   fs::remove(path / "run.json");
   write_file_atomically(path / "notes.txt", "x");
   EXPECT_THROW(RunDirectory::create(path, {}, "", false), UsageError);
 }
 
-// The configuration in force is what the lines of metrics.jsonl say.
+// The lines of metrics.jsonl lead to the configuration in force.
 TEST(RunDirectory, ChangesThatWereHalfRecordedOrWhoseLineIsDroppedAreSaidAgain) {
   const TemporaryDirectory parent;
   RunDirectory run = RunDirectory::create(parent.path() / "run", {}, "A.b = 1\nA.c = 7\n", false);
@@ -368,8 +368,8 @@ TEST(RunDirectory, ChangesThatWereHalfRecordedOrWhoseLineIsDroppedAreSaidAgain) 
   EXPECT_EQ(lines(), "{\"step\":2}\n{\"step\":4}\n" + second);
   EXPECT_EQ(read_file(run.operative_config()), "A.b = 2\nA.c = 7\n");
 
-  // Killed between the two writes: the line is there, the configuration is the old one. Resumed
-  // with the same change, there is nothing to add; without it, the line is taken back.
+  // Killed between the two writes: the line exists, but the configuration is the old one. Resuming
+  // with the same change adds nothing; without it, the line is taken back.
   write_file_atomically(run.operative_config(), "A.b = 1\nA.c = 7\n");
   run.record_changes(4, 1, {{"A.b", {"1", "2"}}}, "A.b = 2\nA.c = 7\n");
   EXPECT_EQ(lines(), "{\"step\":2}\n{\"step\":4}\n" + second);
@@ -381,7 +381,7 @@ TEST(RunDirectory, ChangesThatWereHalfRecordedOrWhoseLineIsDroppedAreSaidAgain) 
       "\n";
   EXPECT_EQ(lines(), "{\"step\":2}\n{\"step\":4}\n" + second + back);
 
-  // The checkpoint of step 4 is gone: the run goes on from 2 with what is in force.
+  // The checkpoint of step 4 is gone: the run resumes from 2 with the configuration in force.
   write_file_atomically(run.operative_config(), "A.b = 3\nA.c = 7\n");
   run.record_changes(2, 1, {{"A.c", {"7", "8"}}}, "A.b = 3\nA.c = 8\n");
   EXPECT_EQ(lines(),

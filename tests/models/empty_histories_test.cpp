@@ -1,4 +1,4 @@
-// Batches of 10,000 users without any history: training, evaluation, and what they say.
+// Batches of 10,000 users without any history: training, evaluation, and their messages.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/types.h>
@@ -85,14 +85,14 @@ TEST_P(EmptyHistories, WithNothingToPredictChangeNothing) {
   EXPECT_TRUE(result.metrics.empty());
   const auto after = model->parameters();
   for (size_t i = 0; i < before.size(); ++i) EXPECT_TRUE(after[i].equal(before[i]));
-  // A step without positions has no loss, and says none.
+  // A step without positions has no loss, and logs none.
   ASSERT_EQ(lines().size(), 3U);
   for (const json& line : lines()) EXPECT_FALSE(line.contains("loss")) << line.dump();
 }
 
 TEST_P(EmptyHistories, AreTrainedOnAndEvaluated) {
-  // One event each: the item to be found or judged, with nothing before it. Retrieval learns from
-  // pairs of events, which every hundredth user has.
+  // One event each: the target, with nothing before it. Retrieval learns from pairs of events,
+  // which every hundredth user has.
   std::vector<int64_t> lengths(100, 1);
   lengths.back() = 4;
   const auto users = dataset(lengths);

@@ -1,4 +1,4 @@
-// Ranks over the catalogue and the metrics made of them, against brute force.
+// Ranks over the catalogue and the metrics derived from them, against brute force.
 #include <gtest/gtest.h>
 #include <torch/cuda.h>
 
@@ -27,7 +27,7 @@ struct Problem {
   std::vector<std::vector<int64_t>> excluded;
 };
 
-// Rows hold small integers, so that scores are exact and ties are common.
+// Rows are small integers, so that scores are exact and ties common.
 Problem random_problem(int64_t users, int64_t items, torch::ScalarType dtype, uint64_t seed) {
   torch::manual_seed(static_cast<int64_t>(seed));
   Random random(seed);
@@ -55,7 +55,7 @@ int64_t brute_force_rank(const Problem& problem, int64_t b) {
   return rank;
 }
 
-// On every device that this machine has.
+// Runs on every device of this machine.
 void expect_ranks(const Problem& problem, const std::vector<int64_t>& expected) {
   std::vector<at::Device> devices{at::kCPU};
   if (torch::cuda::is_available()) devices.emplace_back(at::kCUDA);
@@ -141,7 +141,7 @@ struct TwoUsers {
 };
 
 TEST(EvaluateRetrieval, LeavesOutItemsSeenBeforeTheWindowToo) {
-  // Target 3 (score 7) is behind items 1 and 2, both seen, item 1 before the window.
+  // Target 3 (score 7) ranks behind items 1 and 2, both seen, item 1 before the window.
   EXPECT_DOUBLE_EQ(TwoUsers().evaluate(true)[0].second, (1.0 + 1.0) / 2);
   EXPECT_DOUBLE_EQ(TwoUsers().evaluate(false)[0].second, (1.0 / 3 + 1.0) / 2);
 }
@@ -158,7 +158,7 @@ TEST(EvaluateRetrieval, NoWindowsGiveNaN) {
 
 TEST(TargetCounts, TargetsAmongTheUsersEarlierEvents) {
   const MemoryDataset dataset({{.items = {1, 2, 3, 1}}, {.items = {1, 2, 3}}, {.items = {2, 2}}});
-  // The first user's target was seen before the window begins.
+  // The first user saw the target before the window begins.
   const std::vector<data::Sample> samples = {{.user = 0, .begin = 2, .end = 4},
                                              {.user = 1, .begin = 0, .end = 3},
                                              {.user = 2, .begin = 0, .end = 2}};

@@ -1,4 +1,4 @@
-// Models whose scores are given, to test evaluation without training.
+// Models with given scores, to test evaluation without training.
 #pragma once
 
 #include <cmath>
@@ -34,7 +34,8 @@ class FakeRetrievalModel : public RetrievalModel {
   torch::Tensor user_rows_, item_rows_;
 };
 
-// Logits of a candidate are a function of its item; labels are bits, or classes, of its action.
+// A candidate's logits are a function of its item; labels are the bits, or the class, of its
+// action.
 class FakeRankingModel : public RankingModel {
  public:
   using Logits = std::function<std::vector<float>(int64_t user, int64_t item)>;
@@ -80,7 +81,7 @@ class FakeRankingModel : public RankingModel {
  private:
   ModelSpec spec_;
   Logits logits_;
-  data::Batch batch_;  // that was uploaded last
+  data::Batch batch_;  // last uploaded batch
 };
 
 }  // namespace seqfuse::models::hstu

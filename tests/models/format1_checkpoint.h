@@ -1,5 +1,4 @@
-// Checkpoints in the layout of format 1, as versions of before the tables' state was in the tables'
-// files wrote them.
+// Checkpoints in the layout of format 1, which kept the state of tables in optimizer.safetensors.
 #pragma once
 
 #include <filesystem>
@@ -12,8 +11,8 @@
 
 namespace seqfuse::training {
 
-// tables/NAME.safetensors has the rows alone, in the order of ids 0..n - 1; optimizer.safetensors
-// has the state of tables too, "tables.NAME.STATE".
+// tables/NAME.safetensors contains only the rows, in order of ids 0..n - 1; optimizer.safetensors
+// also contains the tables' state, "tables.NAME.STATE".
 inline void save_as_format1(const std::filesystem::path& directory, const Checkpoint& checkpoint) {
   std::filesystem::create_directories(directory / "tables");
   nlohmann::json files = nlohmann::json::object();

@@ -1,4 +1,4 @@
-// The hstu layer against golden vectors in double; tests/golden/make_hstu_golden.py makes them.
+// The hstu layer against golden vectors in double, made by tests/golden/make_hstu_golden.py.
 #include <gtest/gtest.h>
 #include <torch/types.h>
 

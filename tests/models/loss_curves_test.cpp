@@ -9,8 +9,8 @@
 namespace seqfuse::training::loss_curves_test {
 namespace {
 
-// Both sides round every operation to 1e-16 and add in other orders; 50 steps carry such differences
-// on. They were below 1e-12 of the loss when the curves were made.
+// Both sides round every operation to 1e-16 and add in different orders; 50 steps amplify such
+// differences. They were below 1e-12 of the loss when the curves were made.
 constexpr double kTolerance = 1e-9;
 
 const json& golden() {
@@ -53,7 +53,7 @@ config::Config golden_config(Task task, const std::string& architecture) {
   return config;
 }
 
-// The generator of make_loss_curves.py over the parameters in the order of the golden file.
+// Repeats the generator of make_loss_curves.py over the parameters in the order of the golden file.
 void set_weights(torch::nn::Module& module, const json& parameters) {
   const torch::NoGradGuard no_grad;
   auto weights = module.named_parameters();

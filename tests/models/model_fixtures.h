@@ -17,8 +17,8 @@
 
 namespace seqfuse::models::hstu {
 
-// Rounding in float64 stays far below this, and what an input changes lies far above: a result that
-// differs by more has seen the input, whatever instructions the CPU has.
+// Float64 rounding stays far below this, and the effect of an input is far above: a result that
+// differs by more depends on the input, whatever instructions the CPU has.
 inline constexpr double kMoreThanRounding = 1e-8;
 
 inline double largest_difference(const torch::Tensor& a, const torch::Tensor& b) {
@@ -85,7 +85,8 @@ inline data::Batch random_batch(const std::vector<int64_t>& lengths, int64_t can
   return batch;
 }
 
-// Makes every parameter a random number of ordinary size, so that no term of the formulae hides.
+// Sets every parameter to random numbers of ordinary size, so that no term of the formulae
+// vanishes.
 inline void randomize(torch::nn::Module& module) {
   const torch::NoGradGuard no_grad;
   torch::manual_seed(7);

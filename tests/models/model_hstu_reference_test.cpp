@@ -1,5 +1,5 @@
-// The hstu model, from events to losses and all gradients, against plain torch: each window as dense
-// matrices with the mask written out, in double.
+// The hstu model, from events to losses and all gradients, against plain torch: dense matrices per
+// window with an explicit mask, in double.
 #include <gtest/gtest.h>
 #include <torch/nn/functional.h>
 #include <torch/nn/module.h>
@@ -65,7 +65,7 @@ class Reference {
     return {x.slice(0, contexts, contexts + 2 * events, 2), x.slice(0, n - targets, n)};
   }
 
-  // The layers of a Sequential of Linear and ReLU; the identity where there is none.
+  // Applies the layers of a Sequential of Linear and ReLU; the identity if there is none.
   Tensor mlp(const std::string& name, Tensor x) const {
     for (int64_t i = 0;; i += 2) {
       const std::string linear = name + "." + std::to_string(i);

@@ -1,4 +1,4 @@
-// Nothing that a model is to predict is visible to the prediction.
+// Predictions do not depend on what is to be predicted.
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
@@ -37,7 +37,7 @@ TEST(ModelLeak, ActionsOfCandidatesAreNeverSeen) {
     }
     EXPECT_LT(largest_difference(logits(*model, batch), before), kMoreThanRounding)
         << "group " << group;
-    // The test can fail: an action of the history does change predictions.
+    // Control: an action of the history does change predictions.
     batch.actions[0] = 7 - batch.actions[0];
     EXPECT_GT(largest_difference(logits(*model, batch), before), kMoreThanRounding);
   }

@@ -1,4 +1,4 @@
-// The ranking head: what is predicted, from which labels, and which configurations make no sense.
+// The ranking head: predicted positions, their labels, and invalid configurations.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/types.h>
@@ -40,7 +40,7 @@ TEST(ModelRanking, PredictsTheCandidatesWindowByWindow) {
   EXPECT_LT((model->losses(output) - expected).abs().max().item<double>(), 1e-12);
 }
 
-// A candidate is predicted as the same event would be, were it the next one.
+// A candidate's prediction equals that for the same event as the next one.
 TEST(ModelRanking, ACandidateIsPredictedLikeTheNextEvent) {
   config::Config config = small_config("hstu");
   config.network.disable_contextual_mask = true;

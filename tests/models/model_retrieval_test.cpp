@@ -1,4 +1,4 @@
-// Retrieval losses: negatives, seeds, shapes, and what a configuration may not ask for.
+// Retrieval losses: negatives, seeds, shapes, and invalid configurations.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/types.h>

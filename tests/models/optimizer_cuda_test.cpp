@@ -1,4 +1,4 @@
-// The optimisers on a GPU beside those on the CPU, in float32 as both train.
+// The optimisers on a GPU against those on the CPU, both in float32.
 #include <gtest/gtest.h>
 #include <torch/nn/module.h>
 #include <torch/types.h>
@@ -42,7 +42,7 @@ struct Weights : torch::nn::Module {
   std::shared_ptr<embeddings::EmbeddingTable> action, item;
 };
 
-// Of all parameters by name.
+// State of all parameters by name.
 TensorMap state_of(const Weights& weights, const Optimizer& optimizer) {
   TensorMap state = optimizer.state();
   for (const auto* table : weights.tables()) {
@@ -53,8 +53,9 @@ TensorMap state_of(const Weights& weights, const Optimizer& optimizer) {
   return state;
 }
 
-// Those of a step, on the CPU: of items sparse, with ids twice and others that no step has. Their
-// norm times kScale is about 6, and 0.6 in every other step, so that some are clipped to kMaxNorm.
+// A step's gradients, on the CPU. Those of items are sparse, with repeated ids and some that no
+// step has. Their norm times kScale is about 6, in every other step 0.6, so that some are clipped
+// to kMaxNorm.
 std::vector<torch::Tensor> draw_gradients(int step) {
   const double size = step % 2 == 0 ? 1 : 0.1;
   torch::manual_seed(100 + step);
@@ -88,16 +89,16 @@ double largest(const torch::Tensor& tensor) {
   return tensor.abs().max().item<double>();
 }
 
-// Weights stay below 1. One step rounds a weight at most three times by at most 2^-25, on either
-// side: 6 * 3 * 2 * 2^-25 = 1.1e-6 after six. An update itself is at most 0.1, and its relative
-// error, from the order of sums over a row or over all gradients, about 1e-6: 6e-7 more. (A step
-// counted wrongly, or decay in the wrong place, makes 5e-4.)
+// Weights stay below 1. A step rounds a weight at most three times by at most 2^-25, on either
+// side: 6 * 3 * 2 * 2^-25 = 1.1e-6 after six. An update is at most 0.1, and its relative error,
+// from the order of sums over a row or over all gradients, about 1e-6: 6e-7 more. (A miscounted
+// step, or misplaced decay, makes 5e-4.)
 constexpr double kWeightTolerance = 2e-6;
-// The optimiser's state, relative to its largest number: it contains the norm of the gradients, at
-// worst squared, and six steps of rounding.
+// The optimiser's state, relative to its largest number: it contains the gradient norm, at worst
+// squared, and six steps of rounding.
 constexpr double kStateTolerance = 4e-6;
-// PyTorch's fused Adam, which updates what is not sparse, has 1 - beta2 from float32: 1.3e-5 more
-// than it should be for .999.
+// PyTorch's fused Adam, which updates dense gradients, computes 1 - beta2 from float32: a relative
+// error of 1.3e-5 for .999.
 constexpr double kFusedStateTolerance = 2e-5;
 
 void expect_same(Weights& on_gpu, Optimizer& gpu, Weights& on_cpu, Optimizer& cpu) {
@@ -108,7 +109,7 @@ void expect_same(Weights& on_gpu, Optimizer& gpu, Weights& on_cpu, Optimizer& cp
     EXPECT_LT(largest(weights[expected.key()].cpu() - expected.value()), kWeightTolerance)
         << expected.key();
   }
-  // Averages are in it too, as NAME.unaveraged.
+  // Includes averages, as NAME.unaveraged.
   const TensorMap state = state_of(on_gpu, gpu), expected_state = state_of(on_cpu, cpu);
   ASSERT_EQ(state.size(), expected_state.size());
   for (const auto& [name, expected] : expected_state) {
@@ -128,7 +129,7 @@ class OptimizerCuda : public testing::Test {
   distributed::ProcessGroup& group_ = distributed::ProcessGroup::single();
 };
 
-// As the training loop does it on the CPU.
+// Updates as the training loop does on the CPU.
 double update_on_cpu(Optimizer& optimizer) {
   const double norm = optimizer.gradient_norm(kScale);
   optimizer.step(kLearningRate, kScale * std::min(1.0, kMaxNorm / norm));
@@ -164,8 +165,8 @@ TEST_F(OptimizerCuda, EveryKindMakesTheStepsOfTheCpu) {
   }
 }
 
-// float16: the scale of the loss is in the gradients. Steps in which one is infinite, of a dense
-// weight or of a row, halve the scale and are left out, of averages and bias corrections too.
+// float16: gradients include the loss scale. Steps in which one is infinite, of a dense weight or
+// of a row, halve the scale and are skipped, by averages and bias corrections too.
 TEST_F(OptimizerCuda, StepsThatOverflowAreLeftOut) {
   for (const std::string kind : {"adamw", "row_wise_adagrad"}) {
     SCOPED_TRACE(kind);

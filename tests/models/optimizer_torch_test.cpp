@@ -17,7 +17,7 @@ namespace {
 
 struct TwoWeights : torch::nn::Module {
   torch::Tensor dense, table;
-  std::shared_ptr<embeddings::EmbeddingTable> item;  // whose rows are table
+  std::shared_ptr<embeddings::EmbeddingTable> item;  // contains table
   TwoWeights() {
     torch::manual_seed(1);
     dense = register_parameter("dense", torch::randn({37, 5}, torch::kDouble));
@@ -45,7 +45,7 @@ template <class TorchOptimizer, class Options>
 void compare(const std::string& name, Options options) {
   TwoWeights ours, theirs;
   Optimizer optimizer(ours, arguments(name), ours.tables());
-  // Weight decay is for everything but tables.
+  // Weight decay applies to everything but tables.
   std::vector<torch::optim::OptimizerParamGroup> groups;
   auto with_decay = std::make_unique<Options>(options),
        without = std::make_unique<Options>(options);
@@ -91,7 +91,7 @@ TEST(Optimizer, AveragesAreThoseOfTheWeights) {
     module.table.mutable_grad() = torch::randn_like(module.table);
     optimizer.step(0.01, 1);
     weights = module.dense.detach().clone();
-    // The first updates count alike, nearly; from update 38 on the decay is 0.8.
+    // The first updates weigh nearly the same; from update 38 on the decay is 0.8.
     const double keep = std::min(0.8, step / (step + 9.0));
     average = step == 0 ? weights : keep * average + (1 - keep) * weights;
   }
@@ -101,7 +101,7 @@ TEST(Optimizer, AveragesAreThoseOfTheWeights) {
     EXPECT_TRUE(torch::equal(optimizer.state().at("dense.unaveraged"), weights));
   }
   EXPECT_TRUE(torch::equal(module.dense, weights));
-  // Weights that came from elsewhere: nothing of the old average is left.
+  // After loading weights, nothing of the old average is left.
   torch::NoGradGuard no_grad;
   module.dense.fill_(7);
   optimizer.start_averages(/*saved=*/false);
@@ -161,7 +161,7 @@ TEST(Optimizer, SparseGradientsUpdateTheirRowsAlone) {
   sparse_optimizer.step(0.01, 1);
   dense_optimizer.step(0.01, 1);
   EXPECT_LT((sparse.table - dense.table).abs().max().item<double>(), 1e-14);
-  // In a second step without those ids, momentum moves the dense rows and not the sparse ones.
+  // In a second step without those ids, momentum moves the dense rows but not the sparse ones.
   const torch::Tensor after = sparse.table.detach().clone();
   const torch::Tensor other =
       torch::sparse_coo_tensor(torch::tensor({{int64_t{5}}}), rows.slice(0, 0, 1), {3000, 4});

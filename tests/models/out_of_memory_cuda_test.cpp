@@ -1,4 +1,4 @@
-// A GPU whose memory does run out in the middle of training.
+// A GPU that runs out of memory in the middle of training.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/types.h>
@@ -36,7 +36,7 @@ class OutOfMemoryCuda : public TrainingLoop {
     return model;
   }
 
-  // Running out of memory in step 7 is reported, and the resumed run is as if undisturbed.
+  // Running out of memory in step 7 is reported, and the resumed run equals an undisturbed one.
   void expect_saved_and_resumed(const config::Config& config, TaskModel& model,
                                 const testing::Matcher<std::string>& says) {
     try {
@@ -57,7 +57,7 @@ class OutOfMemoryCuda : public TrainingLoop {
 TEST_F(OutOfMemoryCuda, SavesTheStateBeforeTheStepAndIsResumed) {
   config::Config config = training_config();
   config.network.dtype_str = config::ComputeType::float32;
-  // Step 7 asks for more than there is, as a much longer batch would.
+  // Step 7 requests more memory than there is, as a much longer batch would.
   Disturbed model(model_on_gpu(config), 7, [](TaskModel::Loss& loss) {
     const auto everything =
         torch::empty({int64_t{1} << 42}, loss.sum.options().dtype(torch::kByte));
@@ -69,7 +69,7 @@ TEST_F(OutOfMemoryCuda, SavesTheStateBeforeTheStepAndIsResumed) {
             HasSubstr("is free"), HasSubstr("NetworkArgs.dtype_str = 'bfloat16'")));
 }
 
-// The norm is taken before any weight is changed.
+// The norm is computed before any weight changes.
 TEST_F(OutOfMemoryCuda, InTheGradientNormSavesTheStateBeforeTheStepAndIsResumed) {
   config::Config config = training_config();
   config.network.dtype_str = config::ComputeType::float32;
@@ -81,14 +81,14 @@ TEST_F(OutOfMemoryCuda, InTheGradientNormSavesTheStateBeforeTheStepAndIsResumed)
 }
 
 #ifdef SEQFUSE_HAS_CUDA
-// No allocation of its own: what is there is not enough for the activations of a step.
+// Allocates nothing extra: the memory left is too little for a step's activations.
 TEST_F(OutOfMemoryCuda, ABatchThatDoesNotFitSavesWithWhatIsLeft) {
   config::Config config = training_config("hstu");
   config.network.dtype_str = config::ComputeType::float32;
   config.network.hidden_size = 64;
   config.network.kv_channels = 32;
   config.trainer.train_batch_size = 30;
-  config.retrieval.num_negatives = 200'000;  // of each position: what makes the step large
+  config.retrieval.num_negatives = 200'000;  // per position; makes the step large
   const auto model = model_on_gpu(config);
   c10::cuda::CUDACachingAllocator::emptyCache();
   const auto total = static_cast<double>(at::cuda::getDeviceProperties(0)->totalGlobalMem);

@@ -1,4 +1,4 @@
-// Predictors of small random models, and what must hold on any device.
+// Predictors of small random models, and checks that must pass on any device.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ inline std::shared_ptr<const Predictor> random_predictor(models::hstu::Task task
   return std::make_shared<const Predictor>(random_model(task, architecture), device);
 }
 
-// Windows of 9 lengths, another set for each seed.
+// Windows of 9 lengths, different for each seed.
 inline data::Batch request_batch(uint64_t seed, int64_t candidates) {
   return models::hstu::random_batch({5, 12, 1 + candidates, 7, 9, 12, 3 + candidates, 8, 4},
                                     candidates, seed);
@@ -41,7 +41,7 @@ inline ItemLists some_seen(int64_t batch_size) {
   return seen;
 }
 
-// All that a predictor says of the batches of so many seeds.
+// A predictor's results for the batches of several seeds.
 struct Answers {
   std::vector<std::vector<ScoredItem>> top;
   std::vector<at::Tensor> queries, ranks, scores;
@@ -72,8 +72,8 @@ struct Answers {
   }
 };
 
-// Four threads at once, each asking for the same batches in another order, get the bits that one
-// thread alone gets.
+// Four concurrent threads, each asking for the same batches in another order, get the same bits as
+// a single thread.
 inline void expect_threads_agree(models::hstu::Task task, const std::string& architecture,
                                  at::Device device) {
   constexpr int kThreads = 4, kBatches = 6;

@@ -24,7 +24,7 @@ TEST_F(PredictorCuda, ThreadsAtOnceGetWhatOneGets) {
   expect_threads_agree(Task::ranking, "hstu", gpu_);
 }
 
-// The same model in float32 on both devices: other sums, so other last bits.
+// The same float32 model on both devices; sums differ in their last bits.
 TEST_F(PredictorCuda, SaysWhatTheCpuSays) {
   constexpr double kTolerance = 1e-4;
   for (const std::string architecture : {"hstu", "hstu_research"}) {

@@ -1,4 +1,4 @@
-// A model in use: from several threads, and against the model itself.
+// A predictor: from several threads, and against the model itself.
 #include "serving/predictor.h"
 
 #include <gmock/gmock.h>
@@ -37,7 +37,7 @@ TEST(Predictor, RanksTheTopItemsInTheirOrder) {
   const TopItems top = predictor->top_items(batch, 20, seen);
   const at::Tensor queries = predictor->queries(batch);
   for (int64_t b = 0; b < top.size(); ++b) {
-    EXPECT_EQ(top[b].size(), b < 10 ? 18U : 19U);  // 20 items, less two that were seen
+    EXPECT_EQ(top[b].size(), b < 10 ? 18U : 19U);  // 20 items, minus two seen ones
     for (size_t place = 0; place < top[b].size(); ++place) {
       const int64_t rank = predictor->catalogue()
                                .ranks(queries.slice(0, b, b + 1),
@@ -70,8 +70,7 @@ TEST(Predictor, EvaluatesAsTheModelDoes) {
     ASSERT_EQ(metrics.size(), expected.size());
     for (size_t i = 0; i < metrics.size(); ++i) {
       EXPECT_EQ(metrics[i].first, expected[i].first);
-      if (std::isnan(expected[i].second))
-        continue;  // of a metric that these labels leave undefined
+      if (std::isnan(expected[i].second)) continue;  // a metric undefined for these labels
       EXPECT_EQ(metrics[i].second, expected[i].second) << metrics[i].first;
     }
   }

@@ -1,4 +1,4 @@
-// The order and the scores of candidates, by the logits of the model.
+// The order and scores of candidates, given the model's logits.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -17,8 +17,8 @@ double sigmoid(double x) {
   return 1 / (1 + std::exp(-x));
 }
 
-// Candidates 4, 9, 2 after one event. The first logit of an item is 2 minus its number, the others
-// are higher by one each.
+// Candidates 4, 9, 2 after one event. An item's first logit is 2 minus its number, the others are
+// higher by one each.
 std::vector<RankedItem> ranked(int64_t num_tasks, int64_t width, int64_t top_k,
                                const std::vector<std::string>& action_names = {}) {
   models::hstu::ModelSpec spec;

@@ -1,4 +1,4 @@
-// Requests as JSON and as flags: what is read, and what is refused.
+// Requests as JSON and as flags: parsing and refusals.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -126,8 +126,8 @@ TEST(Actions, ClassesByNameOrAsTheSameNumber) {
   EXPECT_EQ(find_action(stars, "1"), 1);
   EXPECT_EQ(find_action(stars, "1.50"), 2);
   EXPECT_EQ(find_action(stars, "2.0"), 3);
-  // 0 and 3 are labels, but where names are numbers a number is a name.
-  EXPECT_THAT(error_of(stars, "0"), HasSubstr("data set memory has no action '0'"));
+  // 0 and 3 are labels, but if names are numbers, a number is a name.
+  EXPECT_THAT(error_of(stars, "0"), HasSubstr("dataset memory has no action '0'"));
   EXPECT_THAT(error_of(stars, "3"), HasSubstr("give one of 0.5, 1.0, 1.5, 2.0"));
   EXPECT_EQ(action_text(stars, 3), "2.0");
 }

@@ -1,4 +1,4 @@
-// The best items over tiles against a sort of all scores, and what a history takes out of them.
+// The best items over tiles against a sort of all scores, and items excluded by the history.
 #include <gtest/gtest.h>
 #include <torch/cuda.h>
 
@@ -17,7 +17,7 @@ namespace {
 
 using training::Catalogue;
 
-// Of one query: all items by exact score, then by item.
+// For one query: all items by exact score, then by item.
 std::vector<int64_t> sorted_items(const torch::Tensor& rows, const torch::Tensor& query,
                                   const std::vector<int64_t>& excluded,
                                   const std::vector<int64_t>& allowed = {}) {
@@ -41,7 +41,7 @@ std::vector<int64_t> items_of(std::span<const ScoredItem> scored) {
   return items;
 }
 
-// On every device that this machine has.
+// Every device of this machine.
 std::vector<at::Device> devices() {
   std::vector<at::Device> all{at::kCPU};
   if (torch::cuda::is_available()) all.emplace_back(at::kCUDA);
@@ -50,7 +50,7 @@ std::vector<at::Device> devices() {
 
 TEST(TopItems, EqualASortAcrossTiles) {
   torch::manual_seed(4);
-  for (const int64_t items : {3, 1024, 1025, 4096, 4100, 9000}) {  // the last tile may be short
+  for (const int64_t items : {3, 1024, 1025, 4096, 4100, 9000}) {  // the last tile may be partial
     const torch::Tensor rows = torch::randn({items + 1, 8}), queries = torch::randn({2, 8});
     const ItemLists excluded{{1, 2, std::max<int64_t>(items - 1, 3)}, {}};
     for (const at::Device device : devices()) {
@@ -114,7 +114,7 @@ TEST(TopItems, DoNotDependOnTheBatchAndAgreeWithRanks) {
 }
 
 TEST(Retrieve, LeavesOutTheWholeHistoryUnlessAsked) {
-  // The score of an item is its number.
+  // An item's score is its number.
   const Predictor predictor(std::make_shared<models::hstu::FakeRetrievalModel>(
                                 models::hstu::ModelSpec{}, torch::ones({1, 1}),
                                 torch::arange(6, torch::kFloat).unsqueeze(1)),

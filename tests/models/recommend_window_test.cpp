@@ -1,4 +1,4 @@
-// The window that a model reads of a request: events, times, the time of the request, context.
+// The window that a model reads for a request: events, times, request time, context.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -37,8 +37,8 @@ ModelSpec spec_of(const data::Dataset& dataset, const std::string& architecture,
   return ModelSpec::make(task, config, dataset.manifest());
 }
 
-// Users 0 and 1 of items 1, 2, ... and actions 0, 1, 0, ...; at 0, 10, ... and at 1, 11, ...; their
-// feature user_id is 1 and 2.
+// Two users with items 1, 2, ... and actions 0, 1, 0, ...; user 0 at times 0, 10, ..., user 1 at 1,
+// 11, ...; their feature user_id is 1 and 2.
 MemoryDataset two_users() {
   return MemoryDataset::of_lengths({5, 3});
 }
@@ -90,7 +90,7 @@ TEST(RequestWindow, OfTheSameEventsIsTheSame) {
       const models::hstu::Windows read =
           models::hstu::make_windows(history.batch, models::hstu::Reading::query, torch::kCPU);
       EXPECT_EQ(read.max_history, 3);
-      // hstu reads no times, so that the gap is not looked for.
+      // hstu reads no times, so the typical gap is not computed.
       const int64_t by_default = spec.reads_times() ? 50 : 40;
       EXPECT_EQ(read.request_times.item<int64_t>(), time ? 77 : by_default);
     }
@@ -185,7 +185,7 @@ TEST(RequestWindow, UnknownItemsAreLeftOutOnRequest) {
   unknown.items = Texts{"91", "92", "93", "94", "95", "96"};
   unknown.actions = unknown.timestamps = std::nullopt;
   EXPECT_THAT(error_of(dataset, spec, unknown, true),
-              HasSubstr("the data set has none of the items of the history given: '91', "
+              HasSubstr("the dataset has none of the items of the history given: '91', "
                         "'92', '93', '94', '95', ..."));
   unknown.items = Texts{"1"};
   unknown.candidates = Texts{"99"};
@@ -212,9 +212,9 @@ TEST(RequestWindow, WhatDoesNotFitIsRefused) {
            {{.user = ""}, "the user is blank"},
            {{.user = "\t "}, "the user is blank"},
            {{.user = "7"}, "user '7' is not among the 2 users"},
-           {{.user = "0", .timestamps = two}, "those of user '0' are in the data set"},
-           {{.user = "0", .actions = two}, "those of user '0' are in the data set"},
-           {{.user = "0", .context = {{"user_id", "1"}}}, "those of user '0' are in the data set"},
+           {{.user = "0", .timestamps = two}, "those of user '0' are in the dataset"},
+           {{.user = "0", .actions = two}, "those of user '0' are in the dataset"},
+           {{.user = "0", .context = {{"user_id", "1"}}}, "those of user '0' are in the dataset"},
            {{.user = "0", .request_time = "39"}, "39, is before that of the last event, 40"},
            {{.items = Texts{}}, "the history has no items"},
            {{.items = Texts{""}}, "number 1 of the history is blank"},
@@ -223,13 +223,13 @@ TEST(RequestWindow, WhatDoesNotFitIsRefused) {
            {{.items = two, .actions = Texts{"1", "1", "0"}}, "actions: 3 given for 2 items"},
            {{.items = two, .timestamps = Texts{"2", "1"}}, "timestamp 2, '1', is earlier than '2'"},
            {{.items = two, .timestamps = Texts{"1", ""}}, "number 2 of the timestamps is blank"},
-           {{.items = two, .timestamps = Texts{"1", "now"}}, "'now' is no time"},
+           {{.items = two, .timestamps = Texts{"1", "now"}}, "'now' is not a time"},
            {{.items = two, .timestamps = Texts{"1", "2024-05-06"}}, "are plain numbers"},
            {{.items = two, .actions = Texts{"", "1"}}, "number 1 of the actions is blank"},
-           {{.items = two, .actions = Texts{"1", "5"}}, "data set memory has no action '5'"},
+           {{.items = two, .actions = Texts{"1", "5"}}, "dataset memory has no action '5'"},
            {{.items = two, .timestamps = Texts{"1", "2"}, .request_time = "1"},
             "is before that of the last event, 2"},
-           {{.items = two, .request_time = ""}, "'' is no time"},
+           {{.items = two, .request_time = ""}, "'' is not a time"},
            {{.items = two, .context = {{"user", "1"}}}, "no context feature 'user'"},
            {{.items = two, .context = {{"user_id", "3"}}}, "such as '1'"},
            {{.items = two, .context = {{"user_id", " "}}},

@@ -87,7 +87,7 @@ TEST_F(StepGraphsCuda, WithoutMemoryToRecordStepsGoOn) {
     total.add_(where.batch_size());
     if (recording && recorded == 2) torch::empty({int64_t{1} << 45}, gpu_);
   };
-  for (int time = 0; time < 3; ++time) graphs.run(windows, work);  // of which two are launches
+  for (int time = 0; time < 3; ++time) graphs.run(windows, work);  // two of them launch the graph
   for (int time = 0; time < 4; ++time) graphs.run(others, work);
   graphs.run(windows, work);
   EXPECT_EQ(recorded, 2);
@@ -165,7 +165,7 @@ TEST_F(StepGraphsCuda, TrainAsStepsWithoutThem) {
     const auto plain = model_on_gpu(config, task), graphs = model_on_gpu(config, task);
     EXPECT_EQ(train(config, fmt::format("plain{}", number), *plain).replayed_steps, 0);
     config.trainer.cuda_graph = true;
-    // Of 24: each size but its first batch.
+    // Of 24 steps, all but the first of each batch size.
     EXPECT_GE(train(config, fmt::format("graphs{}", number), *graphs).replayed_steps, 5);
     const auto expected = metrics(fmt::format("plain{}", number)),
                found = metrics(fmt::format("graphs{}", number));
@@ -178,14 +178,14 @@ TEST_F(StepGraphsCuda, TrainAsStepsWithoutThem) {
   }
 }
 
-// A run that is resumed runs batches itself that the other launches.
+// A resumed run calls the work of batches that the other run replays.
 TEST_F(StepGraphsCuda, AResumedRunIsTheUndisturbedOneToTheBit) {
   int number = 0;
   for (auto& [task, config] : graph_configs()) {
     SCOPED_TRACE(++number);
     config.trainer.cuda_graph = true;
     config.optimizer.lr_schedule =
-        config::LearningRateSchedule::constant;  // a cosine knows its end
+        config::LearningRateSchedule::constant;  // a cosine depends on the number of steps
     const auto whole = model_on_gpu(config, task), resumed = model_on_gpu(config, task);
     EXPECT_GE(train(config, fmt::format("whole{}", number), *whole).replayed_steps, 5);
     config.trainer.max_train_iters = 15;
@@ -222,7 +222,7 @@ TEST_F(StepGraphsCuda, OperatorsReadSeedsFromTheirPlaces) {
     const torch::Tensor o = x.clone().requires_grad_(), v = x.clone().requires_grad_();
     const torch::Tensor gated = ops::layer_norm_gate(o, u, {}, {}, 1e-6, .3, first);
     const torch::Tensor dropped = ops::dropout(v, .4, second);
-    (gated * u).sum().backward();  // on a thread of its own
+    (gated * u).sum().backward();  // runs on autograd's thread
     (dropped * u).sum().backward();
     return std::vector<torch::Tensor>{gated, dropped, o.grad(), v.grad(),
                                       ops::sample_uniform(pool, 7, 9, first)};
@@ -233,7 +233,7 @@ TEST_F(StepGraphsCuda, OperatorsReadSeedsFromTheirPlaces) {
   for (size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(found[i].equal(expected[i])) << i;
   EXPECT_THROW(ops::dropout(x, .4, 12), c10::Error);
   EXPECT_THROW(ops::DeviceSeeds(announced, places), c10::Error);
-  EXPECT_TRUE(ops::dropout(u.cpu(), .4, 12).defined());  // the CPU takes any
+  EXPECT_TRUE(ops::dropout(u.cpu(), .4, 12).defined());  // the CPU accepts any seed
 }
 
 }  // namespace

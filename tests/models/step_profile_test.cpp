@@ -1,4 +1,4 @@
-// The profile of given work: classes of kernels, busy time, self time, FLOPs.
+// The profile of given work: kernel classes, busy time, self time, FLOPs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -20,8 +20,8 @@ namespace {
 using testing::ElementsAre;
 using enum KernelClass;
 
-// Every kernel of src/ops/kernels by its own name and its argument, as nm and c++filt print them;
-// template arguments are shortened.
+// Every kernel of src/ops/kernels by its name and argument, as printed by nm and c++filt, with
+// shortened template arguments.
 TEST(KernelClasses, OfOurKernels) {
   const std::vector<std::pair<KernelClass, std::vector<const char*>>> kernels = {
       {attention_forward,
@@ -201,7 +201,7 @@ TEST(KernelClasses, OfTheLibraries) {
       {other,
        {"void at::native::vectorized_elementwise_kernel<4, at::native::(anonymous "
         "namespace)::silu_kernel(at::TensorIteratorBase&)::{lambda()#1} >(int)",
-        // Its name has a part that is ours.
+        // Its name contains one of ours.
         "void at::native::elementwise_kernel<128, 4, "
         "at::native::direct_copy_kernel_cuda(at::TensorIteratorBase&) >(int)"}}};
   for (const auto& [expected, names] : kernels) {
@@ -252,9 +252,9 @@ TEST(StepProfile, OfAGpu) {
   EXPECT_DOUBLE_EQ(json["classes"][0]["count_a_step"], 1);
   EXPECT_EQ(json["classes"][1]["name"], "copies");
   EXPECT_EQ(json["kernels"].size(), 3);
-  EXPECT_EQ(json["kernels"][2]["name"], "nvjet_b");  // took least
+  EXPECT_EQ(json["kernels"][2]["name"], "nvjet_b");  // took the least time
   const std::string text = format_profile(profile);
-  EXPECT_THAT(text, testing::HasSubstr("steps 51 to 52 on NVIDIA H200: 1000.000 ms a step"));
+  EXPECT_THAT(text, testing::HasSubstr("steps 51 to 52 on NVIDIA H200: 1000.000 ms per step"));
   EXPECT_THAT(text, testing::HasSubstr("GPU idle for 40.0 %"));
   EXPECT_THAT(text, testing::HasSubstr("50.0 % of 989"));
 }

@@ -23,7 +23,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
-// As torch's CUDA allocator throws it.
+// Throws like torch's CUDA allocator.
 [[noreturn]] void fail_like_a_gpu() {
   throw c10::OutOfMemoryError(
       {__func__, __FILE__, __LINE__},
@@ -35,7 +35,7 @@ using testing::Not;
       "but unallocated memory is large try setting PYTORCH_CUDA_ALLOC_CONF");
 }
 
-// No file may grow past this many bytes while it lives: a disk that is full at any of them.
+// While it exists, no file may grow past this many bytes, like on a full disk.
 class FileLimit {
  public:
   explicit FileLimit(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
@@ -74,7 +74,7 @@ class TrainingFaults : public TrainingLoop {
   std::string run() const { return (directory_.path() / "run").string(); }
   int64_t saved_step() const { return load_checkpoint(*newest_checkpoint(run())).step; }
 
-  // The run goes on from where it was saved, as if nothing had been.
+  // The run resumes from the saved step as if nothing had happened.
   void expect_resumed_run_is_whole(const config::Config& config) {
     const auto undisturbed = make_model(config), resumed = make_model(config);
     train(config, "whole", *undisturbed);
@@ -87,7 +87,7 @@ class TrainingFaults : public TrainingLoop {
 TEST_F(TrainingFaults, OutOfGpuMemoryInAStepSavesTheStateBeforeIt) {
   config::Config config = training_config();
   config.trainer.gradient_accumulation_steps = 2;
-  // The second batch of step 7: gradients of the first are there already.
+  // The second batch of step 7, when the first has already left gradients.
   Disturbed model(make_model(config), 14, [](TaskModel::Loss&) { fail_like_a_gpu(); });
   const std::string message = error_of(config, model);
   EXPECT_THAT(
@@ -201,7 +201,7 @@ TEST_F(TrainingFaults, OutOfMemoryInTheGradientNormSavesTheStateBeforeTheStep) {
   expect_resumed_run_is_whole(config);
 }
 
-// Its files turn out to be damaged when the n-th batch is made.
+// Reports damaged files when the n-th batch is made.
 class DamagedDataset : public data::MemoryDataset {
  public:
   DamagedDataset(const data::MemoryDataset& whole, int64_t batch)

@@ -1,4 +1,4 @@
-// Training on a small dataset, and a model that fails when it is told to.
+// Training on a small dataset, and a model that fails on request.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ using models::hstu::Task;
 using models::hstu::TaskModel;
 using nlohmann::json;
 
-// 30 users whose items go round a ring of 12, from different starts.
+// 30 users whose items follow a ring of 12, from different starts.
 inline data::MemoryDataset ring_dataset() {
   std::vector<data::MemoryDataset::User> users;
   for (int64_t u = 0; u < 30; ++u) {
@@ -51,20 +51,20 @@ inline config::Config training_config(const std::string& architecture = "hstu_re
   return config;
 }
 
-// A gradient of a weight whose rows, 2^45 times row 0, there is no memory to sum up.
+// A gradient for a weight that memory cannot hold when summed: 2^45 rows, all of them row 0.
 inline torch::Tensor gradient_that_does_not_fit(const torch::Tensor& weight) {
   constexpr int64_t kRows = int64_t{1} << 45;
   std::vector<int64_t> shape = weight.sizes().vec();
   shape[0] = kRows;
-  // One number each.
+  // Each is a single number, expanded.
   const auto ids = torch::zeros({1, 1}, weight.options().dtype(torch::kLong)).expand({1, kRows});
   const auto values = torch::zeros({}, weight.options()).expand(shape);
   return torch::_sparse_coo_tensor_unsafe(ids, values, weight.sizes(),
                                           weight.options().layout(torch::kSparse));
 }
 
-// The first weight gets a gradient from the loss, the last one a gradient that does not fit, and
-// the rest none: updating runs out of memory after the first weight.
+// The first weight gets a gradient from the loss, the last one a gradient that does not fit in
+// memory, the others none: updating runs out of memory after the first weight.
 inline void spoil_last_gradient(models::Model& module, TaskModel::Loss& loss) {
   const std::vector<torch::Tensor> weights = module.parameters();
   loss.sum = weights.front().sum();
@@ -72,8 +72,8 @@ inline void spoil_last_gradient(models::Model& module, TaskModel::Loss& loss) {
   last.mutable_grad() = gradient_that_does_not_fit(last);
 }
 
-// A retrieval model that does something to its n-th loss (from 1); all else is another model's, whose
-// modules it shares.
+// A retrieval model that does something to its n-th loss (from 1) and otherwise forwards to another
+// model, whose modules it shares.
 class Disturbed : public models::hstu::RetrievalModel {
  public:
   using Disturbance = std::function<void(Loss&)>;
@@ -119,7 +119,7 @@ class TrainingLoop : public testing::Test {
         models::hstu::ModelSpec::make(task, config, dataset_.manifest()), 1234);
   }
 
-  // Trains in a new run directory of this name, or resumes the one that is there.
+  // Trains in a new run directory of this name, or resumes an existing one.
   TrainResult train(const config::Config& config, const std::string& name, TaskModel& model,
                     const Evaluate& evaluate = training::evaluate) {
     return train(config, name, model, dataset_, evaluate);

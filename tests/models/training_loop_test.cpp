@@ -23,7 +23,7 @@ TEST_F(TrainingLoop, LearnsTheRing) {
   const auto model = make_model(config);
   const TrainResult result = train(config, "run", *model);
   ASSERT_EQ(result.metrics[0].first, "HR@1");
-  // Chance is 1 in 12. The longest users are asked at a position that training never reaches.
+  // Chance is 1 in 12. The longest users are evaluated at a position that training never reaches.
   EXPECT_GT(result.metrics[0].second, 0.75);
   const auto lines = metrics("run");
   EXPECT_GT(lines.front()["loss"].get<double>(), 1);
@@ -92,13 +92,13 @@ TEST_F(TrainingLoop, ARunSavedInFormatOneGoesOnBitForBit) {
     save_as_format1(checkpoint, content);
     config.trainer.max_train_iters = 10;
     train(config, old, *resumed);
-    // Another length ends with an evaluation of its own.
+    // A run of another length ends with its own evaluation.
     EXPECT_EQ(metrics(old).back(), metrics(whole).back());
     expect_same_weights(*resumed, *undisturbed);
   }
 }
 
-// Versions before format 2 saved 1 where losses are not scaled.
+// Versions before format 2 saved 1 when losses were not scaled.
 TEST_F(TrainingLoop, ALossScaleCountsInFloat16Alone) {
   for (const auto dtype : {config::ComputeType::bfloat16, config::ComputeType::float16}) {
     config::Config config = training_config();
@@ -141,7 +141,7 @@ TEST_F(TrainingLoop, AccumulatedBatchesEqualOneLargeBatch) {
   train(config, "small", *small);
   EXPECT_NEAR(metrics("large")[0]["loss"].get<double>(), metrics("small")[0]["loss"].get<double>(),
               1e-5);
-  // One step of SGD shows the gradient.
+  // One step of SGD reveals the gradient.
   config.optimizer.optimizer_str = "sgd";
   config.optimizer.learning_rate = 0.1;
   const auto parts = make_model(config), whole = make_model(config);
@@ -200,7 +200,7 @@ TEST_F(TrainingLoop, StopsEarlyAndKeepsTheBestCheckpoint) {
   EXPECT_THROW(train(config, "other", *other), UsageError);
 }
 
-// Evaluates to these values of a metric, in turn, and to one value of another.
+// Returns these values of a metric, in turn, and one value of another metric.
 Evaluate scripted(std::vector<double> values, double other = std::nan("")) {
   return [values = std::move(values), other, next = size_t{0}](auto&&...) mutable {
     return Metrics{{"AUC", values.at(next++)}, {"other", other}};

@@ -1,4 +1,4 @@
-// Shared by GPU tests: fixtures that skip them, with a reason, if the build or the machine has no
+// Shared by GPU tests: fixtures that skip tests, with a reason, if the build or the machine has no
 // GPU; results with gradients; modes of PyTorch.
 #pragma once
 
@@ -65,7 +65,7 @@ inline void expect_oracle_rules(const std::vector<Tensor>& ours, const std::vect
     expect_oracle_rule(ours[i], plain[i], reference[i], i == 0 ? 2 : 5, names[i]);
 }
 
-// Equal except for the order of sums: kernels of another width assign elements to other lanes.
+// Equal up to the order of sums: kernels of another width assign elements to other lanes.
 inline void expect_close(const std::vector<Tensor>& actual, const std::vector<Tensor>& expected,
                          const std::string& what) {
   for (size_t i = 0; i < expected.size(); ++i) {
@@ -101,7 +101,7 @@ inline int64_t free_gpu_memory() {
   return static_cast<int64_t>(free);
 }
 
-// During its lifetime, any PyTorch call that waits for the GPU is an error.
+// While it exists, any PyTorch call that synchronises is an error.
 struct NoSynchronisation {
   NoSynchronisation() { forbid(true); }
   ~NoSynchronisation() { forbid(false); }

@@ -12,7 +12,7 @@ class DropoutCudaTest : public CudaTestWithParam<at::ScalarType> {};
 INSTANTIATE_TEST_SUITE_P(Types, DropoutCudaTest, cuda_types());
 
 // Around the 4 elements of a thread, the 64 of a block of words, the 128 of a warp, the 1024 of a
-// block of threads.
+// thread block.
 const std::vector<int64_t> kCounts{0, 1, 3, 4, 63, 64, 65, 127, 128, 129, 1023, 1024, 1025, 100003};
 
 TEST_P(DropoutCudaTest, IsTheCpusToTheBit) {

@@ -37,7 +37,8 @@ TEST(Dropout, RowsColumnsAndSeedsAreIndependent) {
            1;  // -1 or 1: mean 0, variance 1
   };
   const Tensor m = mask(1);
-  // The correlation of two independent rows of n signs has deviation 1 / sqrt(n); 6 are never seen.
+  // The correlation of two independent rows of n signs has deviation 1 / sqrt(n); 6 deviations
+  // never occur.
   const auto largest = [](const Tensor& correlations) {
     Tensor c = correlations.clone();
     c.fill_diagonal_(0);

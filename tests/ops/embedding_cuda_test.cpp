@@ -15,8 +15,8 @@ struct Case {
 
 class EmbeddingCudaTest : public CudaTestWithParam<std::tuple<Case, at::ScalarType>> {};
 
-// One id for all (whose sorted terms eight warps share), none, few ids, many; widths of one, two
-// and four columns a lane; rows of several ranges of columns.
+// One id for all (its sorted terms are split among eight warps), none, few ids, many; one, two and
+// four columns per lane; rows of several column ranges.
 INSTANTIATE_TEST_SUITE_P(
     Shapes, EmbeddingCudaTest,
     testing::Combine(testing::Values(Case{1, 1, 1}, Case{1, 50, 700}, Case{7, 3, 40}, Case{5, 8, 0},
@@ -76,7 +76,7 @@ TEST_P(EmbeddingCudaTest, StridedInputsGiveTheSameBits) {
 }
 
 #ifdef SEQFUSE_HAS_CUDA
-// The kernel's pointers, so that each width is met: rows and sums on 16-byte boundaries, and off.
+// Tests the kernel with pointers for each width: rows and sums on 16-byte boundaries, and off.
 TEST_P(EmbeddingCudaTest, WritesTheSumsAndNothingElse) {
   const auto [c, type] = GetParam();
   const Problem problem(c, type);
@@ -88,7 +88,7 @@ TEST_P(EmbeddingCudaTest, WritesTheSumsAndNothingElse) {
       const Tensor memory =
           at::full({size + 2 * shift + 8}, std::nan(""), problem.dout.options().dtype(at::kFloat));
       const Tensor sums = memory.slice(0, shift, shift + size);
-      if (!by_order) sums.zero_();  // what is added to
+      if (!by_order) sums.zero_();  // atomics add to it
       C10_CUDA_CHECK(ops::row_sums_cuda(
           {.terms = {.rows = problem.dout.const_data_ptr(),
                      .ids = problem.ids.const_data_ptr<int64_t>(),
@@ -104,7 +104,7 @@ TEST_P(EmbeddingCudaTest, WritesTheSumsAndNothingElse) {
           kernel_dtype(type), c10::cuda::getCurrentCUDAStream()));
       const std::string what =
           (by_order ? "sorted terms, shift " : "atomics, shift ") + std::to_string(shift);
-      if (by_order && c.count == 0) continue;  // an empty order is null: nothing is to be added
+      if (by_order && c.count == 0) continue;  // an empty order is null, which means atomics
       EXPECT_LE(max_abs(to64(sums).view({c.rows, c.dim}) - expected),
                 1e-5 * (1 + max_abs(expected)))
           << what;

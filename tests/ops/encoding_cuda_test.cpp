@@ -28,7 +28,7 @@ class EncodingCudaTest : public CudaTestWithParam<std::tuple<int64_t, at::Scalar
 INSTANTIATE_TEST_SUITE_P(Shapes, EncodingCudaTest,
                          testing::Combine(testing::Values(1, 7, 50, 64, 1023), cuda_types()));
 
-// Against gathering the oracle's index, in PyTorch; with atomics and with sorted terms.
+// Against gathering by the oracle's index in PyTorch; with atomics and with sorted terms.
 void expect_encoding(const OpOfLeaves& encode, const Tensor& index, int64_t table_rows,
                      double scale, int64_t dim, at::ScalarType type) {
   const std::vector<Tensor> leaves{random({index.numel(), dim}, type).cuda(),
@@ -76,7 +76,7 @@ TEST_P(EncodingCudaTest, TimeKeepsTheOracleRule) {
   const auto [dim, type] = GetParam();
   for (const Case& c : cases()) {
     const Tensor offsets = offsets_of(c.lengths), gpu_offsets = offsets.cuda();
-    // Also times that go backwards: their age counts as 0.
+    // Times may go backwards: the age then counts as 0.
     const Tensor times =
         at::randint(0, 5000, {offsets[-1].item<int64_t>()}, at::kLong) + 1'700'000'000'000;
     const Tensor gpu_times = times.cuda();

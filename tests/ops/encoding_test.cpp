@@ -22,7 +22,7 @@ std::vector<Case> cases() {
           {{9, 0, 4, 1, 13}, {2, 0, 4, 0, 3}}};
 }
 
-// Forward and gradients against gathering the oracle's index in PyTorch.
+// Forward and gradients against gathering by the oracle's index in PyTorch.
 void expect_encoding(const std::function<Tensor(const Tensor&, const Tensor&)>& encode,
                      const Tensor& index, int64_t table_rows, double scale) {
   const Tensor x = random({index.numel(), 5}, at::kFloat),
@@ -76,7 +76,7 @@ TEST(TimeEncoding, KeepsTheOracleRule) {
   at::manual_seed(2);
   for (const Case& c : cases()) {
     const Tensor offsets = offsets_of(c.lengths);
-    // Also times that go backwards: their age counts as 0.
+    // Times may go backwards: the age then counts as 0.
     const Tensor times =
         at::randint(0, 5000, {offsets[-1].item<int64_t>()}, at::kLong) + 1'700'000'000'000;
     for (const int64_t rows : {1, 20, 64}) {

@@ -13,7 +13,7 @@ using namespace seqfuse::test::full;
 
 class FullSoftmaxCudaTest : public CudaTestWithParam<std::tuple<Case, at::ScalarType>> {};
 
-// A catalogue of one, all rows and some of them; fewer columns than the 512 of a block, and more.
+// A catalogue of one, of all rows and of some; fewer and more columns than a block's 512.
 INSTANTIATE_TEST_SUITE_P(
     Shapes, FullSoftmaxCudaTest,
     testing::Combine(testing::Values(Case{0, 5, 7, 4}, Case{5, 1, 3, 4}, Case{1, 2, 2, 1},
@@ -25,7 +25,7 @@ TEST_P(FullSoftmaxCudaTest, KeepsTheOracleRule) {
   const auto [shape, type] = GetParam();
   const Inputs in = make_inputs(shape, type), on_gpu = in.cuda();
   LossResult plain = run(on_gpu, [&](auto& h, auto& t) { return plain_loss(on_gpu, h, t); });
-  plain.losses = plain.losses.to(at::kFloat);  // what ours are whatever the dtype
+  plain.losses = plain.losses.to(at::kFloat);  // ours are float32 for every dtype
   const LossResult ours = run_ours(on_gpu), again = run_ours(on_gpu);
   expect_oracle_rule(ours, plain, reference(in));
   expect_equal({again.losses, again.dhidden, again.dtable},

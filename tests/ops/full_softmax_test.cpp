@@ -9,7 +9,7 @@ using namespace seqfuse::test::full;
 
 class FullSoftmaxTest : public testing::TestWithParam<Case> {};
 
-// A catalogue of one, all rows and some of them.
+// A catalogue of one, of all rows and of some.
 INSTANTIATE_TEST_SUITE_P(Shapes, FullSoftmaxTest,
                          testing::Values(Case{0, 5, 7, 4}, Case{5, 1, 3, 4}, Case{1, 2, 2, 1},
                                          Case{9, 20, 20, 16}, Case{40, 300, 500, 50},

@@ -1,5 +1,5 @@
-// Sequences of a large batch against the same in small batches: the list of work is made in slices
-// of 1024 sequences, which are cut into groups.
+// Sequences of a large batch against the same sequences in small batches. The work list is built
+// from slices of 1024 sequences, which are cut into groups.
 #include <ostream>
 #include <string>
 #include <vector>
@@ -38,11 +38,11 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{.head_dim = 64, .targets = true, .bias = true},
                     Case{.head_dim = 64, .deterministic = false, .hole = true}));
 
-// Whether a block goes on to a next piece of work, and which, must not change a bit: in the large
-// batch each has several, in the parts most have one.
+// Which pieces a block works on must not change a bit. In the large batch blocks take several
+// pieces, in the parts mostly one.
 TEST_P(HstuAttentionBatchesCudaTest, ALargeBatchIsItsPartsSideBySide) {
   const Deterministic mode(GetParam().deterministic);
-  // Rows of tokens for several groups, with long sequences, short ones and none at all.
+  // Enough rows for several groups, with long, short and empty sequences.
   const Tensor lengths =
       (at::rand({kSequences}, at::kDouble).pow(4) * 1000).floor().to(at::kLong).cuda();
   if (GetParam().hole) lengths.slice(0, 1024, 2048).zero_();
@@ -59,7 +59,7 @@ TEST_P(HstuAttentionBatchesCudaTest, ALargeBatchIsItsPartsSideBySide) {
   }
   constexpr int64_t kLongest = 1000;
   const Tensor bias = at::randn({2 * kLongest - 1}, at::TensorOptions(at::kCUDA));
-  // For the sequences from `first` to `end`: the result, and the gradients of q, k, v and the bias.
+  // For sequences [first, end): the result, and the gradients of q, k, v and the bias.
   const auto results = [&](int64_t first, int64_t end) {
     const int64_t from = offsets[first].item<int64_t>(), to = offsets[end].item<int64_t>();
     const Tensor own = offsets.slice(0, first, end + 1) - from;
@@ -84,7 +84,7 @@ TEST_P(HstuAttentionBatchesCudaTest, ALargeBatchIsItsPartsSideBySide) {
   };
   const std::vector<Tensor> whole = results(0, kSequences);
   constexpr int64_t kPart = 25;
-  Tensor bias_gradient = at::zeros(bias.sizes(), at::kDouble);  // of the parts
+  Tensor bias_gradient = at::zeros(bias.sizes(), at::kDouble);  // summed over the parts
   for (int64_t first = 0; first < kSequences; first += kPart) {
     const int64_t end = first + kPart;
     const std::vector<Tensor> part = results(first, end);
@@ -95,7 +95,7 @@ TEST_P(HstuAttentionBatchesCudaTest, ALargeBatchIsItsPartsSideBySide) {
     expect_equal({there(0), there(2), there(3)}, {part[0], part[2], part[3]}, what);
     if (GetParam().deterministic) {
       expect_equal({there(1)}, {part[1]}, what + ", dq");
-    } else {  // which is summed in the order in which blocks come to it
+    } else {  // summed in the order in which blocks arrive
       expect_close({there(1)}, {part[1]}, what + ", dq");
     }
     if (GetParam().bias) bias_gradient += to64(part[4]);

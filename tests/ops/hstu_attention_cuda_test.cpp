@@ -11,7 +11,7 @@ namespace {
 using at::Tensor;
 using namespace seqfuse::test;
 
-// Results come back as they are there.
+// Runs on the GPU and returns the results there.
 std::vector<Tensor> on_gpu(const Problem& problem, at::ScalarType type) {
   return ours(copied(problem), type);
 }
@@ -37,7 +37,7 @@ TEST_P(HstuAttentionCudaTest, MatchesTheOracleUnderEveryMaskWithAndWithoutBiases
   }
 }
 
-// As many as differences of times can reach, and more: sums by bucket take most memory then.
+// As many buckets as time differences reach, and more; sums by bucket then take most memory.
 TEST_P(HstuAttentionCudaTest, ManyBucketsOfTime) {
   Problem problem({300, 0, 31}, {.head_dim = 32, .bias = true});
   problem.options.time_bias = random({200}, at::kFloat).to(at::kDouble);

@@ -1,5 +1,5 @@
-// Mask, relative positions and time buckets of one sequence as dense tensors on any device: rows
-// are the last `queries` of its positions, columns are all positions.
+// Mask, relative positions and time buckets of one sequence as dense tensors on any device. Rows
+// are the last `queries` positions, columns all positions.
 #pragma once
 
 #include <torch/types.h>

@@ -1,6 +1,6 @@
-// Wrong arguments of HSTU attention on a GPU. Errors that the host can see throw. Wrong values of
-// offsets and counts, which it does not read, fail a device assertion and end the process, so each
-// such case runs in a separate one.
+// Wrong arguments of HSTU attention on a GPU. Errors visible to the host throw. Wrong values of
+// offsets and counts, which the host does not read, fail a device assertion and end the process, so
+// each such case runs in its own process.
 #include <cstdlib>
 #include <iostream>
 
@@ -63,8 +63,8 @@ struct WrongCase {
   at::ScalarType type = at::kBFloat16;  // Float: by matrix products
   bool in_layer = false;
   bool int32 = false, time_bias = false;
-  bool in_backward = false;             // what the forward pass saw was right
-  const char* kernel = "list of work";  // that finds out
+  bool in_backward = false;             // the forward pass got valid values
+  const char* kernel = "list of work";  // that reports the error
 
   friend std::ostream& operator<<(std::ostream& out, const WrongCase& c) { return out << c.name; }
 };
@@ -80,7 +80,7 @@ Tensor layer_of(const Tensor& x, const Tensor& offsets, const HstuAttentionOptio
   return ops::hstu_layer(x, weights, offsets, {.heads = 2, .attention = attention});
 }
 
-// Ends the process with 3 if the device reports an error, after a line of what it was.
+// Exits with 3 and prints the error if the device reports one.
 [[noreturn]] void attend_and_exit(const WrongCase& c) {
   const auto numbers = at::TensorOptions(at::kCUDA).dtype(c.type);
   const Tensor q = at::randn({c.rows, 2, 64}, numbers).requires_grad_(c.in_backward);
@@ -113,14 +113,14 @@ Tensor layer_of(const Tensor& x, const Tensor& offsets, const HstuAttentionOptio
 }
 
 TEST_P(HstuAttentionDeathCuda, WhatTheDeviceSeesFailsAnAssertion) {
-  GTEST_FLAG_SET(death_test_style, "threadsafe");  // a GPU does not survive fork()
+  GTEST_FLAG_SET(death_test_style, "threadsafe");  // CUDA does not survive fork()
   EXPECT_EXIT(attend_and_exit(GetParam()), testing::ExitedWithCode(3),
               std::string(GetParam().kernel) +
                   "(.|\n)*Assertion `expected q_offsets and k_offsets that start with 0(.|\n)*"
                   "device-side assert triggered");
 }
 
-// Correct arguments do not fail; otherwise the cases below would prove little.
+// Control: correct arguments do not fail.
 TEST_F(HstuAttentionErrorsCuda, RightArgumentsDoNotDie) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(attend_and_exit({.name = "right",

@@ -1,5 +1,5 @@
-// HSTU attention's kernels over a grid of head_dim, masks, contexts, targets, groups and biases,
-// each case a batch of sequences from none to thousands of keys.
+// HSTU attention's kernels over a grid of head_dim, masks, contexts, targets, groups and biases.
+// Each case is a batch of sequences from empty to thousands of keys.
 #include <array>
 #include <iterator>
 #include <set>
@@ -18,8 +18,8 @@ using namespace seqfuse::test;
 const std::vector<int64_t> kGridLengths{0, 1, 7, 31, 64, 65, 127, 200, 333, 1111, 4096};
 constexpr int64_t kHeadDims[] = {32, 50, 64, 128, 256};
 
-// The cases of one dtype: every head_dim with every mask, and the rest in turn, such that any two
-// values meet in a case of some dtype.
+// The cases of one dtype: every head_dim with every mask; the other settings rotate, such that any
+// two values meet in a case of some dtype.
 std::vector<Setting> grid(at::ScalarType type) {
   constexpr int64_t kContexts[] = {0, 1, 99}, kTargets[] = {0, 1, 20, 222}, kGroups[] = {1, 11};
   const Setting masks[] = {{},
@@ -33,7 +33,7 @@ std::vector<Setting> grid(at::ScalarType type) {
   int64_t n = type == at::kHalf ? std::size(kHeadDims) * std::size(masks) : 0;
   for (const int64_t head_dim : kHeadDims) {
     for (Setting setting : masks) {
-      const int64_t place = 5 * n;  // 5: in steps of 1, some values would not meet
+      const int64_t place = 5 * n;  // with steps of 1 instead of 5, some values would never meet
       setting.head_dim = head_dim;
       setting.contexts = kContexts[place % 3];
       setting.targets = kTargets[place / 3 % 4];
@@ -90,7 +90,7 @@ TEST_P(HstuAttentionGridCudaTest, KeepsTheOracleRule) {
   }
 }
 
-// Biases and their gradients in float32: rounded to 16 bits, they would hide what differs.
+// Keep biases and their gradients in float32; rounding them to 16 bits would hide differences.
 std::vector<Tensor> with_float_biases(const Problem& problem, at::ScalarType type) {
   const HstuAttentionOptions& given = problem.options;
   return with_gradients(
@@ -118,7 +118,7 @@ TEST_P(HstuAttentionGridCudaTest, TenRunsGiveTheSameBits) {
       for (int run = 1; run < 10; ++run) {
         const auto again = with_float_biases(problem, GetParam());
         for (size_t r = 0; r < first.size(); ++r) {
-          // Summed by atomics otherwise.
+          // Otherwise summed by atomics.
           if (r == kQueryGradient && !deterministic) continue;
           EXPECT_TRUE(at::equal(again[r], first[r]))
               << kResultNames[r] << ", head_dim " << head_dim << ", run " << run;

@@ -16,12 +16,12 @@ using oracle::HstuAttentionMask;
 TEST(HstuAttentionMask, IntervalsAreTheDefinition) {
   int64_t cases = 0;
   for_each_small_mask([&](const HstuAttentionMask& definition) {
-    const ops::HstuAttentionParams p{.causal = definition.causal,
+    const ops::HstuAttentionParams p{.mask = {.causal = definition.causal,
+                                              .target_group_size = definition.group_size,
+                                              .max_attn_len = definition.window,
+                                              .min_full_attn_seq_len = definition.full_rows},
                                      .num_contexts = &definition.contexts,
-                                     .num_targets = &definition.targets,
-                                     .target_group_size = definition.group_size,
-                                     .max_attn_len = definition.window,
-                                     .min_full_attn_seq_len = definition.full_rows};
+                                     .num_targets = &definition.targets};
     const ops::cpu::SequenceMask mask(p, 0, definition.keys);
     for (int64_t i = 0; i < definition.keys; ++i) {
       for (int64_t j = 0; j < definition.keys; ++j) {

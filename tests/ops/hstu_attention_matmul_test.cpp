@@ -43,10 +43,7 @@ TEST(HstuAttentionByMatmul, MatchesTheOracleUnderEveryMaskInFloat64) {
                                    .num_targets = *options.num_targets,
                                    .alpha = options.alpha,
                                    .scaling_seqlen = options.scaling_seqlen.expect_int(),
-                                   .causal = options.causal,
-                                   .target_group_size = options.target_group_size,
-                                   .max_attn_len = options.max_attn_len,
-                                   .min_full_attn_seq_len = options.min_full_attn_seq_len,
+                                   .mask = mask_of(options),
                                    .max_seqlen = 203});
     };
     const auto actual = results(problem, at::kDouble, attention), expected = reference_of(problem);

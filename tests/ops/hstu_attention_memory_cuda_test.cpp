@@ -1,5 +1,5 @@
-// The memory that HSTU attention's kernels read and write: parts of one matrix, as in a layer,
-// surrounded by NaN, and offsets that need more than 31 bits.
+// The memory that HSTU attention's kernels access: parts of one matrix, as in a layer, surrounded
+// by NaN, and offsets of more than 31 bits.
 #include <limits>
 #include <utility>
 #include <vector>
@@ -14,8 +14,8 @@ namespace {
 using at::Tensor;
 using namespace seqfuse::test;
 
-// Rows [u | v | q | k] of a matrix as [T, H, d] each. Arguments have dout in the place of u, and
-// results have out there.
+// Rows [u | v | q | k] of a matrix as [T, H, d] each. In arguments, u is dout; in results, u is
+// out.
 struct Parts {
   Parts(const Tensor& matrix, int64_t heads) {
     const auto parts =
@@ -28,7 +28,7 @@ struct Parts {
   Tensor u, v, q, k;
 };
 
-// out, dq, dk and dv into `results`; problem has offsets and options, and no biases.
+// Writes out, dq, dk and dv to `results`; problem provides offsets and options, without biases.
 void attend(const Problem& problem, const Parts& arguments, const Parts& results) {
   const auto in = ops::checked_attention_inputs(
       arguments.q, arguments.k, arguments.v, problem.q_offsets, problem.k_offsets, problem.options);
@@ -42,7 +42,7 @@ INSTANTIATE_TEST_SUITE_P(Types, HstuAttentionMemoryCudaTest,
 
 TEST_P(HstuAttentionMemoryCudaTest, PartsOfOneMatrixWithNanAround) {
   const Deterministic mode;
-  // Before and after each row: for moves of 16, 4 and 2 bytes.
+  // Gaps before and after each row, for 16-, 4- and 2-byte accesses.
   const std::pair<int64_t, int64_t> gaps[] = {{8, 8}, {2, 4}, {2, 3}};
   for (const int64_t head_dim : {32, 50, 64, 128, 256}) {
     const Setting setting{
@@ -68,8 +68,8 @@ TEST_P(HstuAttentionMemoryCudaTest, PartsOfOneMatrixWithNanAround) {
   }
 }
 
-// Neither the elements of arguments and results nor those of the sums of dq can be counted in 31
-// bits. All values but those of two sequences at either end are 0, and so their results are.
+// The elements of arguments, results and dq's sums need more than 31 bits to index. All values are
+// 0, and so are the results, except in two sequences at either end.
 using HstuAttentionHugeCudaTest = CudaTest;
 
 TEST_F(HstuAttentionHugeCudaTest, MoreElementsThan31BitsCount) {

@@ -37,9 +37,9 @@ inline Problem rounded(const Problem& problem, at::ScalarType type) {
   return result;
 }
 
-// The oracle rule for whole results, and separately for each sequence: an error in a sequence of
-// small values must not hide behind the largest of all. Skips sequences with few queries, because
-// PyTorch's largest error is then too random.
+// The oracle rule for whole results, and for each sequence: an error in a sequence of small values
+// must not hide behind the largest value. Skips sequences with few queries, where PyTorch's largest
+// error is too random.
 inline void expect_oracle_rule_by_sequence(const Problem& problem, const std::vector<Tensor>& ours,
                                            const std::vector<Tensor>& plain,
                                            const std::vector<Tensor>& reference,
@@ -51,7 +51,7 @@ inline void expect_oracle_rule_by_sequence(const Problem& problem, const std::ve
     const double factor = r == 0 ? 2 : 5;
     const std::string name = what + ": " + kResultNames[r];
     expect_oracle_rule(ours[r], plain[r], reference[r], factor, name);
-    if (r > 3) continue;  // biases belong to all
+    if (r > 3) continue;  // bias gradients are sums over all sequences
     const auto& offsets = r < 2 ? q_offsets : k_offsets;
     for (size_t b = 0; b + 1 < offsets.size(); ++b) {
       if (q_offsets[b + 1] - q_offsets[b] < kFewQueries) continue;

@@ -40,7 +40,7 @@ struct Setting {
   int64_t contexts = 0, targets = 0;  // at most, in each sequence
   int64_t group_size = 1, window = 0, full_rows = 0;
   bool causal = true, bias = false, fewer_queries = false;
-  bool drawn = true;  // contexts and targets: random up to these numbers, else as many as fit
+  bool drawn = true;  // contexts and targets: random up to these numbers; otherwise as many as fit
 };
 
 inline std::string describe(const Setting& s) {
@@ -88,7 +88,7 @@ struct Problem {
     k = rows(k_offsets);
     v = rows(k_offsets);
     dout = rows(q_offsets);
-    // Models with biases have small heads and no scale; keep scores as small in large heads.
+    // Models with biases have small heads and no scale; keep scores as small for large heads.
     const double root = std::sqrt(static_cast<double>(s.head_dim));
     options = {.alpha = s.bias ? std::min(1.0, 8 / root) : 1 / root,
                .scaling_seqlen = 37,
@@ -188,7 +188,7 @@ inline Tensor bias_at(const Tensor& bias, const Tensor& places) {
 }
 
 // The same computation in plain PyTorch, sequence by sequence with whole score matrices, on the
-// device of the problem. In float64 it is the oracle if loops would take too long.
+// problem's device. In float64 it replaces the oracle where loops would take too long.
 inline Tensor plain_attention(const Problem& problem, const Tensor& q, const Tensor& k,
                               const Tensor& v, const HstuAttentionOptions& options) {
   // Keeps every argument in the graph.

@@ -1,5 +1,5 @@
-// HSTU attention's kernels on random cases: they keep the oracle rule, and each sequence has the
-// same bits wherever it stands and whatever stands beside it.
+// HSTU attention's kernels on random cases: they keep the oracle rule, and a sequence's result is
+// bit-identical at any place in the batch and next to any other sequences.
 #include <fmt/ranges.h>
 
 #include <limits>
@@ -44,7 +44,7 @@ struct RandomCase {
                .bias = pick(2) > 0,
                .fewer_queries = pick(3) == 0,
                .drawn = pick(4) > 0};
-    // With every head on a multiple of 16 bytes, or anywhere.
+    // Heads all aligned to 16 bytes, or anywhere.
     const bool aligned = pick(2) > 0;
     before = aligned ? 8 * pick(2) : pick(9);
     after = aligned ? 8 * pick(2) : pick(9);
@@ -54,7 +54,7 @@ struct RandomCase {
   std::vector<int64_t> lengths, order;  // order: a permutation of the sequences
   size_t chosen = 0;                    // a sequence
   Setting setting;
-  int64_t before = 0, after = 0;  // elements of NaN around those of each head
+  int64_t before = 0, after = 0;  // NaN elements before and after each head
 };
 
 std::string describe(const RandomCase& c) {
@@ -63,7 +63,7 @@ std::string describe(const RandomCase& c) {
       test::describe(c.setting), c.lengths, c.order, c.chosen, c.before, c.after);
 }
 
-// With q, k and v as views whose heads have NaN between them.
+// With q, k and v as views with NaN between heads.
 std::vector<Tensor> between_nans(const RandomCase& c, const Problem& problem, at::ScalarType type) {
   const auto view = [&](const Tensor& t) {
     return at::constant_pad_nd(t, {c.before, c.after}, kNan)
@@ -77,7 +77,7 @@ std::vector<Tensor> between_nans(const RandomCase& c, const Problem& problem, at
       });
 }
 
-// The rows of the sequences, in an order of these.
+// The rows of the sequences, permuted.
 Tensor rows_of(const std::vector<int64_t>& order, const Tensor& offsets) {
   const auto begins = values_of(offsets.cpu());
   std::vector<Tensor> rows;
@@ -112,7 +112,7 @@ Tensor rows_of_sequence(const Tensor& rows, const Tensor& offsets, size_t b) {
   return rows.slice(0, begins[b], begins[b + 1]);
 }
 
-// NaN in all sequences but one.
+// Sets all sequences but one to NaN.
 Problem with_nan_beside(const Problem& problem, size_t b) {
   Problem result = problem;
   const auto keep = [&](Tensor& t, const Tensor& offsets) {
@@ -125,7 +125,7 @@ Problem with_nan_beside(const Problem& problem, size_t b) {
   return result;
 }
 
-constexpr size_t kJaggedResults = 4;  // out, dq, dk, dv; gradients of biases are of all sequences
+constexpr size_t kJaggedResults = 4;  // out, dq, dk, dv; bias gradients are sums over all sequences
 
 const Tensor& offsets_of_result(const Problem& problem, size_t r) {
   return r < 2 ? problem.q_offsets : problem.k_offsets;

@@ -16,7 +16,7 @@ namespace {
 using at::Tensor;
 using namespace seqfuse::test;
 
-// In 16 bits it stands beside the kernels, and in float64 on a GPU in place of the oracle.
+// Plain PyTorch is the baseline of 16-bit kernels, and in float64 on a GPU it replaces the oracle.
 TEST(HstuAttention, PlainPyTorchIsTheOracleInFloat64) {
   uint64_t seed = 1;
   for (Setting setting : settings()) {
@@ -268,9 +268,9 @@ TEST(HstuAttention, WritesItsOutputsAndNothingElse) {
         .out = output(out),
         .q_offsets = problem.q_offsets.const_data_ptr<int64_t>(),
         .k_offsets = problem.k_offsets.const_data_ptr<int64_t>(),
+        .mask = {.max_attn_len = setting.window},
         .num_contexts = problem.options.num_contexts->const_data_ptr<int64_t>(),
         .num_targets = problem.options.num_targets->const_data_ptr<int64_t>(),
-        .max_attn_len = setting.window,
         .position_bias = problem.options.position_bias->const_data_ptr(),
         .position_bias_size = positions,
         .time_bias = problem.options.time_bias->const_data_ptr(),

@@ -1,4 +1,4 @@
-// The fused layer against float64, beside the same layer in plain PyTorch in its dtype.
+// The fused layer against float64, compared with the same layer in plain PyTorch in its dtype.
 #include <vector>
 
 #include "tests/ops/cuda_test.h"
@@ -19,7 +19,7 @@ struct Shape {
   bool norm_weights = true, norm_biases = true;  // of affine norms
 };
 
-// x and the weights, in the order of the layer's gradients; undefined where the shape has none.
+// x and the weights, in the order of the layer's gradients; undefined if the shape lacks them.
 struct LayerProblem {
   explicit LayerProblem(const Shape& s)
       : shape(s),
@@ -64,7 +64,7 @@ const char* const kNames[] = {
     "uvqk weight",   "uvqk bias",   "output norm weight", "output norm bias",
     "output weight", "output bias", "position bias",      "time bias"};
 
-// The layer at a dtype on a device, weights in weight_type: out and the gradients of what is there.
+// Runs the layer in a dtype on a device, with weights in weight_type: out and all gradients.
 template <class Layer>
 std::vector<Tensor> results_of(const LayerProblem& problem, at::TensorOptions options,
                                at::ScalarType weight_type, Layer&& layer) {
@@ -89,7 +89,7 @@ HstuLayerWeights weights_of(const std::vector<Tensor>& t) {
   return {if_any(1), if_any(2), t[3], if_any(4), if_any(5), if_any(6), t[7], if_any(8)};
 }
 
-// Results of leaves t, in the form of results_of().
+// Results for leaves t, in the form of results_of().
 Tensor layer_of(const LayerProblem& problem, const std::vector<Tensor>& t, double dropout = 0) {
   const auto there = [&](const ops::OptionalTensor& values) {
     return values ? ops::OptionalTensor(values->to(t[0].device())) : values;
@@ -120,7 +120,7 @@ std::vector<Tensor> by_operator(const LayerProblem& problem, at::TensorOptions o
                     [&](const std::vector<Tensor>& t) { return layer_of(problem, t, dropout); });
 }
 
-// In PyTorch alone, on the CPU.
+// In plain PyTorch on the CPU.
 std::vector<Tensor> by_pytorch(const LayerProblem& problem, at::ScalarType type) {
   return results_of(problem, type, type, [&](const std::vector<Tensor>& t) {
     const Shape& s = problem.shape;
@@ -193,15 +193,15 @@ TEST_P(HstuLayerCudaTest, KeepsTheOracleRule) {
 TEST_P(HstuLayerCudaTest, GradientsOfWeightsAreFloat32) {
   const auto gradients = by_operator(LayerProblem(shapes()[4]),
                                      at::TensorOptions(at::kCUDA).dtype(GetParam()), at::kFloat);
-  // More digits than 16 bits hold.
+  // Needs more digits than 16 bits have.
   const auto is_fine = [](const Tensor& g, at::ScalarType type) {
     return !at::equal(g, g.to(type).to(at::kFloat));
   };
-  for (const size_t i : {4, 5, 8, 9})  // of the matrices and the biases of products
+  for (const size_t i : {4, 5, 8, 9})  // matrices and biases of products
     EXPECT_TRUE(is_fine(gradients[i], GetParam())) << kNames[i];
 }
 
-// The mask depends on the seed alone.
+// The mask depends only on the seed.
 TEST_P(HstuLayerCudaTest, DropsWhatTheCpuDrops) {
   const LayerProblem problem(shapes()[0]);
   const auto actual = by_operator(problem, at::TensorOptions(at::kCUDA).dtype(GetParam()),

@@ -35,7 +35,7 @@ int64_t total(const Tensor& offsets) {
 
 class JaggedCudaTest : public CudaTest {};
 
-// Row sizes that words of 1, 2, 4, 8 and 16 bytes divide.
+// Row sizes for words of 1, 2, 4, 8 and 16 bytes.
 struct Rows {
   int64_t dim;
   at::ScalarType type;
@@ -137,7 +137,7 @@ TEST_F(JaggedCudaTest, GradientsAreTheCpus) {
           return at::cat({parts[0] * 2, parts[1].square()});
         },
         {random({9, 3}, at::kFloat)});
-  for (const int64_t max_len : {2, 5}) {  // cuts one
+  for (const int64_t max_len : {2, 5}) {  // truncates one
     check(
         "to_dense",
         [&](auto& in) { return ops::jagged_to_dense(in[0], first.to(in[0].device()), max_len, 1); },

@@ -105,7 +105,7 @@ TEST(Jagged, GradientsMatchCentralDifferences) {
   expect_gradients([&](auto& in) { return ops::jagged_split(in[0], {first, second})[1]; },
                    {joined});
   expect_gradients([&](auto& in) { return ops::jagged_to_dense(in[0], first, 2, 1); },
-                   {a});  // cuts one
+                   {a});  // truncates one
   expect_gradients([&](auto& in) { return ops::jagged_to_dense(in[0], first, 5, 1); }, {a});
   expect_gradients([&](auto& in) { return ops::dense_to_jagged(in[0], first); },
                    {random({4, 3, 2})});

@@ -18,7 +18,7 @@ struct Case {
 
 class L2NormalizeCudaTest : public CudaTestWithParam<std::tuple<Case, at::ScalarType>> {};
 
-// A warp a row (to 1024) and a block a row.
+// A warp per row (up to 1024) and a block per row.
 INSTANTIATE_TEST_SUITE_P(Shapes, L2NormalizeCudaTest,
                          testing::Combine(testing::Values(Case{0, 5}, Case{2, 1}, Case{37, 7},
                                                           Case{3001, 50}, Case{301, 64},
@@ -43,7 +43,7 @@ TEST_P(L2NormalizeCudaTest, KeepsTheOracleRule) {
   reference[0] = oracle::l2_normalize(to64(x), kEps);
   expect_oracle_rule(results[0], torch[0], reference[0], 2, "y");
   if (shape.dim == 1) {
-    EXPECT_LE(max_abs(to64(results[1]) * to64(x)), 1e-5);  // 0 but for rounding
+    EXPECT_LE(max_abs(to64(results[1]) * to64(x)), 1e-5);  // 0 up to rounding
   } else {
     expect_oracle_rule(results[1], torch[1], reference[1], 5, "dx");
   }
@@ -57,7 +57,7 @@ TEST_P(L2NormalizeCudaTest, StridesDoNotMatter) {
   const auto y = ops::l2_normalize(x, kEps);
   expect_close({ops::l2_normalize(with_row_gaps(x), kEps)}, {y}, "row gaps");
   expect_close({ops::l2_normalize(transposed(x), kEps)}, {y}, "transposed");
-  if (shape.dim == 1) return;  // dx is rounding alone
+  if (shape.dim == 1) return;  // dx is rounding error only
   expect_close(with_gradients(ours, {with_row_gaps(x)}, with_row_gaps(dy)),
                with_gradients(ours, {x}, dy), "gradients, row gaps");
 }

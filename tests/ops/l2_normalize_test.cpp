@@ -38,7 +38,7 @@ TEST(L2Normalize, OneColumnBecomesItsSign) {
   const Tensor y = ops::l2_normalize(x, kEps);
   y.backward(at::full({2, 1}, 2.F));
   EXPECT_TRUE(at::allclose(y, at::tensor({-1.F, 1.F}).view({2, 1})));
-  EXPECT_LE(max_abs(x.grad()), 1e-6);  // 0 but for rounding
+  EXPECT_LE(max_abs(x.grad()), 1e-6);  // 0 up to rounding
 }
 
 TEST(L2Normalize, RowsShorterThanEpsAreDividedByIt) {

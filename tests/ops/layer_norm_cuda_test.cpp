@@ -1,4 +1,4 @@
-// Layer norm on a GPU. Skipped, with a reason, where the build or the machine has none.
+// Layer norm on a GPU. Skipped, with a reason, if the build or the machine has none.
 #include "ops/kernels/norm/layer_norm.h"
 #include "ops/torch/ops.h"
 #include "tests/ops/cuda_test.h"
@@ -18,9 +18,9 @@ struct Case {
 
 class LayerNormCudaTest : public CudaTestWithParam<std::tuple<Case, at::ScalarType>> {};
 
-// Each kernel at its limits: rows of a warp (to 256), of 64, 128 and 256 threads (to 512, 1024 and
-// 2048), of 1024 threads (to 8192), streaming; with dims that vector loads divide and others. 5000
-// rows of 64 and 700 of 2048 are more than run at a time.
+// Each kernel at its limits: rows of a warp (up to 256), of 64, 128 and 256 threads (512, 1024 and
+// 2048), of 1024 threads (8192), streaming; dims with and without vector loads. 5000 rows of 64 and
+// 700 of 2048 are more than run at once.
 INSTANTIATE_TEST_SUITE_P(
     Shapes, LayerNormCudaTest,
     testing::Combine(testing::Values(Case{0, 64}, Case{1, 1}, Case{3, 7}, Case{1025, 50},
@@ -50,7 +50,7 @@ TEST_P(LayerNormCudaTest, KeepsTheOracleRule) {
   expect_oracle_rule(ours[0], plain[0], oracle::layer_norm(x64, w64, to64(inputs[2]), kEps), 2,
                      "y");
   if (dim == 1) {
-    EXPECT_LE(max_abs(ours[1]), 1e-1);  // 0 but for rounding: terms of about dy / sqrt(eps) cancel
+    EXPECT_LE(max_abs(ours[1]), 1e-1);  // 0 up to rounding: terms of about dy / sqrt(eps) cancel
   } else {
     expect_oracle_rule(ours[1], plain[1], d64.dx, 5, "dx");
   }
@@ -64,8 +64,7 @@ TEST_P(LayerNormCudaTest, StridesAndMisalignmentDoNotMatter) {
   const auto [rows, dim] = shape;
   const Tensor x = random({rows, dim}, type).cuda(), w = random({dim}, type).cuda();
   const Tensor dy = random({rows, dim}, type).cuda();
-  const Tensor shifted =
-      at::cat({w, w}).slice(0, 1, 1 + dim).copy_(w);  // starts off a 16-byte boundary
+  const Tensor shifted = at::cat({w, w}).slice(0, 1, 1 + dim).copy_(w);  // off a 16-byte boundary
   const auto expected = with_gradients(layer_norm, {x, w, w}, dy);
   expect_close(with_gradients(layer_norm, {with_row_gaps(x), w, w}, with_row_gaps(dy)), expected,
                "row gaps");

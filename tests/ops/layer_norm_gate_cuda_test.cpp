@@ -20,9 +20,9 @@ struct Case {
 
 class LayerNormGateCudaTest : public CudaTestWithParam<std::tuple<Case, at::ScalarType>> {};
 
-// Each kernel at its limits, as in layer_norm_cuda_test.cpp. Rows of 64, 512 and 8192 begin where
-// the mask's chunks of 128 do, or in their middle; rows of other sizes anywhere. 7000 rows of 64
-// and 1200 of 2048 are more than run at a time.
+// Each kernel at its limits, as in layer_norm_cuda_test.cpp. Rows of 64, 512 and 8192 start at
+// chunks of 128 mask elements, or in their middle; rows of other sizes anywhere. 7000 rows of 64
+// and 1200 of 2048 are more than run at once.
 INSTANTIATE_TEST_SUITE_P(
     Shapes, LayerNormGateCudaTest,
     testing::Combine(testing::Values(Case{0, 64, .2}, Case{1, 1, .5}, Case{3, 7, .5},
@@ -67,7 +67,7 @@ TEST_P(LayerNormGateCudaTest, KeepsTheOracleRule) {
                                          shape.dropout, kSeed);
   expect_equal(with_gradients(run_ours, problem.inputs, problem.dy), ours, "run to run");
   if (shape.dim == 1) {
-    EXPECT_LE(max_abs(ours[1]), 1e-1);  // 0 but for rounding: terms of about dy / sqrt(eps) cancel
+    EXPECT_LE(max_abs(ours[1]), 1e-1);  // 0 up to rounding: terms of about dy / sqrt(eps) cancel
     ours[1] = plain[1];
   }
   expect_oracle_rules(ours, plain, reference, kNames);
@@ -78,7 +78,7 @@ TEST_P(LayerNormGateCudaTest, DropsWhatTheCpuDrops) {
   const Problem problem(shape, type);
   std::vector<Tensor> ones{problem.inputs[0], at::ones_like(problem.dy),
                            at::zeros_like(problem.inputs[2]), at::ones_like(problem.inputs[3])};
-  // The norm is 1 everywhere, so that y and du are the factors.
+  // The norm is 1 everywhere, so y and du are the factors.
   const auto results = with_gradients([&](auto& in) { return problem.ours(in); }, ones, ones[1]);
   const Tensor expected = problem.factors.to(at::kFloat).to(type).cuda();
   EXPECT_TRUE(at::equal(results[0], expected)) << "y";

@@ -43,7 +43,7 @@ TEST_P(LayerNormTest, ForwardAndGradientsKeepTheOracleRule) {
   const auto d64 = oracle::layer_norm_backward(x64, weight64, dy.to(at::kDouble), kEps);
   expect_oracle_rule(ours[0], plain[0], y64, 2, "y");
   if (dim == 1) {
-    EXPECT_LE(max_abs(ours[1]), 1e-5);  // 0 but for rounding: terms of about dy / sqrt(eps) cancel
+    EXPECT_LE(max_abs(ours[1]), 1e-5);  // 0 up to rounding: terms of about dy / sqrt(eps) cancel
   } else {
     expect_oracle_rule(ours[1], plain[1], d64.dx, 5, "dx");
   }

@@ -1,5 +1,5 @@
-// The product with SiLU against float64, beside PyTorch's product and SiLU at the same dtype. Once
-// more under SEQFUSE_FORCE_SM80=1, on SM 9.0 these are two kernels.
+// The product with SiLU against float64, compared with PyTorch's in the same dtype. Run again with
+// SEQFUSE_FORCE_SM80=1 to cover both kernels on SM 9.0.
 #include "ops/torch/matmul.h"
 #include "tests/ops/cuda_test.h"
 
@@ -15,8 +15,8 @@ struct Case {
 
 class MatmulSiluCudaTest : public CudaTestWithParam<std::tuple<Case, at::ScalarType>> {};
 
-// Around tiles of 128 x 128 and slices of 32 and 64; several tiles a processor; at the end sizes
-// that are no multiples of 8.
+// Around tiles of 128 x 128 and slices of 32 and 64; several tiles per SM; at the end sizes that
+// are not multiples of 8.
 INSTANTIATE_TEST_SUITE_P(
     Shapes, MatmulSiluCudaTest,
     testing::Combine(testing::Values(Case{0, 64, 64}, Case{1, 8, 8}, Case{5, 40, 24},
@@ -26,7 +26,7 @@ INSTANTIATE_TEST_SUITE_P(
                                      Case{3, 7, 5}),
                      testing::Values(at::kHalf, at::kBFloat16)));
 
-// The values inside memory that is NaN, with rows as aligned as the values' own.
+// Surrounds the values with NaN, keeping the alignment of their rows.
 class InNaN {
  public:
   explicit InNaN(const Tensor& values)
@@ -86,7 +86,7 @@ TEST_P(MatmulSiluCudaTest, ReadsAndWritesMatricesAndNothingElse) {
     EXPECT_EQ(z.matrix().isnan().any().item<bool>(), !with_z && z.matrix().numel() > 0);
     EXPECT_TRUE(y.is_intact());
     EXPECT_TRUE(z.is_intact());
-    if (size.n % 8 != 0 || size.k % 8 != 0) continue;  // not our kernel: sums of another order
+    if (size.n % 8 != 0 || size.k % 8 != 0) continue;  // not our kernel: another order of sums
     Tensor expected = at::empty_like(problem.product(problem.a, problem.b));
     ops::matmul_silu_into(expected, Tensor(), problem.a, problem.b, problem.bias);
     EXPECT_TRUE(at::equal(y.matrix(), expected));

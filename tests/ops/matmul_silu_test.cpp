@@ -1,5 +1,5 @@
-// The product with SiLU as far as it can be tested without a GPU: what its arguments must be, and
-// which sizes the kernels take.
+// The parts of the product with SiLU that need no GPU: argument checks, and which sizes the kernels
+// support.
 #include "ops/kernels/gemm/gemm_silu.h"
 #include "ops/torch/matmul.h"
 #include "tests/ops/op_test.h"

@@ -1,4 +1,4 @@
-// The norms beside residual additions on a GPU. Skipped, with a reason, where there is none.
+// Norms fused with residual additions on a GPU. Skipped, with a reason, if there is none.
 #include "ops/kernels/norm/residual_norm.h"
 #include "ops/torch/ops.h"
 #include "tests/ops/cuda_test.h"
@@ -18,8 +18,8 @@ struct Case {
 
 class ResidualNormCudaTest : public CudaTestWithParam<std::tuple<Case, at::ScalarType>> {};
 
-// Both sides of each limit of the kernels: a row of a warp, to 5120 and to 16384 columns in
-// registers, streaming; with dims that vector loads divide and others.
+// Both sides of each kernel limit: a row per warp, up to 5120 and 16384 columns in registers,
+// streaming; dims with and without vector loads.
 INSTANTIATE_TEST_SUITE_P(
     Shapes, ResidualNormCudaTest,
     testing::Combine(testing::Values(Case{0, 64}, Case{1, 1}, Case{3, 7}, Case{1025, 50},
@@ -70,7 +70,7 @@ TEST_P(ResidualNormCudaTest, RowsDoNotDependOnTheirNumber) {
   const auto [first, y_first] =
       ops::add_layer_norm({x.slice(0, rows - 1), a.slice(0, rows - 1)}, {}, {}, kEps);
   EXPECT_TRUE(at::equal(first[0], sum[rows - 1]));
-  if (dim % 8 == 0) {  // else the last row may begin off a 16-byte boundary: another kernel
+  if (dim % 8 == 0) {  // else the last row may be unaligned and take another kernel
     EXPECT_TRUE(at::equal(y_first[0], y[rows - 1]));
   }
 }
@@ -95,7 +95,7 @@ TEST_P(ResidualNormCudaTest, WritesItsOutputsAndNothingElse) {
   const auto [shape, type] = GetParam();
   const auto [rows, dim] = shape;
   const Tensor x = random({rows, dim}, type).cuda(), a = random({rows, dim}, type).cuda();
-  // Outputs are contiguous: a row each of matrices whose surroundings are watched.
+  // Outputs are contiguous, so each is one row of a guarded matrix.
   const int64_t size = std::max<int64_t>(rows * dim, 1);
   const GuardedMatrix sum(1, size, x.options(), 8, 8), y(1, size, x.options(), 8, 8),
       y2(1, size, x.options(), 8, 8),

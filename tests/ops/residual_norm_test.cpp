@@ -101,7 +101,7 @@ TEST(ResidualNorm, GradientsMatchCentralDifferences) {
             ops::add_dual_layer_norm({in[0], in[1], in[2]}, in[3], {}, in[4], in[5], kEps));
       },
       {matrix(), matrix(), matrix(), vector(), vector(), vector()});
-  // One output alone: the others have no gradient.
+  // Only one output has a gradient.
   for (const int output : {0, 1, 2}) {
     expect_gradients(
         [&](auto& in) {

@@ -12,9 +12,9 @@ using namespace seqfuse::test::sampled;
 
 class SampledSoftmaxCudaTest : public CudaTestWithParam<std::tuple<Case, at::ScalarType>> {};
 
-// No negatives, nothing but collisions, counts around the 8 and 32 negatives that lanes share, many
-// duplicates. Widths: 8 lanes a row (to 64), a warp a row (to 256, to 1024), rows read twice; with
-// dims that wide loads divide, that pairs divide, and odd ones.
+// No negatives, only collisions, counts around the 8 and 32 negatives that lanes share, many
+// duplicates. Widths: 8 lanes per row (up to 64), a warp per row (up to 256, up to 1024), rows read
+// twice; dims with wide loads, with pairs, and odd ones.
 INSTANTIATE_TEST_SUITE_P(
     Shapes, SampledSoftmaxCudaTest,
     testing::Combine(testing::Values(Case{0, 5, 3, 4}, Case{6, 0, 3, 4}, Case{5, 3, 1, 4},
@@ -27,7 +27,7 @@ INSTANTIATE_TEST_SUITE_P(
                                      Case{3, 70, 20, 1500}),
                      cuda_types()));
 
-// The losses of ours are float32 whatever the dtype.
+// Our losses are float32 for every dtype.
 LossResult run_plain(const Inputs& in) {
   LossResult plain = run(in, [&](auto& h, auto& t) { return plain_loss(in, h, t); });
   plain.losses = plain.losses.to(at::kFloat);

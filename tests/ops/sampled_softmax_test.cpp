@@ -15,8 +15,7 @@ using namespace seqfuse::test::sampled;
 
 class SampledSoftmaxTest : public testing::TestWithParam<Case> {};
 
-// No negatives, nothing but collisions, counts and widths around the vector widths, many
-// duplicates.
+// No negatives, only collisions, counts and widths around the vector widths, many duplicates.
 INSTANTIATE_TEST_SUITE_P(Shapes, SampledSoftmaxTest,
                          testing::Values(Case{0, 5, 3, 4}, Case{6, 0, 3, 4}, Case{5, 3, 1, 4},
                                          Case{1, 1, 2, 1}, Case{9, 15, 20, 16}, Case{33, 16, 5, 17},
@@ -162,7 +161,7 @@ TEST(SampledSoftmax, SameBitsForAnyNumberOfThreadsAndFromRunToRun) {
   }
 }
 
-// A value of /proc/self/status, in bytes; 0 where there is none.
+// A value in /proc/self/status, in bytes; 0 if missing.
 int64_t status_bytes(const std::string& key) {
   std::ifstream file("/proc/self/status");
   for (std::string line; std::getline(file, line);) {
@@ -182,7 +181,7 @@ TEST(SampledSoftmax, MemoryDoesNotGrowWithPairsTimesDim) {
   const int64_t before = status_bytes("VmRSS");
   run_ours(in);
   const int64_t grown = status_bytes("VmHWM") - before;
-  // [T, K, D] alone is 512 MB. 16 bytes a pair for coefficients and terms are 41 MB.
+  // [T, K, D] would be 512 MB. Coefficients and terms at 16 bytes per pair are 41 MB.
   EXPECT_LT(grown, int64_t{200} << 20);
 }
 

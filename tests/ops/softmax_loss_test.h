@@ -122,7 +122,7 @@ struct Case {
 
 struct Inputs {
   Tensor hidden, table, targets, catalogue, dlosses;
-  Tensor seen = {}, offsets = {};  // undefined: everything competes
+  Tensor seen = {}, offsets = {};  // undefined: no row is left out
   Inputs cuda() const {
     Inputs result{hidden.cuda(), table.cuda(), targets.cuda(), catalogue.cuda(), dlosses.cuda()};
     if (seen.defined()) {

@@ -17,7 +17,7 @@ double value(const Tensor& scalar) {
   return scalar.item<double>();
 }
 
-// Its learning rate does not matter here.
+// The learning rate does not matter here.
 void finish(const StepScalars& scalars, int64_t step, double scale, double max_norm,
             bool scales_loss) {
   ops::start_step(scalars, step, scale, /*learning_rate=*/.001);

@@ -1,5 +1,5 @@
-// No operator waits for the GPU, forward or backward: PyTorch makes an error of whatever does.
-// Kernels of ours cannot, as launchers only enqueue.
+// No operator waits for the GPU, forward or backward: PyTorch turns waiting into an error. Our
+// kernels cannot wait, since launchers only enqueue.
 #include "ops/torch/ops.h"
 #include "tests/ops/cuda_test.h"
 
@@ -12,11 +12,11 @@ using namespace seqfuse::test;
 struct Case {
   const char* name;
   OpOfLeaves op;  // of rows [12, 8], a table [9, 8], a row [8] and a vector [8]
-  // PyTorch's matrix products, which want an environment variable in deterministic mode.
+  // Uses PyTorch's matrix products, which need an environment variable in deterministic mode.
   bool products = false;
 };
 
-// Tensors of integers, made before anything is forbidden.
+// Integer tensors, created before synchronising is forbidden.
 struct Integers {
   Tensor lengths = at::tensor({5, 0, 7}, at::kLong).cuda();
   Tensor offsets = offsets_of({5, 0, 7}).cuda();
@@ -27,7 +27,7 @@ struct Integers {
   Tensor catalogue = at::arange(9, at::kLong).cuda();
 };
 
-// With everything that is optional. The bias by position: 13 elements of the table.
+// With all optional arguments. The position bias: 13 elements of the table.
 ops::HstuAttentionOptions attention_options(const Integers& i, const Tensor& table,
                                             const Tensor& time_bias) {
   return {.scaling_seqlen = 7,
@@ -131,7 +131,7 @@ TEST_F(SynchronisationCudaTest, NoOperatorWaits) {
     for (const Case& c : cases(integers)) {
       if (deterministic && c.products) continue;
       at::globalContext().setDeterministicAlgorithms(deterministic, false);
-      run(c);  // libraries load and allocate at their first use
+      run(c);  // libraries load and allocate on first use
       const NoSynchronisation none;
       try {
         run(c);

@@ -1,6 +1,5 @@
-// GPT-NeoX as its formulae say, in float64, token by token, with the cache as StreamingLLM defines
-// it: keys are kept as they are and all of them are rotated again, at their places in the cache, for
-// every token.
+// GPT-NeoX from its formulae, in float64, token by token, with a StreamingLLM cache by definition:
+// keys are stored unrotated, and all are rotated at their positions in the cache for every token.
 #pragma once
 
 #include <torch/types.h>
@@ -17,15 +16,15 @@ struct GptNeoxOptions {
   int64_t layers = 0, heads = 0, rotary_dims = 0;
   double rotary_base = 10000, eps = 1e-5;
   bool parallel = true, tanh_gelu = false, tied = false;
-  // What is kept: the first `start` and the newest `recent`; at most start + recent + prune_every - 1
-  // after a token, and start + recent once it would be more. recent < 0: everything.
+  // The cache keeps the first `start` and the newest `recent` tokens; it grows to at most start +
+  // recent + prune_every - 1 after a token, then drops to start + recent. recent < 0: everything.
   int64_t start = 0, recent = -1, prune_every = 1;
 };
 
 class GptNeox {
  public:
   using Row = std::vector<double>;
-  // Tensors by their names in a checkpoint, of any floating dtype.
+  // tensors: by their names in a checkpoint, of any floating dtype.
   GptNeox(const GptNeoxOptions& options, const std::map<std::string, at::Tensor>& tensors)
       : options_(options), cache_(options.layers) {
     for (const auto& [name, tensor] : tensors) weights_[name] = tensor.to(at::kDouble).contiguous();
@@ -109,7 +108,7 @@ class GptNeox {
     Row y(x, x + dim);
     const int64_t half = options_.rotary_dims / 2;
     for (int64_t i = 0; i < half; ++i) {
-      // Frequencies are float32, as checkpoints are trained with.
+      // Frequencies are float32, as in training.
       const auto frequency = static_cast<float>(
           std::pow(options_.rotary_base, -2.0 * static_cast<double>(i) / (2.0 * half)));
       const double angle = static_cast<double>(position) * static_cast<double>(frequency);

@@ -15,7 +15,7 @@ struct HstuAttentionMask {
   int64_t group_size = 1, window = 0, full_rows = 0;  // g, w, F
   bool causal = true;
 
-  // Whether position i sees position j: distances between ids, where all contexts have id 0.
+  // Whether position i sees position j, by distances between ids; all contexts have id 0.
   bool operator()(int64_t i, int64_t j) const {
     const auto id = [&](int64_t p) { return std::max<int64_t>(0, p - contexts + 1); };
     const int64_t history_end = keys - targets;
@@ -44,7 +44,7 @@ struct HstuAttentionInput {
   int64_t heads = 1, head_dim = 1;
   std::vector<double> q, k, v, dout;
   std::vector<int64_t> q_offsets, k_offsets;
-  std::vector<HstuAttentionMask> masks;  // one for each sequence
+  std::vector<HstuAttentionMask> masks;  // one per sequence
   double alpha = 1, scaling_seqlen = 1;
   std::vector<double> position_bias, time_bias;
   std::vector<int64_t> timestamps, request_times;
@@ -52,7 +52,7 @@ struct HstuAttentionInput {
 
 struct HstuAttentionResult {
   std::vector<double> out, dq, dk, dv, d_position_bias, d_time_bias;
-  // Sums of the absolute terms of the last two, where terms may cancel.
+  // Sums of absolute terms of the last two, for cancellation.
   std::vector<double> position_terms, time_terms;
 };
 

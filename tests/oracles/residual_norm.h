@@ -1,4 +1,4 @@
-// The norms beside residual additions as their formulas say, in float64.
+// Norms fused with residual additions from their formulas, in float64.
 #pragma once
 
 #include <torch/types.h>

@@ -1,4 +1,4 @@
-// Every mask of HSTU attention of few positions.
+// Every HSTU attention mask of a few positions.
 #pragma once
 
 #include <cstdint>

@@ -12,7 +12,7 @@ namespace seqfuse::oracle {
 
 struct SoftmaxLoss {
   at::Tensor losses;           // [T]
-  at::Tensor dhidden, dtable;  // of sum_t dlosses_t losses_t
+  at::Tensor dhidden, dtable;  // gradients of sum_t dlosses_t losses_t
 };
 
 // rows(t): the ids whose logits compete at position t, the positive first.

@@ -16,7 +16,7 @@ ALPHA = 0.7
 
 LONG_LENGTHS = [70, 0, 1, 130]  # several tiles of the kernels for 16 bits
 
-# Options of hstu_attn_varlen_func, and the same for reference.attention; counts are those of four sequences.
+# Options of hstu_attn_varlen_func, and the same options for reference.attention; counts are for four sequences.
 MASKS = [
     ({"window_size": (-1, 0)}, {}),
     ({}, {"causal": False}),
@@ -65,7 +65,7 @@ def expect_equal(tensors, ours, plain):
 
 
 def call_in_order(order, tensors, offsets, longest, options):
-    """hstu_attn_varlen_func, its arguments in one of the orders; counts in options are lists."""
+    """hstu_attn_varlen_func with its arguments in one of the orders; counts in options are lists."""
     device = tensors[0].device
     options = {n: counts(v, device) if isinstance(v, list) else v for n, v in options.items()}
     if order == "older":
@@ -96,7 +96,7 @@ def results(attention, tensors, dout):
 
 
 def expect_exact(ours, plain, tensors, offsets):
-    """The oracle rule for ours(q, k, v, *offsets), beside plain in the same dtype, against ours in float64."""
+    """The oracle rule for ours(q, k, v, *offsets), with plain in the same dtype and ours in float64 as reference."""
     dout = torch.randn_like(tensors[0])
     there = [t.cpu() for t in offsets]
     exact = results(lambda *qkv: ours(*qkv, *there), [t.cpu().double() for t in tensors], dout.cpu().double())

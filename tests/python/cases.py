@@ -49,7 +49,7 @@ def make_cases(device, dtype=None):
     ]
 
     def layer_weights(norm_weight, norm_bias, uvqk_bias, output_norm_weight, output_norm_bias, output_bias):
-        """Of hstu_layer with 2 heads of 3 and rows of 4."""
+        """Arguments of hstu_layer with 2 heads of 3 and rows of 4."""
         norms = (norm_weight, norm_bias, random(4, 24), uvqk_bias, output_norm_weight, output_norm_bias)
         return *norms, random(6, 4), output_bias, offsets, 2, 1e-5
 

@@ -1,4 +1,4 @@
-"""torch.compile without graph breaks: the same results and gradients, also when sizes change."""
+"""torch.compile without graph breaks: the same results and gradients, even when sizes change."""
 
 import pytest
 import torch
@@ -44,7 +44,7 @@ def test_functions(index, device):
 def test_attention_in_16_bits(index, dtype):
     arguments = make_cases("cuda", dtype)[index][1]
     compiled = torch.compile(torch.ops.seqfuse.hstu_attention, backend="aot_eager", fullgraph=True)
-    # The same kernels run; without atomics, so that they give the same bits.
+    # The same kernels run, without atomics, so results are the same bits.
     with deterministic():
         ours, plain = (run(f, copies(arguments)) for f in (compiled, torch.ops.seqfuse.hstu_attention))
     assert ours[0].dtype == dtype
@@ -79,7 +79,7 @@ def test_layer(research, device):
 
 
 def layer_call(layer, **options):
-    """The layer, and a function that calls what it was compiled to."""
+    """The layer, and a function that calls its compiled form."""
 
     def call(compiled, lengths):
         x, offsets, longest = batch(lengths, "cpu", torch.float)
@@ -89,7 +89,7 @@ def layer_call(layer, **options):
 
 
 def attention_call(function):
-    """function(q, k, v, offsets, longest) likewise."""
+    """function(q, k, v, offsets, longest) and its compiled form."""
 
     def call(compiled, lengths):
         _, offsets, longest = batch(lengths, "cpu", torch.float)
@@ -127,7 +127,7 @@ CALLS = {
 
 @pytest.mark.parametrize("name", CALLS)
 def test_further_lengths_compile_nothing(name):
-    """Once for the first lengths, and once for any: with sizes as variables."""
+    """Compiles once for the first lengths, and once with symbolic sizes for all others."""
     function, call = CALLS[name]()
     counter = CompileCounterWithBackend("aot_eager")
     compiled = torch.compile(function, backend=counter, fullgraph=True)

@@ -2,6 +2,7 @@ import pytest
 import torch
 
 from cases import needs_gpu
+from trained_runs import train_runs
 
 
 def pytest_generate_tests(metafunc):
@@ -13,3 +14,9 @@ def pytest_generate_tests(metafunc):
 def seeded():
     torch.manual_seed(1)
     torch.compiler.reset()
+
+
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory):
+    """Small trained runs by name (trained_runs.py)."""
+    return train_runs(tmp_path_factory.mktemp("runs"))

@@ -107,7 +107,7 @@ print(layer(x, offsets, max_seqlen=8).sum().item())
 
 @needs_gpu
 def test_wrong_offsets_on_cuda_fail_an_assertion():
-    """In a process of its own, which cannot use the GPU after it."""
+    """Runs in its own process, which cannot use the GPU afterwards."""
     run = subprocess.run([sys.executable, "-c", WRONG_OFFSETS], check=False, capture_output=True, text=True)
     assert run.returncode != 0
     assert "Assertion `expected q_offsets and k_offsets that start with 0" in run.stderr

@@ -49,14 +49,14 @@ def results(layer, x, dout, offsets, options):
 
 
 def exact_results(layer, x, dout, offsets, options):
-    """In float64 on the CPU, where the layer is made of several operators."""
+    """In float64 on the CPU, where the layer is composed of several operators."""
     exact = make_layer(layer.time_bias is not None, "cpu", dtype=torch.double, dropout=layer.dropout)
     exact.load_state_dict(layer.state_dict())
     return results(exact, x.cpu().double(), dout.cpu().double(), *on("cpu", (offsets, options)))
 
 
 def composed_results(layer, x, dout, offsets, options):
-    """The same layer of several operators, in the dtype of x."""
+    """The same layer composed of several operators, in x's dtype."""
     layer.residual = False
     alone = results(layer, x, dout, offsets, options)
     layer.residual = True
@@ -105,7 +105,7 @@ def test_recomputing_keeps_results(recomputed, research, dtype):
     other = with_recomputation(layer, research, recomputed)
     x, dout, offsets, options = make_batch(64)
     arguments = (x.to(dtype), dout, offsets, {**options, "dropout_seed": 5})
-    # Without atomics, so that equal operations give equal bits.
+    # Without atomics, so that equal operations produce equal bits.
     with deterministic():
         kept, actual = results(layer, *arguments), results(other, *arguments)
     assert torch.equal(actual["out"], kept["out"])
@@ -115,7 +115,7 @@ def test_recomputing_keeps_results(recomputed, research, dtype):
 
 
 def bytes_kept(layer, x, offsets, options):
-    """GPU memory of the result and of what is kept for the backward pass."""
+    """GPU memory of the result and of the tensors saved for the backward pass."""
     layer(x, *offsets, **options)  # what is allocated once and for all
     before = torch.cuda.memory_allocated()
     out = layer(x, *offsets, **options)
@@ -171,7 +171,7 @@ def test_compiles_by_inductor():
 
 
 def operator_arguments(research, device, dtype, *, recompute=False):
-    """Of torch.ops.seqfuse.hstu_layer; offsets without values."""
+    """Arguments of torch.ops.seqfuse.hstu_layer; offsets have no values."""
     layer = make_layer(research, device)
     offsets = torch.empty(len(LENGTHS) + 1, device=device, dtype=torch.long)
     x = torch.randn(TOTAL, 64, device=device, dtype=dtype, requires_grad=True)
@@ -239,7 +239,7 @@ def test_symbolic_shapes(research, requires_grad):
 def test_opcheck(research, recompute, dtype):
     arguments = list(operator_arguments(research, "cuda", dtype, recompute=recompute))
     arguments[9].copy_(seqfuse.lengths_to_offsets(torch.tensor(LENGTHS)))
-    # The gradients by eager mode and by AOT are compared: without atomics.
+    # Without atomics, since gradients of eager mode and AOT are compared.
     with deterministic():
         torch.library.opcheck(torch.ops.seqfuse.hstu_layer.default, arguments)
 

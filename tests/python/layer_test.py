@@ -72,7 +72,7 @@ def test_gradients_match_differences():
 @pytest.mark.parametrize("layernorm", [False, True])
 @pytest.mark.parametrize("silu", [False, True])
 def test_recomputing_changes_nothing(layernorm, silu, device, monkeypatch):
-    """It is handed on to the operator, which has no use for it but in 16 bits on CUDA (fused_layer_test.py)."""
+    """It is passed to the operator, which uses it only in 16 bits on CUDA (fused_layer_test.py)."""
     options = {"recompute_input_layernorm": layernorm, "recompute_input_silu": silu}
     layer = seqfuse.HSTULayer(12, 3, 4, scaling_seqlen=20, dropout=0.3, device=device)
     other = seqfuse.HSTULayer(12, 3, 4, scaling_seqlen=20, dropout=0.3, device=device, **options)
@@ -127,7 +127,7 @@ def test_dropout_draws_on_the_cpu_whatever_the_default_device():
 @pytest.mark.parametrize("research", [False, True])
 @pytest.mark.parametrize("seed", [None, 3])
 def test_without_residual(research, seed):
-    """Without it the layer is made of operators in Python, with it it is one operator."""
+    """Without a residual the layer is composed of operators in Python; with one it is a single operator."""
     if research:
         layer = seqfuse.HSTULayer.research(6, 2, 3, max_seqlen=9, dropout=0.3 if seed else 0.0)
     else:

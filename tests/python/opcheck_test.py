@@ -6,7 +6,7 @@ import torch
 import seqfuse  # noqa: F401 (loads the operators)
 from cases import HALF_TYPES, NAMES, deterministic, make_cases, needs_gpu
 
-# Internal operators that trust the checks of their callers: only the callers are tested.
+# Internal operators trust their callers' checks, so only the callers are tested.
 INTERNAL = ("_forward", "_backward")
 
 
@@ -26,7 +26,7 @@ def test_attention_in_16_bits(index, float32_biases, dtype):
     for place in (schema.index("position_bias"), schema.index("time_bias")):
         if float32_biases and arguments[place] is not None:
             arguments[place] = arguments[place].detach().float().requires_grad_()
-    # The gradients by eager mode and by AOT are compared: without atomics.
+    # Without atomics, since gradients of eager mode and AOT are compared.
     with deterministic():
         torch.library.opcheck(torch.ops.seqfuse.hstu_attention.default, arguments)
 

@@ -1,4 +1,4 @@
-"""Texts that a tokenizer may get wrong: every plane of Unicode, joined emoji, white space, digits, contractions."""
+"""Texts that are hard to tokenize: every plane of Unicode, joined emoji, white space, digits, contractions."""
 
 import random
 

@@ -1,11 +1,11 @@
-"""HSTU in plain PyTorch, one sequence after the other, to compare with."""
+"""The reference: HSTU in plain PyTorch, one sequence at a time."""
 
 import torch
 from torch.nn import functional
 
 
 def mask(queries, keys, *, contexts=0, targets=0, group=1, window=0, full=0, causal=True):
-    """Bool [queries, keys]: which keys each query, one of the last positions of the keys, sees."""
+    """Bool [queries, keys]: which keys each query sees; queries are the last positions of the keys."""
     rows = []
     history_end = keys - targets
     for i in range(keys - queries, keys):

@@ -1,4 +1,4 @@
-"""Runs build/bin/tokenize_tool, the C++ tokenizer behind a pipe (tests/text/tokenize_tool.cpp says the protocol)."""
+"""Runs build/bin/tokenize_tool, the C++ tokenizer behind a pipe (protocol: tests/text/tokenize_tool.cpp)."""
 
 import pathlib
 import struct
@@ -11,7 +11,7 @@ class TokenizeTool:
         self.errors = ""
 
     def ask(self, request: str, contents: list[bytes]) -> list[bytes]:
-        """One answer for each content; raises RuntimeError with what the tool says."""
+        """Returns one answer per content; raises RuntimeError with the tool's message."""
         records = [request.encode() + content for content in contents]
         sent = b"".join(struct.pack("<I", len(record)) + record for record in records)
         done = subprocess.run(self.command, input=sent, capture_output=True, check=False)

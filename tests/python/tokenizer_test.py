@@ -70,7 +70,7 @@ def gpt2() -> Tokenizer:
 
 
 def neox() -> Tokenizer:
-    """Runs of spaces as added tokens, NFC, as GPT-NeoX and OLMo have."""
+    """Runs of spaces as added tokens, and NFC, as in GPT-NeoX and OLMo."""
     tokenizer = trained(byte_level(), decoders.ByteLevel(), normalizers.NFC())
     tokenizer.add_special_tokens(SPECIALS[:2])
     tokenizer.add_tokens([AddedToken(" " * n, normalized=True) for n in range(24, 1, -1)])
@@ -144,7 +144,7 @@ def llama2() -> Tokenizer:
 
 
 def unknown(fuse: bool) -> Tokenizer:
-    """Characters without bytes to fall back to; the decoder is missing."""
+    """Characters without byte fallback, and no decoder."""
     letters = list("abcdefghijklmnopqrstuvwxyz '")
     tokenizer = trained(
         pre_tokenizers.Split(Regex(r"\s+"), "contiguous"), None, None, letters, 4000, unk_token="<unk>", fuse_unk=fuse

@@ -7,7 +7,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import seqfuse  # noqa: F401 (loads the operators)
 from cases import NAMES, make_cases
 
-# Operators with optional gradients: the positions of these arguments, and of their gradients in backward's results.
+# Operators with optional gradients: positions of these arguments, and of their gradients in backward's results.
 OPTIONAL = {
     "layer_norm": ({1: 1, 2: 2}, "layer_norm_backward"),
     "layer_norm_gate": ({2: 2, 3: 3}, "layer_norm_gate_backward"),
@@ -16,7 +16,7 @@ OPTIONAL = {
 
 
 class Results(TorchDispatchMode):
-    """The results of an operator that runs inside."""
+    """Captures the results of an operator that runs inside."""
 
     def __init__(self, name):
         super().__init__()
@@ -30,7 +30,7 @@ class Results(TorchDispatchMode):
 
 
 def gradients(name, arguments, wanted):
-    """All results of the backward operator, and those for the arguments at the places wanted."""
+    """All results of the backward operator, and those for the arguments at the wanted positions."""
     out = getattr(torch.ops.seqfuse, name)(*arguments)
     with Results(OPTIONAL[name][1]) as backward:
         asked = torch.autograd.grad(out.sum(), [arguments[place] for place in wanted])

@@ -1,4 +1,4 @@
-// A tokenizer.json of a few tokens, to be changed member by member.
+// A small tokenizer.json whose members tests modify.
 #pragma once
 
 #include <nlohmann/json.hpp>

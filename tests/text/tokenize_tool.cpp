@@ -2,7 +2,7 @@
 //
 //   tokenize_tool TOKENIZER.json < RECORDS > RECORDS
 //
-// A record is a 32-bit little-endian length and so many bytes; the first byte of each says what to do:
+// A record is a 32-bit little-endian length and its bytes; the first byte is the command:
 //   E text    ids, 32 bits each          e text    the same without the post-processor's tokens
 //   D ids     text                       d ids     the same with special tokens
 //   S ids     text, decoded id by id: fails if a part is not UTF-8

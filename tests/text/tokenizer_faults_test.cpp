@@ -1,4 +1,4 @@
-// Files that a tokenizer cannot be made from: each error names the file, the place and what is wrong.
+// Unusable tokenizer files: each error names the file, the path in it and the problem.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -108,7 +108,7 @@ TEST(TokenizerFaults, StepsAndTemplates) {
   Json nested = byte_level;
   for (int i = 0; i < 20; ++i)
     nested = {{"type", "Sequence"}, {"pretokenizers", Json::array({nested})}};
-  EXPECT_THAT(refusal(with("/pre_tokenizer", nested)), HasSubstr("at most 8 are read"));
+  EXPECT_THAT(refusal(with("/pre_tokenizer", nested)), HasSubstr("at most 8 levels are supported"));
   EXPECT_THAT(
       refusal(with("/post_processor", {{"type", "TemplateProcessing"}, {"single", Json::array()}})),
       HasSubstr("expected a template that holds the text"));

@@ -73,7 +73,7 @@ TEST(Tokenizer, NormalizesBeforeAndAfterAddedTokens) {
         {{"type", "Replace"}, {"pattern", {{"String", "x"}}}, {"content", "ab"}}}}};
   EXPECT_EQ(made(json).encode("xc\uFF41\uFF42"), (Ids{257, 256}));
   EXPECT_EQ(made(json).encode("e\u0301"), (Ids{0xC3, 0xA9}));
-  EXPECT_EQ(made(json).encode("\uFF1C|end|>").size(), 7);  // looked for in the text as it was
+  EXPECT_EQ(made(json).encode("\uFF1C|end|>").size(), 7);  // matched in the original text
   json["added_tokens"][0]["normalized"] = true;
   EXPECT_EQ(made(json).encode("\uFF1C|end|>"), Ids{259});
   json["added_tokens"][0]["content"] = "<|x|>";
@@ -162,7 +162,7 @@ TEST(Tokenizer, DecodersOfCharacterModels) {
   EXPECT_EQ(made(json).decode(Ids{1, 0, 1, 1, 1}), "b▁ab");
 }
 
-// A merge at each of 100,000 places must not look at all of them again.
+// A merge at one of 100,000 places must not rescan all of them.
 TEST(Tokenizer, LongWordsTakeTimeInProportion) {
   const Tokenizer tokenizer = made(small_tokenizer());
   const auto seconds = [&](int letters) {

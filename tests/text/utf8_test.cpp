@@ -1,4 +1,4 @@
-// UTF-8: where it ends being valid, and characters whose bytes arrive one by one.
+// UTF-8: the first invalid byte, and characters whose bytes arrive one by one.
 #include "text/utf8.h"
 
 #include <gtest/gtest.h>

@@ -38,10 +38,9 @@ TEST(Progress, Formats) {
 TEST(Random, PhiloxMatchesItsPublishedVectors) {
   // Known answers of philox4x32-10 from the Random123 distribution: counter and key all zeros and
   // ones.
-  EXPECT_EQ((Philox{0, 0}(0)),
-            (std::array<uint32_t, 4>{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
+  EXPECT_EQ((Philox{0, 0}(0)), (PhiloxWords{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
   EXPECT_EQ((Philox{~0ULL, ~0ULL}(~0ULL)),
-            (std::array<uint32_t, 4>{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
+            (PhiloxWords{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
 }
 
 TEST(Random, SequencesAreReproducibleAndDistinct) {

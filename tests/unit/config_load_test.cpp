@@ -131,7 +131,7 @@ TEST(ConfigLoad, AVerbNeedsTheClassesOfItsRootAlone) {
   EXPECT_THAT(loaded.operative, testing::Not(HasSubstr("NetworkArgs")));
   EXPECT_EQ(load_config_text<EvaluateConfig>("o", loaded.operative).config, loaded.config);
   EXPECT_THROW(load_config_text("t.gin", lines), UsageError) << "train needs more";
-  // Other classes may be there: their names are checked, and nothing else.
+  // Other classes may be present; only their names are checked.
   const auto whole = load_config_text<EvaluateConfig>(
       "t.gin", lines + "OptimizerArgs.learning_rate = 1e-3\nitem/EmbeddingArgs.table_name = 'x'\n");
   EXPECT_EQ(whole.config, loaded.config);
@@ -239,7 +239,7 @@ TEST(ConfigLoad, TwiceTheSameIncludeIsNoCycle) {
 
 TEST(ConfigLoad, TablesAreCollectedByScope) {
   const Config config = load(
-      "EmbeddingArgs.item_vocab_size_or_capacity = 11\n"  // of every table that has none
+      "EmbeddingArgs.item_vocab_size_or_capacity = 11\n"  // for tables that set none
       "user/EmbeddingArgs.feature_names = ['user_id', 'age']\n"
       "action/EmbeddingArgs.feature_names = ['action']\n"
       "user/EmbeddingArgs.table_name = 'user'\n"

@@ -1,4 +1,4 @@
-// Labels from action columns: order of values, values that do not fit the others, bits.
+// Labels from action columns: order of values, stray values, bits.
 #include "tests/unit/preprocess_run.h"
 
 namespace seqfuse::data::data_actions_test {

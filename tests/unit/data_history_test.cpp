@@ -28,7 +28,7 @@ std::vector<uint32_t> items(const std::vector<Event>& events) {
 
 constexpr Time kBlank = {0, Time::kBlank};
 
-// Times, and as items their positions in the file.
+// Events at these times; items are their positions in the file.
 std::vector<Event> history(const std::vector<Time>& event_times) {
   std::vector<Event> events;
   for (const Time& time : event_times) {
@@ -110,7 +110,8 @@ TEST(History, DropsRepeatedEvents) {
   EXPECT_EQ(counts.duplicates, 2);
 }
 
-// Many runs on disk and one run in memory give the same, and each user's events stay in file order.
+// Many runs on disk and one run in memory are equivalent, and each user's events stay in file
+// order.
 TEST(EventStore, SpilledRunsEqualOneRun) {
   const TemporaryDirectory directory;
   IdTable users;
@@ -123,7 +124,7 @@ TEST(EventStore, SpilledRunsEqualOneRun) {
     std::vector<std::vector<Event>> pieces(3);
     for (int i = 0; i < 6000; ++i) {
       const auto user = static_cast<int64_t>(random.below(random.below(400) + 1)) - 100;
-      // Fractions begin in the middle of the log, for every other event.
+      // Every other event has a fraction, from the middle of the log on.
       const uint32_t fraction =
           chunk >= 20 && order % 2 == 0 ? 1 + static_cast<uint32_t>(order) : 0;
       pieces[static_cast<size_t>(i) / 2000].push_back(

@@ -1,4 +1,4 @@
-// Reading inputs: folders with files without rows, with partitions, with files of several kinds;
+// Reading inputs: folders with files without rows, with partitions, with several kinds of files;
 // encodings; titles next to the log.
 #include "base/parallel.h"
 #include "data/read/member_names.h"
@@ -73,7 +73,7 @@ TEST_F(InputTest, AFileGivenByItsNameIsRead) {
 
 TEST_F(InputTest, FoldersWithoutALogSaySo) {
   write("in/_x/a.csv", "user,item,time\n");
-  EXPECT_THAT(refused(csv_), HasSubstr("whose names begin with . or _"));
+  EXPECT_THAT(refused(csv_), HasSubstr("names that begin with . or _"));
   write("in/README", "x");
   EXPECT_THAT(refused(csv_), AllOf(HasSubstr("no delimited text or Parquet"), HasSubstr("README")));
   write("in/log.jsonl", "{}");
@@ -171,7 +171,7 @@ TEST_F(InputTest, NumbersBesideDatesHaveNoUnit) {
 
 TEST_F(InputTest, ArchivesInAFolderAreRefused) {
   write("in/part-0.csv", "user,item,time\n1,a,1\n");
-  // An empty zip file: the end record alone.
+  // An empty zip file: only the end record.
   write("in/part-1.zip", std::string("PK\x05\x06", 4) + std::string(18, '\0'));
   EXPECT_THAT(refused(csv_), HasSubstr("part-1.zip is an archive inside a folder"));
 }

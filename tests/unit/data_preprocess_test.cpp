@@ -1,5 +1,5 @@
 // preprocess() and Dataset::open() on small inputs: results for any number of threads and any
-// memory limit; errors, which leave nothing behind.
+// memory limit; errors leave nothing behind.
 #include "data/ingest/preprocess.h"
 
 #include <archive.h>

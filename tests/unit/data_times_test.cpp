@@ -4,12 +4,15 @@
 
 #include <ostream>
 
-namespace seqfuse::data::data_times_test {
+namespace seqfuse::data {
 
 void PrintTo(const Time& time, std::ostream* out) {
   *out << time.value << " + " << time.fraction << " e-9";
 }
 
+}  // namespace seqfuse::data
+
+namespace seqfuse::data::data_times_test {
 namespace {
 
 TEST(Times, Numbers) {

@@ -1,4 +1,4 @@
-// What a run keeps of its dataset, read back.
+// A run's saved vocabulary, read back.
 #include "data/dataset/saved_vocabulary.h"
 
 #include <gmock/gmock.h>

@@ -10,7 +10,7 @@
 #include "base/random.h"
 #include "tests/unit/memory_dataset.h"
 
-namespace seqfuse::data::split_test {
+namespace seqfuse::data {
 
 bool operator==(const Sample& a, const Sample& b) {
   return a.user == b.user && a.begin == b.begin && a.end == b.end &&
@@ -21,6 +21,9 @@ void PrintTo(const Sample& s, std::ostream* out) {
        << "}";
 }
 
+}  // namespace seqfuse::data
+
+namespace seqfuse::data::split_test {
 namespace {
 
 using testing::ElementsAre;
@@ -124,7 +127,7 @@ TEST(Temporal, CutsAllUsersAtOneTime) {
   const auto dataset = MemoryDataset::of_lengths({10, 5, 1});
   const Split split =
       make_split(dataset, {.kind = SplitKind::temporal, .max_history = 3, .train_fraction = 0.5});
-  // Before time 31 lie 4 + 3 + 1 = 8 of 16 events.
+  // 8 = 4 + 3 + 1 of 16 events are before time 31.
   EXPECT_THAT(split.rule, HasSubstr("before time 31"));
   EXPECT_THAT(split.train, ElementsAre(Sample{0, 0, 4, 0}, Sample{1, 0, 3, 0}));
   EXPECT_THAT(split.validation, ElementsAre(Sample{0, 0, 4, 1}, Sample{1, 0, 3, 1}));

@@ -57,7 +57,7 @@ std::vector<std::string> split_at(const std::string& line, const std::string& se
   return fields;
 }
 
-// Every file's content by its path.
+// The content of every file by its path.
 std::map<std::string, std::string> contents(const fs::path& directory) {
   std::map<std::string, std::string> result;
   for (const auto& entry : fs::recursive_directory_iterator(directory)) {

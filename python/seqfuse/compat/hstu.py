@@ -40,9 +40,9 @@ def hstu_attn_varlen_func(
     waits for the GPU.
 
     q: [total_q, H, d]; k, v: [total_k, H, d]. cu_seqlens_q, cu_seqlens_k: int32 or int64 [B + 1], from 0 to total_q and
-    total_k: rows beyond the last sequence are an error. max_seqlen_q, max_seqlen_k: the longest sequences.
-    num_contexts, num_targets: integers [B] or None, the tokens at the start that see the whole history, and those at
-    the end that see no other targets than their own group of target_group_size; both need a causal window.
+    total_k; rows beyond the last sequence are an error. max_seqlen_q, max_seqlen_k: the longest sequences.
+    num_contexts, num_targets: integers [B] or None, the number of tokens at the start that see the whole history, and
+    at the end that see no targets outside their own group of target_group_size; both need a causal window.
     window_size: (-1, -1) everything, (-1, 0) causal, (w, 0) causal and w tokens back, (w, w) w tokens to either side;
     w is at least 1. alpha: scale of q k^T. scaling_seqlen: the divisor; -1 means max_seqlen_q.
 

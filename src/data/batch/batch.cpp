@@ -98,7 +98,7 @@ struct BatchLoader::State {
     return make_batch(dataset, chosen.data(), std::ssize(chosen), index);
   }
 
-  // Depends only on seed, user and epoch, so it is the same for any batches.
+  // Depends only on seed, user and epoch, so it does not depend on the batching.
   void shift(Sample& sample) const {
     if (sample.slack == 0) return;
     const Philox random{options.seed, hash64("begin of a window", epoch)};

@@ -13,7 +13,7 @@
 
 namespace seqfuse::data {
 
-// B windows with T events in total. Nothing is padded.
+// B windows with T events in total, without padding.
 struct Batch {
   int64_t index = 0;                          // within the epoch
   std::vector<int64_t> users;                 // [B] rows of the dataset
@@ -36,7 +36,7 @@ struct LoaderOptions {
   int64_t batch_size = 128;
   bool shuffle = true;     // by (seed, epoch): the same order in every run and after every resume
   bool drop_last = false;  // drop a last batch that is not full
-  uint64_t seed = 1;       // of the order, and of where windows with slack begin
+  uint64_t seed = 1;       // for the order, and for the start of windows with slack
   int threads = 1;         // 0: next() makes the batches
   int64_t prefetch = 4;    // batches prepared ahead
   // Selects some of a batch's samples by index; empty function: all. Called from any thread. The

@@ -33,7 +33,7 @@ int64_t events_before(std::span<const int64_t> timestamps, int64_t time) {
 }
 
 // The smallest time before which at least the given fraction of all events lie. Bisects over time:
-// timestamps are sorted within a user, so nothing has to be copied or sorted.
+// timestamps are sorted within a user, so nothing needs copying or sorting.
 int64_t time_cut(const Dataset& dataset, double fraction) {
   int64_t low = std::numeric_limits<int64_t>::max();
   int64_t high = std::numeric_limits<int64_t>::min();

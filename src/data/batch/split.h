@@ -40,7 +40,7 @@ struct SplitOptions {
 // validation is the last tenth of the training users.
 struct Split {
   std::vector<Sample> train, validation, test;
-  int64_t skipped_users = 0;  // too few events for any window
+  int64_t skipped_users = 0;  // with too few events for any window
   std::string rule;           // one sentence for logs and for the run directory
 };
 

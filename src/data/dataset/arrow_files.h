@@ -29,7 +29,7 @@ void arrow_check(const arrow::Status& status, const std::string& file) {
   if (!status.ok()) throw_error<E>("{}: {}", file, arrow_message(status));
 }
 
-// A column of a record batch. Throws DataError where it is missing, of another type or partly null.
+// A column of a record batch. Throws DataError if it is missing, of another type or partly null.
 template <class ArrowArray>
 std::shared_ptr<ArrowArray> column(const arrow::RecordBatch& batch, const std::string& name,
                                    const std::string& file) {

@@ -28,10 +28,10 @@ struct Shard {
   std::vector<const int64_t*> context;
 
   std::unique_ptr<FileBlocks> blocks;    // of the file
-  std::shared_ptr<arrow::Buffer> bytes;  // the whole of it, mapped
+  std::shared_ptr<arrow::Buffer> bytes;  // the whole file, mapped
 };
 
-// Collects the blocks of files to check, each once.
+// Collects the file blocks to check, each once.
 class BlocksToCheck {
  public:
   template <class T>
@@ -103,7 +103,7 @@ class ArrowDataset final : public Dataset {
   }
 
   void check_unchanged(const Sample* samples, int64_t count) const override {
-    constexpr int64_t kSamplesAtOnce = 4096;  // bounds the memory
+    constexpr int64_t kSamplesAtOnce = 4096;  // bounds memory use
     for (; count > kSamplesAtOnce; samples += kSamplesAtOnce, count -= kSamplesAtOnce) {
       check_unchanged(samples, kSamplesAtOnce);
     }

@@ -36,8 +36,8 @@ class Dataset : public Vocabulary {
   virtual UserSequence user(int64_t row) const = 0;
   virtual int64_t context(int64_t feature, int64_t row) const = 0;
 
-  // Throws DataError naming the file if data that these windows read has changed since the dataset
-  // was opened: damaged, truncated or unreadable. Data held in memory passes.
+  // Throws DataError naming the file if data of these windows has changed since the dataset was
+  // opened: damaged, truncated or unreadable. Does nothing for data in memory.
   virtual void check_unchanged(const Sample* /*samples*/, int64_t /*count*/) const {}
 
   // Raw ids as in the source.

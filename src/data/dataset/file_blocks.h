@@ -8,10 +8,9 @@
 
 namespace seqfuse::data {
 
-// Damage to a mapped file would go unnoticed, and truncation or a failing disk would end the
-// process (SIGBUS). Reading blocks through the file first turns both into errors. The check and the
-// use read the same pages of memory. The hashes take one thousandth of the file's
-// size.
+// Damage to a mapped file would go unnoticed, and truncation or a failing disk would kill the
+// process (SIGBUS). Reading blocks through the file first turns both into errors; the check and the
+// later use read the same pages of memory. The hashes take one thousandth of the file's size.
 class FileBlocks {
  public:
   static constexpr int64_t kBlock = 4096;

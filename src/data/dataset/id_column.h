@@ -15,17 +15,17 @@
 
 namespace seqfuse::data {
 
-// Both throw DataError; remedy: what the message tells people to do.
+// Both throw DataError; remedy: the advice in the message.
 void check_exists(const std::filesystem::path& file, std::string_view remedy);
 void check_hash(const std::filesystem::path& file, const std::string& found,
                 const std::string& expected, std::string_view remedy);
 
-// Ids and, where there are any, titles; memory-mapped. Ids ascend: integers by value, then others
-// bytewise. Rows count from 0.
+// Ids and, if present, titles; memory-mapped. Ids ascend: integers by value, then others bytewise.
+// Rows count from 0.
 class IdColumn {
  public:
   IdColumn() = default;
-  // Throws DataError where the file is missing or is not what the entry says.
+  // Throws DataError if the file is missing or does not match the entry.
   IdColumn(const std::filesystem::path& directory, const VocabularyEntry& entry,
            std::string_view remedy);
 

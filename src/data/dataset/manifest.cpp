@@ -20,9 +20,9 @@ Json to_json(const VocabularyEntry& entry) {
 }
 
 constexpr const char* kPreprocess = "`seqfuse preprocess` makes it anew";
-constexpr const char* kGiveDataset = "--data DIR takes the vocabulary of the data set instead";
+constexpr const char* kGiveDataset = "--data DIR takes the vocabulary of the dataset instead";
 
-// A JSON object being read; knows its path, and what people can do, for messages.
+// Reads a JSON object; knows its path and the advice for error messages.
 class Fields {
  public:
   Fields(const Json& json, std::string file, std::string path, const char* remedy)

@@ -42,11 +42,11 @@ struct ManifestFile {
   VocabularyEntry items, users;
   std::vector<VocabularyEntry> context;  // per feature of the summary
   std::vector<SourceEntry> sources;
-  std::vector<std::string> rules;  // sentences: what was done to the source
+  std::vector<std::string> rules;  // sentences on how the source was processed
   LengthStatistics lengths;
 };
 
-// The vocabulary that a run keeps of its dataset: RUN/vocabulary/vocabulary.json.
+// The vocabulary that a run saves of its dataset: RUN/vocabulary/vocabulary.json.
 struct VocabularyFile {
   Manifest summary;
   VocabularyEntry items;
@@ -62,11 +62,11 @@ ManifestFile manifest_from_json(std::string_view json, const std::string& file);
 
 std::string vocabulary_to_json(const VocabularyFile& vocabulary);
 
-// As manifest_from_json().
+// Checks as manifest_from_json() does.
 VocabularyFile vocabulary_from_json(std::string_view json, const std::string& file);
 
-// "xxh3:..." over the hashes of all vocabularies. If it is equal, indices of two datasets mean the
-// same ids.
+// "xxh3:..." over the hashes of all vocabularies. If two datasets have the same, their indices mean
+// the same ids.
 std::string vocabulary_hash(const ManifestFile& manifest);
 
 }  // namespace seqfuse::data

@@ -15,8 +15,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr const char* kFile = "vocabulary.json";
-constexpr std::string_view kUseDataset =
-    "give the data set that the run was trained on with --data";
+constexpr std::string_view kUseDataset = "give the dataset that the run was trained on with --data";
 
 using Text = std::function<std::string(int64_t)>;  // of a row, from 0
 

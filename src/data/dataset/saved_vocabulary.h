@@ -1,6 +1,6 @@
-// What a run keeps of the dataset that it was trained on, so that it can be served without it: raw
-// ids and titles of items, values of context features, names of actions, the unit of times, typical
-// events. Users' ids and events are not kept.
+// The part of its dataset that a run saves, so that it can be served without the dataset: raw ids
+// and titles of items, values of context features, names of actions, the unit of times, typical
+// events. Not saved: users' ids and events.
 #pragma once
 
 #include <filesystem>
@@ -12,8 +12,8 @@
 
 namespace seqfuse::data {
 
-// The directory holds vocabulary.json, items.arrow and a context_N.arrow for each context feature.
-// It is there whole or not at all; one that is there is replaced. Throws IoError.
+// Writes vocabulary.json, items.arrow and a context_N.arrow per context feature into the directory,
+// atomically. Replaces an existing directory. Throws IoError.
 void save_vocabulary(const Dataset& dataset, const std::filesystem::path& directory);
 
 bool has_saved_vocabulary(const std::filesystem::path& directory);
@@ -23,7 +23,7 @@ struct SavedVocabulary {
   TypicalEvents typical;
 };
 
-// Throws DataError naming the file and field when something is missing, damaged or inconsistent.
+// Throws DataError naming the file and field if something is missing, damaged or inconsistent.
 SavedVocabulary open_saved_vocabulary(const std::filesystem::path& directory);
 
 }  // namespace seqfuse::data

@@ -18,7 +18,7 @@ void for_some_users(const Dataset& dataset, const Visit& visit) {
 }  // namespace
 
 int64_t typical_gap(const Dataset& dataset) {
-  std::vector<uint64_t> gaps;  // of times at both ends of int64: more than an int64 holds
+  std::vector<uint64_t> gaps;  // unsigned: gaps between int64 times may exceed int64
   for_some_users(dataset, [&](const UserSequence& user) {
     for (size_t i = 1; i < user.timestamps.size(); ++i) {
       gaps.push_back(static_cast<uint64_t>(user.timestamps[i]) -

@@ -1,5 +1,4 @@
-// What events of a data set are typically like: defaults for events of which only the item is
-// known.
+// Typical events of a dataset, as defaults for request events whose time or action is not given.
 #pragma once
 
 #include <cstdint>
@@ -8,12 +7,12 @@
 
 namespace seqfuse::data {
 
-// All look at 1000 users at most, spread evenly over the rows: the same ones every time.
+// All functions sample the same 1000 users at most, spread evenly over the rows.
 
 // The median time between consecutive events of a user; 0 without times or without two events.
 int64_t typical_gap(const Dataset& dataset);
 
-// The label that most events have, the lowest of several; 0 without actions.
+// The most frequent label, the lowest in a tie; 0 without actions.
 int64_t most_common_action(const Dataset& dataset);
 
 struct TypicalEvents {

@@ -1,4 +1,4 @@
-// What the ids, values and labels of a dataset mean: raw ids as they stood in the source, by index.
+// The meaning of a dataset's ids, values and labels: by index, the raw ids of the source.
 #pragma once
 
 #include <cstdint>
@@ -26,14 +26,13 @@ struct Manifest {
   std::string dataset_name;
   int64_t num_users = 0, num_items = 0, num_events = 0;
   bool has_timestamps = false;
-  // Of timestamps: 1: Unix seconds, 1000: milliseconds, ...; 0: the source has plain numbers of
-  // unknown unit.
+  // Unit of timestamps: 1: Unix seconds, 1000: milliseconds, ...; 0: plain numbers of unknown unit.
   int64_t time_units_per_second = 0;
   ActionKind action_kind = ActionKind::none;
   int64_t num_actions = 0;                // actions are in [0, num_actions): classes, or 2^bits
   std::vector<std::string> action_names;  // per class or per bit, least significant first
-  std::vector<ContextFeature> context;    // in order; a "user_id" feature is first where present
-  std::string hash;                       // of the vocabularies: identifies what ids mean
+  std::vector<ContextFeature> context;    // in order; a "user_id" feature comes first
+  std::string hash;                       // of the vocabularies: identifies the meaning of ids
 };
 
 // Immutable; every method may be called from any thread. Raw ids of items and raw values of a context
@@ -50,8 +49,8 @@ class Vocabulary {
   virtual std::string item_title(int64_t item) const = 0;  // "" if the source has none
   virtual std::optional<int64_t> find_item(std::string_view raw_id) const = 0;
 
-  // Raw values of a context feature; value in [1, vocab_size). If the dataset has no vocabulary for
-  // it, raw values are the indices themselves.
+  // Raw values of a context feature; value in [1, vocab_size). Without a vocabulary for the
+  // feature, the raw values are the indices.
   virtual std::string context_value(int64_t feature, int64_t value) const;
   virtual std::optional<int64_t> find_context(int64_t feature, std::string_view raw_value) const;
 

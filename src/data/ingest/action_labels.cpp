@@ -86,7 +86,7 @@ int32_t highest_label(const KeptHistories& histories) {
   return highest;
 }
 
-// Sequences already hold labels; the format names them if it can.
+// Sequences already contain labels; the format names them if it can.
 ActionRule rule_in_force(const DatasetFormat& format, const IngestOptions& options,
                          const Ingested& in) {
   if (options.kind == InputKind::log) return format.action_rule;

@@ -38,8 +38,8 @@ struct StrayAction {
 std::vector<StrayAction> stray_actions(const DatasetFormat& format, const IngestOptions& options,
                                        const Ingested& in);
 
-// Strays have no label. Throws DataError for too many distinct values or for labels unknown to the
-// format.
+// Strays get no label. Throws DataError for too many distinct values or for labels that the format
+// does not know.
 ActionLabels make_action_labels(const DatasetFormat& format, const IngestOptions& options,
                                 const Ingested& in, const KeptHistories& histories,
                                 const std::vector<StrayAction>& strays);

@@ -12,11 +12,11 @@
 namespace seqfuse::data {
 namespace {
 
-// Slabs are first touched piece by piece; without huge pages a fault per 4 KiB would cost more than
-// the copy.
+// Slabs are first touched piece by piece; without huge pages, the page faults per 4 KiB would cost
+// more than the copy.
 constexpr size_t kSlabBytes = size_t{1} << 23, kHugePage = size_t{1} << 21;
-// The blocks of a chain double in size from the first value to the second: little waste for short
-// histories, few jumps in long ones.
+// Chain blocks double in size from the first value to the second: little waste for short histories,
+// few blocks for long ones.
 constexpr int32_t kFirstBlock = 3, kLargestBlock = 255;
 constexpr unsigned kMostArenas = 8;
 

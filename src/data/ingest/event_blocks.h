@@ -1,5 +1,5 @@
-// Events in memory, grouped by user as they arrive: each user has a chain of blocks, so that
-// nothing is sorted or moved afterwards.
+// Events in memory, grouped by user as they arrive: each user has a chain of blocks, so nothing
+// needs sorting or moving later.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ struct Event {
   uint32_t user;  // codes of IdTable
   uint32_t item;
   int32_t action;
-  uint32_t fraction = 0;  // takes the place of padding
+  uint32_t fraction = 0;  // fits in the padding
 
   Time point() const { return {time, fraction}; }
 };
@@ -31,10 +31,10 @@ class EventBlocks {
   void append(std::span<const std::span<const Event>> pieces, uint32_t bound);
   // Appends the user's events, in file order, to out. Thread-safe.
   void copy(uint32_t user, std::vector<Event>& out) const;
-  // Forgets all events; keeps the memory for the next ones.
+  // Drops all events; keeps the memory for new ones.
   void clear();
 
-  // Size of the blocks in use.
+  // Bytes of the blocks in use.
   int64_t bytes() const;
 
  private:
@@ -48,7 +48,7 @@ class EventBlocks {
   struct Block {
     Block* next;
     int32_t capacity;
-    int16_t unused;  // free places of a block that is not the last
+    int16_t unused;  // free places in a block other than the last
     bool has_fractions;
 
     Kept* events() { return reinterpret_cast<Kept*>(this + 1); }
@@ -61,7 +61,7 @@ class EventBlocks {
   struct Chain {
     Block* first = nullptr;
     Block* last = nullptr;
-    int32_t free = 0;  // free places of the last block
+    int32_t free = 0;  // free places in the last block
   };
   // The memory of one thread's blocks.
   class Arena {

@@ -40,7 +40,7 @@ struct EventColumns {
   std::vector<int> actions;  // bits: one per bit; others: one
   std::vector<int> context;  // of the user, repeated in each of the user's rows
   BlankTime blank_time = BlankTime::error;
-  // Values of the last of the names, which are not in the rows but hold for the whole file.
+  // Values of the last names, which are not in the rows but apply to the whole file.
   std::vector<std::string> constants;
   int64_t units_per_second = 1;  // unit that ISO 8601 times are converted to
 };
@@ -86,7 +86,7 @@ class RowMapper {
   void add(std::span<const std::string_view> fields, int64_t line, ParsedRows& out);
   // Records a row that is already known to be malformed.
   void add_bad(std::string reason, int64_t line, ParsedRows& out);
-  // A row that holds a whole user: the item, action and time columns are lists "[1, 2, 3]".
+  // A row that contains a whole user: the item, action and time columns are lists "[1, 2, 3]".
   void add_sequence(std::span<const std::string_view> fields, int64_t line, ParsedRows& out);
   // Call after the last row of out.
   void finish(ParsedRows& out);
@@ -121,7 +121,7 @@ class RowMapper {
   size_t next_pending_ = 0;
   std::string reason_;  // of the last failure of map_*()
   std::vector<std::string_view> lists_[3];
-  std::vector<std::string_view> row_;  // with constants, or of a list
+  std::vector<std::string_view> row_;  // with constants, or from a list
   std::vector<bool> words_seen_;       // by code of an action
   int64_t num_words_ = 0;
 };

@@ -13,7 +13,7 @@
 namespace seqfuse::data {
 namespace {
 
-constexpr size_t kWriteEvents = size_t{1} << 15;  // at least, in one write()
+constexpr size_t kWriteEvents = size_t{1} << 15;  // minimum per write()
 
 }  // namespace
 

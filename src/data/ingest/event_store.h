@@ -1,5 +1,5 @@
-// All events of a data set, grouped by user, in bounded memory. Events arrive in file order; once
-// memory is full they are written to a temporary file, user by user (a run). A user's events are
+// All events of a dataset, grouped by user, in bounded memory. Events arrive in file order; when
+// memory is full they are written to a temporary file (a run), user by user. A user's events are
 // then those of run 0, run 1, ..., memory: still in file order.
 #pragma once
 
@@ -24,7 +24,7 @@ class EventStore {
   // Must not run concurrently with users.code().
   void append(std::span<const std::span<const Event>> pieces, int file);
 
-  // No more events: fixes the order of users.
+  // Ends the input and fixes the order of users.
   void finish();
 
   int64_t num_events() const { return num_events_; }
@@ -34,7 +34,7 @@ class EventStore {
   int64_t count(int64_t position) const;
   uint64_t files(int64_t position) const;  // bit f: the user has events in source file f
 
-  // Replaces events by those of the users at positions [begin, end): by user, then in file order.
+  // Replaces `events` by those of the users at positions [begin, end): by user, then in file order.
   // Thread-safe.
   void load(int64_t begin, int64_t end, std::vector<Event>& events) const;
 

@@ -60,8 +60,8 @@ struct DatasetFormat {
   std::optional<UserTable> users;
   std::optional<TitleTable> titles;
   bool joins_logs = false;  // the published rule drops users that are missing from any file
-  // The command line describes it: every file of the input is a log, empty parts are left out
-  // (Spark writes such), and a file of titles that is named must be there.
+  // The layout comes from command-line flags: every input file is a log, empty parts are skipped
+  // (Spark writes them), and a named file of titles must exist.
   bool from_flags = false;
 };
 

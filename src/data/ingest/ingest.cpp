@@ -23,7 +23,7 @@ constexpr size_t kBadExamples = 5;
 constexpr size_t kMaxLogs = 64;
 constexpr int64_t kNamesShown = 12;
 constexpr std::string_view kParquetMark = "PAR1";  // the first bytes of a file
-constexpr int kChunksOfThread = 32;  // per batch: enough for threads to finish about together
+constexpr int kChunksOfThread = 32;                // per batch; evens out the load
 
 // The state of a thread that reads and parses pieces of a log.
 struct Reader {
@@ -199,7 +199,7 @@ class Ingestor {
     return columns;
   }
 
-  // Threads take turns to read a chunk; each parses its own while it is in cache.
+  // Threads take turns reading chunks; each parses its own while it is in cache.
   void read_text(const InputMember& member, ByteStream& stream) {
     const CsvDialect dialect = table_.dialect_of(member.name);
     TextChunks chunks(stream, member.location, dialect, table_.encoding);

@@ -37,7 +37,7 @@ class KeptHistories {
   }
 
   // Remaining events of a user as of the last survey; all of them before the first one. Drops take
-  // effect in the next survey.
+  // effect at the next survey.
   int64_t events(int64_t position) const;
 
   // Counts each user's remaining events; returns the number of events of each item, by code.
@@ -47,8 +47,8 @@ class KeptHistories {
   // data.
   std::vector<UserRange> cut() const;
 
-  // Calls body(task, worker) for each task, in parallel as far as memory allows one range for each.
-  // A worker, 0 <= worker < num_threads(), runs one task at a time.
+  // Calls body(task, worker) for each task, with as much parallelism as memory for one range each
+  // allows. A worker, 0 <= worker < num_threads(), runs one task at a time.
   void run_bounded(int64_t tasks, const std::function<void(int64_t, int64_t)>& body) const;
 
   // Calls body(position, sequence) for each kept user with remaining events of a range, in order.

@@ -72,7 +72,7 @@ class Preprocessor {
   }
 
   void select_users_and_items() {
-    // A row of sequences may turn out to be malformed after its first items were added.
+    // A row of sequences may turn out malformed after its first items were added.
     bool dropped = in_.bad_rows > 0;
     if (format_.joins_logs) dropped |= join_files();
     std::vector<int64_t> item_events;
@@ -105,7 +105,8 @@ class Preprocessor {
     }
   }
 
-  // The published rule for KuaiRand: keep only users in every file. True if any user is dropped.
+  // The published rule for KuaiRand: keep only users that occur in every file. True if any user is
+  // dropped.
   bool join_files() {
     const uint64_t all =
         in_.logs.size() == 64 ? ~uint64_t{0} : (uint64_t{1} << in_.logs.size()) - 1;
@@ -206,7 +207,7 @@ class Preprocessor {
     return row == in_.users.end() ? "" : row->second[feature];
   }
 
-  // Writes the vocabulary of one feature, and every user's index into it.
+  // Writes one feature's vocabulary, and every user's index in it.
   void write_context(size_t feature) {
     IdTable table;
     IdTable::Cache cache;

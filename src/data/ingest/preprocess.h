@@ -31,7 +31,7 @@ struct PreprocessResult {
   std::vector<std::string> bad_examples, not_read;  // see Ingested
 };
 
-// Throws UsageError (output exists), DataError (input) or IoError (disk) and then leaves nothing
+// Throws UsageError (output exists), DataError (input) or IoError (disk), and then leaves nothing
 // behind.
 PreprocessResult preprocess(const DatasetFormat& format, const PreprocessOptions& options);
 

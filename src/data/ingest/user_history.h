@@ -28,7 +28,7 @@ struct HistoryCounts {
   }
 };
 
-// events: of one user, in file order; changed in place.
+// events: one user's, in file order; changed in place.
 //   keep_file_order: blank times are spaced evenly between the nearest known times before and after
 //     them, or copied from the only neighbour; then times are made non-decreasing (running
 //     maximum).

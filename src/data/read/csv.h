@@ -26,8 +26,8 @@ struct Delimiter {
   char first, second;  // second 0 if it is one character
 };
 
-// Splits one delimited text row by row. Fields are views into the text, or, where a quoted field
-// holds "", into a buffer that lives until the next row.
+// Splits one delimited text row by row. Fields are views into the text or, for a quoted field that
+// contains "", into a buffer that lives until the next row.
 class RowSplitter {
  public:
   RowSplitter(std::string_view text, const CsvDialect& dialect);
@@ -63,9 +63,9 @@ class RowSplitter {
   int64_t lines_before_ = 0, lines_after_ = 0;
 };
 
-// How many characters of text, the beginning of a longer text, are complete rows: RowSplitter gives
-// the same rows for the two parts as for the whole. 0 if the first row is incomplete. Needs three
-// characters after the last quote that it relies on.
+// Length of the longest prefix of text, the start of a longer text, that is complete rows:
+// RowSplitter finds the same rows in the two parts as in the whole. 0 if the first row is
+// incomplete. Looks up to three characters past the last quote it relies on.
 size_t whole_rows(std::string_view text, const CsvDialect& dialect);
 
 }  // namespace seqfuse::data

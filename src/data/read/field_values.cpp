@@ -20,8 +20,8 @@ constexpr std::array<std::pair<std::string_view, bool>, 8> kFlags = {{{"true", t
                                                                       {"y", true},
                                                                       {"n", false}}};
 
-// The number that eight characters spell, if all are digits. Combines digits to pairs, to fours,
-// to eight.
+// The number that eight characters spell, if all are digits. Combines digits into pairs, fours,
+// eight.
 std::optional<uint64_t> eight_digits(const char* text) {
   uint64_t word;
   std::memcpy(&word, text, 8);

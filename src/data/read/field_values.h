@@ -15,13 +15,13 @@ inline std::string_view trim(std::string_view text) {
   return text;
 }
 
-// Equal but for the case of ASCII letters.
+// Equal except for the case of ASCII letters.
 bool equal_ignoring_case(std::string_view a, std::string_view b);
 
 // An int64 written exactly as it would be printed ("-12", "0", "345", but not "007", "+1", "1.0").
 std::optional<int64_t> parse_canonical_int64(std::string_view text);
 
-// A decimal number, or nothing: the whole text must be one.
+// A decimal number, or nothing unless the whole text is one.
 std::optional<double> parse_double(std::string_view text);
 
 // A number (0 is no, any other yes) or true, false, t, f, yes, no, y, n in any case.

@@ -15,7 +15,7 @@ namespace seqfuse::data {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr const char* kHiddenNames = " (those whose names begin with . or _ are not read)";
+constexpr const char* kHiddenNames = " (names that begin with . or _ are skipped)";
 constexpr std::array<std::string_view, 5> kCompressed = {".gz", ".xz", ".zst", ".bz2", ".lzma"};
 
 // An open archive. A compressed or plain file is treated as an archive of one unnamed member.
@@ -24,7 +24,7 @@ class Archive final : public ByteStream {
   explicit Archive(const fs::path& file)
       : file_(file.string()), archive_(archive_read_new(), archive_read_free) {
     archive_read_support_filter_all(archive_.get());
-    // Not all formats: some would recognise a text file as theirs.
+    // Only some formats: others would mistake text files for their own.
     archive_read_support_format_tar(archive_.get());
     archive_read_support_format_zip(archive_.get());
     archive_read_support_format_7zip(archive_.get());
@@ -82,7 +82,7 @@ class Archive final : public ByteStream {
         file_, fs::file_size(file_, ignored), reason != nullptr ? reason : "unknown format");
   }
 
-  // Refuses plain bytes under the name of an archive or compressed file: a failed download.
+  // Refuses plain bytes named like an archive or compressed file: a failed download.
   void check_name() {
     constexpr std::array<std::string_view, 4> kArchives = {".zip", ".tar", ".tgz", ".tar.gz"};
     const auto ends = [&](std::string_view ending) { return file_.ends_with(ending); };
@@ -99,7 +99,7 @@ class Archive final : public ByteStream {
   std::unique_ptr<archive, int (*)(archive*)> archive_;
 };
 
-// The stream of an empty file, which libarchive does not open as an archive of one member.
+// An empty file's stream: libarchive does not open one as an archive of one member.
 class NoBytes final : public ByteStream {
  public:
   size_t read(char* /*out*/, size_t /*size*/) override { return 0; }

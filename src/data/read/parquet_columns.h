@@ -1,4 +1,4 @@
-// Columns of a Parquet file as the rest of the data layer needs them. Parquet stores a nested
+// Top-level columns of a Parquet file, for the rest of the data layer. Parquet stores a nested
 // column (struct, list, map) as several leaf columns, and its readers select those.
 #pragma once
 
@@ -22,7 +22,7 @@ void check_single_value(const arrow::Field& field, const std::string& file);
 // Unwraps dictionary and extension types. Throws DataError; what: file and column.
 std::shared_ptr<arrow::Array> plain_values(std::shared_ptr<arrow::Array> array,
                                            const std::string& what);
-// Converts to strings, which are not UTF-8 if the source is not. A timestamp becomes its integer in
+// Converts to strings, which are UTF-8 only if the source is. A timestamp becomes its integer in
 // the stored unit. Throws DataError.
 std::shared_ptr<arrow::StringArray> as_strings(std::shared_ptr<arrow::Array> array,
                                                const std::string& what);

@@ -17,7 +17,7 @@ struct TextChunk {
   std::string_view text() const { return {buffer.data(), size}; }
 
   std::string buffer;  // never shrinks: chunks are reused
-  size_t size = 0;     // bytes of whole rows; the last may lack its newline
+  size_t size = 0;     // bytes of whole rows; the last may lack a newline
 };
 
 class TextChunks {
@@ -29,8 +29,8 @@ class TextChunks {
   TextChunks(ByteStream& stream, std::string name, CsvDialect dialect,
              Encoding encoding = Encoding::utf8, size_t chunk_bytes = kChunkBytes);
 
-  // The trimmed fields of the first row that is not blank, which next() then leaves out; empty if
-  // there is none. Throws DataError if it is malformed.
+  // The trimmed fields of the first non-blank row, which next() then skips; empty if there is none.
+  // Throws DataError if it is malformed.
   std::vector<std::string> header();
   int64_t header_lines() const { return header_lines_; }  // up to the header's end
 

@@ -9,7 +9,7 @@
 
 namespace seqfuse::data {
 
-// The point value + fraction / kFractions. Ordered by time; a blank one is not a valid time.
+// The point value + fraction / kFractions. Ordered by time; a blank is not a valid time.
 struct Time {
   static constexpr uint32_t kFractions = 1'000'000'000;
   static constexpr uint32_t kBlank = UINT32_MAX;

@@ -68,7 +68,7 @@ int64_t items_for(const KnownDataset& dataset, const SynthesisOptions& options, 
   return chosen;
 }
 
-// The text files, written in step.
+// The output text files, written together.
 class OutputFiles {
  public:
   OutputFiles(const std::filesystem::path& directory, const std::vector<FileSpec>& specs) {

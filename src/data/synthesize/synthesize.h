@@ -37,9 +37,9 @@ struct SynthesisReport {
   std::vector<LabelReport> labels;
 };
 
-// Writes the files and synthesis.json into a directory that appears when it is complete; an
-// existing one is replaced. The same options give the same bytes for any number of threads.
-// Throws UsageError for options out of range, IoError if the operating system refuses.
+// Writes the files and synthesis.json into a directory that appears when complete; replaces an
+// existing one. The same options produce the same bytes for any number of threads. Throws
+// UsageError for options out of range, IoError if the operating system refuses.
 SynthesisReport synthesize(const SynthesisOptions& options, const std::filesystem::path& output);
 
 }  // namespace seqfuse::data

@@ -68,7 +68,7 @@ struct World {
   uint64_t seed;
 };
 
-// One data set's files. Methods may be called from any thread.
+// One dataset's files. Methods may be called from any thread.
 class Format {
  public:
   virtual ~Format() = default;

@@ -157,12 +157,12 @@ class KuaiRandFormat : public Format {
     reaction.label[kClick] = u < probability[kClick];
     reaction.label[kLongView] = u < probability[kLongView];
     reaction.label[kProfileEnter] = Philox::unit(random()) < kProfileEnterRate;
-    probability[kProfileEnter] = probability[kClick];  // for an AUC near .5
+    probability[kProfileEnter] = probability[kClick];  // for an AUC near 0.5
     for (int label = 0; label < kAll; ++label) {
       tally.labels[label].add(probability[label], reaction.label[label]);
     }
 
-    // The data set's definitions: a click in the single-column view is 7 s played or the whole
+    // The dataset's definitions: a click in the single-column view is 7 s played or the whole
     // video, a long view 18 s or the whole video.
     const float v = Philox::unit(random());
     const auto between = [&](int64_t low, int64_t high) {

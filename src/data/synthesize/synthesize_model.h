@@ -55,7 +55,7 @@ class Catalogue {
   // The item of the topic at quantile u in [0, 1) of its popularity.
   int64_t draw(int topic, double u) const;
   int64_t draw_evenly(int topic, double u) const;  // regardless of popularity
-  // Items that tend to follow: branch in [0, 3), of the same topic.
+  // Items of the same topic that tend to follow; branch in [0, 3).
   int64_t successor(int64_t index, uint32_t branch) const;
   // The item's number in the dataset: a permutation of [0, size), so that numbers reveal neither
   // topic nor popularity.
@@ -75,7 +75,7 @@ struct Rhythm {
   int64_t unit;            // time units per second
   double session_events;   // mean events of a session
   double seconds_between;  // mean, of events in a session
-  double drift_days;       // after which a taste keeps 1/e of what it was
+  double drift_days;       // time until a taste keeps 1/e of itself
 };
 
 struct Event {

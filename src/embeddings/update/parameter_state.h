@@ -17,16 +17,16 @@ UpdateKind parse_update_kind(const std::string& name, const char* parameter);
 
 using StateTensors = std::map<std::string, at::Tensor>;
 
-// update_step.h says what the updates are.
+// The updates are described in update_step.h.
 struct ParameterState {
-  // weight: contiguous; its rows run along the last dimension, and a one-dimensional weight is one
-  // row. Allocates the state, so that steps allocate almost nothing.
+  // weight: contiguous; rows are along the last dimension, and a one-dimensional weight is one row.
+  // Allocates the state here, so that steps allocate almost nothing.
   ParameterState(at::Tensor weight, UpdateKind kind, double weight_decay, bool averaged);
 
   bool is_adam() const { return kind == UpdateKind::adamw || kind == UpdateKind::adam; }
   int64_t row_length() const { return weight.dim() == 0 ? 1 : weight.size(-1); }
 
-  // "exp_avg", "exp_avg_sq", "sum_sq", "unaveraged": shared storage.
+  // "exp_avg", "exp_avg_sq", "sum_sq", "unaveraged"; they share storage with the state.
   StateTensors tensors() const;
 
   // Swaps the storage of the weight and its average, without allocating. Does nothing without an
@@ -40,7 +40,7 @@ struct ParameterState {
   double weight_decay;
   at::Tensor exp_avg, exp_avg_sq;  // adamw, adam: the weight's shape
   at::Tensor sum_sq;               // row_wise_adagrad: [rows]
-  at::Tensor average;              // of the weight over the updates, if asked for: its shape
+  at::Tensor average;              // of the weight over the updates, if requested: its shape
 };
 
 }  // namespace seqfuse::embeddings

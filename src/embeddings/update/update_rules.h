@@ -6,13 +6,13 @@
 
 namespace seqfuse::embeddings {
 
-// What is the same for all elements in a step.
+// The values shared by all elements in a step.
 struct UpdateRule {
   double learning_rate = 0, gradient_scale = 1;
   double beta1 = 0, beta2 = 0, epsilon = 0;
   double correction1 = 1, correction2 = 1;  // 1 - beta^t
   double decay = 0;                         // coupled: added to the gradient
-  double shrink = 1;                        // decoupled: the weight is multiplied by it first
+  double shrink = 1;                        // decoupled: multiplies the weight first
 };
 
 template <class T>

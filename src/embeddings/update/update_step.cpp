@@ -12,7 +12,7 @@ namespace {
 // Elementwise rules treat any parameter as rows of this length.
 constexpr int64_t kChunk = 4096;
 
-// n consecutive elements; begin: of the weight and its state, row: for sum_sq.
+// n consecutive elements; begin: index in the weight and its state, row: index in sum_sq.
 template <class T>
 void update_elements(const ParameterState& parameter, const UpdateRule& rule, const T* gradient,
                      int64_t begin, int64_t n, int64_t row) {
@@ -102,7 +102,7 @@ void UpdateStep::update_on_cpu(ParameterState& parameter, const at::Tensor& grad
   if (parameter.average.defined()) parameter.average.lerp_(parameter.weight, average_share());
 }
 
-// After update t the average goes 1 - min(d, (t - 1) / (t + 8)) of the way to the weight.
+// After update t the average moves 1 - min(d, (t - 1) / (t + 8)) of the way to the weight.
 double UpdateStep::average_share() const {
   const auto count = static_cast<double>(count_);
   return 1 - std::min(args_.average_decay, (count - 1) / (count + 8));

@@ -21,18 +21,18 @@ namespace seqfuse::embeddings {
 //   row_wise_adagrad   a_row += mean of the row's g^2; w -= lr * g / (sqrt(a_row) + eps)
 // weight_decay: adamw first scales w by 1 - lr * decay; the others add decay * w to g.
 //
-// A dense gradient updates every element, as published: Adam moves rows of a table by their
-// momentum even when the step had no such id. A sparse gradient (large tables) updates the rows it
-// holds and their state, nothing else; t counts all steps.
+// A dense gradient updates every element, as published: Adam moves a table's rows by their momentum
+// even in steps without such an id. A sparse gradient (large tables) updates only the rows it
+// contains and their state; t counts all steps.
 //
-// On the CPU each update is one threaded pass over parameter and state. Every element is computed
-// on its own, so results do not depend on the number of threads. On a GPU nothing waits for the
-// host, except for the number of rows of a sparse gradient.
+// On the CPU each update is one multithreaded pass over parameter and state. Elements are
+// independent, so results do not depend on the number of threads. On a GPU nothing synchronises,
+// except to learn the number of rows of a sparse gradient.
 class UpdateStep {
  public:
-  // The numbers of a step on a GPU: float32 scalars there. If skip is 1 nothing changes.
+  // A step's numbers on a GPU, as float32 scalars there. If skip is 1, nothing changes.
   struct OnDevice {
-    at::Tensor count;  // t, this step included
+    at::Tensor count;  // t, including this step
     at::Tensor learning_rate, gradient_scale, skip;
   };
 
@@ -42,15 +42,15 @@ class UpdateStep {
   // On a GPU.
   UpdateStep(const config::OptimizerArgs& args, OnDevice device);
 
-  // Updates the parameter and its state (undefined gradient: neither), and moves its average. Dense
-  // updates on a GPU wait for finish().
+  // Updates the parameter and its state (unless gradient is undefined), and moves its average.
+  // Dense updates on a GPU are deferred to finish().
   void update(ParameterState& parameter, const at::Tensor& gradient);
   // Launches the collected updates as a few multi-tensor kernels. Does nothing on the CPU.
   void finish();
 
-  // For tables with their own update loops. On the CPU: the numbers of update_rules.h.
+  // For tables with their own update loops. On the CPU: the numbers for update_rules.h.
   UpdateRule rule(UpdateKind kind, double weight_decay) const;
-  // On a GPU; null on the CPU.
+  // For the same on a GPU; null on the CPU.
   const OnDevice* device() const { return device_ ? &*device_ : nullptr; }
   const config::OptimizerArgs& args() const { return args_; }
 
@@ -77,7 +77,7 @@ class UpdateStep {
   double learning_rate_ = 0, gradient_scale_ = 1;
   std::optional<OnDevice> device_;
   at::Tensor keep_;                             // on the device: bool scalar, not skip
-  at::Tensor divisor_;                          // on the device: what kernels divide gradients by
+  at::Tensor divisor_;                          // on the device: divisor of gradients in kernels
   std::array<std::array<Group, 2>, 3> groups_;  // by kind; without and with weight decay
   Averaged averaged_;
 };

@@ -33,7 +33,7 @@ void UpdateStep::update_on_device(ParameterState& parameter, const Tensor& gradi
   if (gradient.is_sparse()) {
     update_rows_on_device(parameter, gradient.coalesce());
   } else if (parameter.kind == UpdateKind::row_wise_adagrad) {
-    // Where the step is skipped the gradient is 0 and changes nothing.
+    // In a skipped step the gradient is 0 and changes nothing.
     Tensor scaled = at::where(keep_, gradient * device_->gradient_scale, 0.0);
     if (parameter.weight_decay > 0) scaled.add_(parameter.weight * keep_, parameter.weight_decay);
     const int64_t length = parameter.row_length();
@@ -58,8 +58,7 @@ void UpdateStep::update_rows_on_device(ParameterState& parameter, const Tensor& 
     parameter.weight.index_add_(0, ids, rows * device_->learning_rate, -1);
     return;
   }
-  // The rows' state is taken out, updated and put back; where the step is skipped it is put back as
-  // it was.
+  // Take the rows' state out, update it and put it back; in a skipped step, unchanged.
   const Tensor weight = parameter.weight.index_select(0, ids);
   if (parameter.kind == UpdateKind::row_wise_adagrad) {
     const Tensor sum_sq = parameter.sum_sq.index_select(0, ids);
@@ -71,7 +70,7 @@ void UpdateStep::update_rows_on_device(ParameterState& parameter, const Tensor& 
   const auto put_back = [&](Tensor& whole, const Tensor& old, const Tensor& updated) {
     whole.index_copy_(0, ids, at::where(keep_, updated, old));
   };
-  // 1 - beta2, and 1 - beta2^t, of a float32 would be good to 4 digits.
+  // Use float64: in float32, 1 - beta2 and 1 - beta2^t would have only 4 correct digits.
   const Tensor count = device_->count.to(torch::kDouble);
   const Tensor correction1 = 1 - at::pow(args_.adam_beta1, count);
   const Tensor correction2 = 1 - at::pow(args_.adam_beta2, count);
@@ -117,7 +116,7 @@ void UpdateStep::launch(UpdateKind kind, double weight_decay, Group& group) cons
   }
 }
 
-// The share of UpdateStep::average_share, on the device.
+// UpdateStep::average_share, computed on the device.
 void UpdateStep::move_averages() const {
   const Tensor before = device_->count - 1;
   const Tensor share = 1 - (before / (before + 9)).clamp_max_(args_.average_decay);

@@ -29,7 +29,7 @@ at::Tensor Initializer::normal(at::IntArrayRef shape, double std) {
 }
 
 at::Tensor Initializer::truncated_normal(at::IntArrayRef shape, double std) {
-  // Inverse transform: u uniform over the part of the distribution that is kept, then erfinv.
+  // Inverse transform: u uniform over the kept part of the distribution, then erfinv.
   const double kept = std::erf(2 / std / std::sqrt(2.0));
   const at::Tensor values = uniform(shape, kept);
   if (!generator_) return values;

@@ -8,11 +8,10 @@
 
 namespace seqfuse::models {
 
-// Draws the weights of a model in the order in which they are asked for.
+// Draws a model's weights in the order of the calls.
 class Initializer {
  public:
-  // Without a seed nothing is drawn: the numbers of random weights are undefined until weights are
-  // loaded into them.
+  // Without a seed nothing is drawn: random weights are uninitialised until weights are loaded.
   Initializer(std::optional<uint64_t> seed, torch::ScalarType dtype);
 
   at::Tensor zeros(int64_t size);

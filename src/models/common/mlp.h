@@ -1,4 +1,4 @@
-// Small dense networks: the prediction head, and what brings table rows to the width of a token.
+// Small dense networks: the prediction head, and projections from table rows to the token width.
 #pragma once
 
 #include <torch/nn/modules/container/sequential.h>

@@ -9,9 +9,9 @@ namespace seqfuse::models {
 struct StepSeed {
   uint64_t seed = 0;
   int64_t step = 0;  // with gradient accumulation: counts batches
-  int64_t rank = 0;  // of the process, each of which has its own numbers
+  int64_t rank = 0;  // of the process; each has its own numbers
 
-  // The seed of one place in a step where random numbers are drawn.
+  // The seed of one site in a step that draws random numbers.
   int64_t derive(uint64_t site) const;
 };
 

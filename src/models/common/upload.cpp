@@ -15,7 +15,7 @@ namespace seqfuse::models {
 namespace {
 
 #ifdef SEQFUSE_HAS_CUDA
-// One stream of copies a device, made when the device is first used.
+// One copy stream per device, created on first use.
 c10::cuda::CUDAStream copy_stream(c10::DeviceIndex device) {
   static std::mutex mutex;
   static std::map<c10::DeviceIndex, c10::cuda::CUDAStream> streams;

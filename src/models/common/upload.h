@@ -1,4 +1,4 @@
-// Integers of a batch on their way to the model's device.
+// Uploads a batch's integers to the model's device.
 #pragma once
 
 #include <torch/types.h>
@@ -9,17 +9,16 @@
 
 namespace seqfuse::models {
 
-// Collects vectors and sends them as one piece: to a GPU by one copy from pinned memory, on a
-// stream of its own, so that it overlaps with the step before. The current stream waits for it; the
+// Collects vectors and sends them in one piece: to a GPU by one copy from pinned memory on a
+// separate stream, so that it overlaps with the previous step. The current stream waits for it; the
 // host does not.
 class Upload {
  public:
   explicit Upload(at::Device device) : device_(device) {}
 
-  // tensor becomes int64 [values.size()] on the device when send() is called. Both must live until
-  // then.
+  // On send(), tensor becomes int64 [values.size()] on the device. Both must live until then.
   void add(const std::vector<int64_t>& values, at::Tensor& tensor);
-  // The piece, of which the tensors are slices.
+  // The uploaded piece, which the tensors are slices of.
   at::Tensor send();
 
  private:

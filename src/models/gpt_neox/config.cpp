@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 namespace {
 
-// One JSON object, read with the name of its file in every message.
+// Reads a JSON object; names its file in every message.
 class Reader {
  public:
   Reader(const fs::path& file, json object) : file_(file.string()), object_(std::move(object)) {
@@ -27,7 +27,7 @@ class Reader {
     throw_error<DataError>("{}: {}", file_, fmt::format(format, std::forward<Args>(args)...));
   }
 
-  // Null where the key is absent or null.
+  // Null if the key is absent or null.
   const json* find(const char* key) const {
     const auto found = object_.find(key);
     return found == object_.end() || found->is_null() ? nullptr : &*found;

@@ -1,4 +1,4 @@
-// GPT-NeoX (Pythia and others): ids to logits, through a cache of keys and values.
+// GPT-NeoX (Pythia and others): ids to logits, through a key-value cache.
 //
 // A layer, with h [rows, tokens, H]:
 //   n1 = layer_norm1(h), n2 = layer_norm2(h)
@@ -6,8 +6,8 @@
 //   sequential residual:  r = attention(n1) + h;  h' = mlp(layer_norm2(r)) + r
 //   attention(n) = W_out softmax(rotated q, rotated k) v + b_out,  q, k, v by head = W_qkv n + b_qkv
 //   mlp(n) = W_down act(W_up n + b_up) + b_down
-// Sums are rounded in the order that is written, in the model's dtype: that of its norms and of h. On
-// the CPU linear layers and the attention of a decoding step compute in float32 (linear.h).
+// Sums are rounded in the order shown, in the model's dtype: that of its norms and of h. On the CPU,
+// linear layers and the attention of a decoding step compute in float32 (linear.h).
 #pragma once
 
 #include <torch/types.h>
@@ -24,19 +24,21 @@ class Model {
  public:
   Model(const Config& config, Weights weights);
 
-  // The folder of a checkpoint. Throws as load_config and load_weights do.
+  // directory: a checkpoint. Throws as load_config and load_weights do.
   static Model load(const std::filesystem::path& directory, at::ScalarType dtype, at::Device device,
                     const Storage& storage = {});
 
   const Config& config() const { return config_; }
   at::ScalarType dtype() const { return weights_.norm_weight.scalar_type(); }
   at::Device device() const { return weights_.embedding.device(); }
+  int64_t step_weight_bytes() const { return weights_.step_bytes(); }
   kv_cache::Shape cache_shape() const;
 
   kv_cache::Cache make_cache(const kv_cache::Rule& rule, int64_t rows) const;
 
-  // One pass (kv_cache/cache.h), which the caller has begun; this ends it. ids: int64 [rows, tokens]
-  // on the device, each in the vocabulary. Returns the states after the last norm, [rows, tokens, H].
+  // Runs one pass (kv_cache/cache.h): the caller begins it, this ends it. ids: int64 [rows, tokens]
+  // on the device, all in the vocabulary. Returns the states after the last norm, [rows, tokens,
+  // H].
   at::Tensor states(const at::Tensor& ids, kv_cache::Cache& cache) const;
   // states [..., H] -> [..., V], in the model's dtype.
   at::Tensor logits(const at::Tensor& states) const;

@@ -24,7 +24,7 @@ bool is_legacy_buffer(std::string_view name) {
          name.ends_with(".attention.rotary_emb.inv_freq");
 }
 
-// By blocks, so that no copy of a large tensor is made.
+// Works in blocks, so that a large tensor is not copied.
 bool all_finite(const Tensor& tensor) {
   constexpr int64_t kBlock = 1 << 22;
   const Tensor flat = tensor.reshape({-1});
@@ -56,7 +56,7 @@ Format format_of(const Storage& storage, at::ScalarType dtype, at::Device device
           device};
 }
 
-// Takes tensors by name; at the end it knows which were left over.
+// Takes tensors by name and reports unused ones at the end.
 class Taker {
  public:
   Taker(const TensorMap& tensors, const Format& format, const std::string& source)
@@ -228,6 +228,11 @@ int64_t Weights::bytes() const {
   return total;
 }
 
+int64_t Weights::step_bytes() const {
+  const bool shared = output.weight.is_same(embedding);
+  return bytes() - (shared ? 0 : static_cast<int64_t>(embedding.nbytes()));
+}
+
 Weights make_weights(const Config& config, const TensorMap& tensors, at::ScalarType dtype,
                      at::Device device, const std::string& source, const Storage& storage) {
   check_storage(storage, dtype, device);
@@ -243,7 +248,7 @@ Weights make_weights(const Config& config, const TensorMap& tensors, at::ScalarT
   weights.norm_bias = taker.take("final_layer_norm.bias", {h});
   const std::string output = taker.has("lm_head.weight") ? "lm_head" : "embed_out";
   if (config.tied_output) {
-    taker.ignore(output + ".weight");  // some files hold the tied tensor a second time
+    taker.ignore(output + ".weight");  // some files also contain the tied tensor
     if (format.linear == format.embedding) {
       weights.output.weight = weights.embedding;
     } else {
@@ -263,7 +268,7 @@ Weights load_weights(const Config& config, const fs::path& directory, at::Scalar
   TensorMap tensors;
   for (const auto& [name, view] : files.tensors()) {
     if (is_legacy_buffer(name)) continue;
-    // The mapping is read-only, and nobody writes through this tensor.
+    // const_cast: the mapping is read-only and this tensor is never written.
     tensors[name] = at::from_blob(const_cast<std::byte*>(view.bytes.data()), view.shape,
                                   at::dtype(dtype_of(name, view.dtype, source)));
   }
@@ -296,7 +301,7 @@ at::ScalarType stored_dtype(const fs::path& directory) {
       return dtype_of(name, view.dtype, source_of(directory));
     }
   }
-  return at::kFloat;  // loading will say what is missing
+  return at::kFloat;  // loading will report what is missing
 }
 
 }  // namespace seqfuse::models::gpt_neox

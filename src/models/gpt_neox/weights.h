@@ -1,4 +1,4 @@
-// The tensors of a GPT-NeoX checkpoint, checked and converted to the dtype and device of a model.
+// A GPT-NeoX checkpoint's tensors, checked and converted to the model's dtype and device.
 #pragma once
 
 #include <torch/types.h>
@@ -26,7 +26,7 @@ struct Storage {
 // Throws UsageError where a model of that dtype on that device cannot hold its tables so.
 void check_storage(const Storage& storage, at::ScalarType dtype, at::Device device);
 
-// Linear weights are [out, in], as in the file. Undefined: absent.
+// Linear weights are [out, in], as in the file. Absent tensors are undefined.
 struct LayerWeights {
   at::Tensor norm1_weight, norm1_bias;  // [H] input_layernorm
   at::Tensor norm2_weight, norm2_bias;  // [H] post_attention_layernorm
@@ -42,26 +42,27 @@ struct Weights {
   at::Tensor norm_weight, norm_bias;  // [H] final_layer_norm
   Linear output;                      // H to V; tied: the embedding itself, where held alike
 
-  int64_t bytes() const;  // a shared table counts once
+  int64_t bytes() const;       // a shared table counts once
+  int64_t step_bytes() const;  // of them, what a decoding step reads: not the table of the embedding
 };
 
-// From tensors by their names in the file; all must be float64, float32, float16 or bfloat16. Names
-// without "gpt_neox." are taken too. The output is embed_out.weight or lm_head.weight. Legacy buffers
+// Takes tensors by their names in the file, with or without "gpt_neox."; all must be float64,
+// float32, float16 or bfloat16. The output is embed_out.weight or lm_head.weight. Legacy buffers
 // (attention.bias, attention.masked_bias, attention.rotary_emb.inv_freq) are ignored. Throws
-// DataError that names the tensor and source: missing, of another shape than the config wants, not
-// known, or with values that are not finite (in the file, or once converted).
+// DataError that names tensor and source: missing, of a shape that contradicts the config, unknown,
+// or with values that are not finite (in the file, or after conversion).
 Weights make_weights(const Config& config, const std::map<std::string, at::Tensor>& tensors,
                      at::ScalarType dtype, at::Device device, const std::string& source,
                      const Storage& storage = {});
 
-// The same from a folder's safetensors, one file or several, mapped: no copy of the file is made.
+// The same from a directory's safetensors, one file or several; maps them, makes no copy.
 Weights load_weights(const Config& config, const std::filesystem::path& directory,
                      at::ScalarType dtype, at::Device device, const Storage& storage = {});
 
-// Bytes of the weights, before anything is loaded.
+// Bytes of the weights, without loading anything.
 int64_t weight_bytes(const Config& config, at::ScalarType dtype, const Storage& storage = {});
 
-// The dtype of the query_key_value weight of the first layer in the file.
+// The dtype in the file of the first layer's query_key_value weight.
 at::ScalarType stored_dtype(const std::filesystem::path& directory);
 
 }  // namespace seqfuse::models::gpt_neox

@@ -11,9 +11,9 @@ namespace {
 
 // Context, then item and action of each event in turn, then the candidates' items.
 //
-// The published pipeline also has an action token after each candidate. In a group of its own size
-// 1 no token that is read sees it, so leaving it out changes no result, and no label of a candidate
-// can reach a prediction; target_group_size counts candidates. All candidates share one position.
+// The published pipeline also has an action token after each candidate. In a group of size 1, no
+// token whose state is read sees it. Leaving it out changes no result, and a candidate's label can
+// never reach a prediction; target_group_size counts candidates. All candidates share one position.
 class HstuEncoder : public Encoder {
  public:
   HstuEncoder(const ModelSpec& spec, std::shared_ptr<Tables> tables, Initializer& init)
@@ -42,7 +42,7 @@ class HstuEncoder : public Encoder {
     return item_mlp_.is_empty() ? rows : item_mlp_->forward(rows);
   }
 
-  // [B * features, D], each window's features side by side.
+  // [B * features, D], the features of each window adjacent.
   at::Tensor context_rows(const Windows& windows) {
     std::vector<at::Tensor> rows;
     for (size_t feature = 0; feature < tables_->context.size(); ++feature) {
@@ -112,7 +112,7 @@ class HstuEncoder : public Encoder {
   torch::nn::Sequential item_mlp_{nullptr}, context_mlp_{nullptr};
 };
 
-// Items alone, with learned positions at the input and a relative bias in every layer.
+// Items only, with learned positions at the input and a relative bias in every layer.
 class HstuResearchEncoder : public Encoder {
  public:
   HstuResearchEncoder(const ModelSpec& spec, std::shared_ptr<Tables> tables, Initializer& init)
@@ -150,7 +150,7 @@ Encoder::Encoder(const ModelSpec& spec, std::shared_ptr<Tables> tables)
       tables_(std::move(tables)),
       layers_(register_module("layers", torch::nn::ModuleList())) {}
 
-// Rows of tables are summed in their own dtype; from here on the dtype is the layers'.
+// Table rows are summed in the table's dtype; from here on it is the layers' dtype.
 at::Tensor Encoder::add_positions(const at::Tensor& x, const at::Tensor& table,
                                   const at::Tensor& offsets,
                                   const ops::OptionalTensor& num_targets) const {

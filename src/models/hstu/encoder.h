@@ -1,4 +1,4 @@
-// From windows of events to the states of their item tokens: embeddings, positions, HSTU layers.
+// Encodes windows of events to states of their item tokens: embeddings, positions, HSTU layers.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -25,26 +25,26 @@ struct States {
 
 class Encoder : public torch::nn::Module {
  public:
-  // The encoder of spec's architecture. The tables belong to the model.
+  // The encoder for spec's architecture. The model owns the tables.
   static std::shared_ptr<Encoder> make(const ModelSpec& spec, std::shared_ptr<Tables> tables,
                                        Initializer& init);
 
-  // Dropout in training mode only. States are of compute_dtype().
+  // Dropout in training mode only. The states' dtype is compute_dtype().
   States forward(const Windows& windows, const StepSeed& seed);
 
  protected:
   Encoder(const ModelSpec& spec, std::shared_ptr<Tables> tables);
-  void add_layers(Initializer& init);  // after the subclass's own parameters
+  void add_layers(Initializer& init);  // call after adding the subclass's own parameters
 
   // sqrt(D) x + the row of table for each token's position, in compute_dtype().
   at::Tensor add_positions(const at::Tensor& x, const at::Tensor& table, const at::Tensor& offsets,
                            const ops::OptionalTensor& num_targets) const;
 
-  // Tokens x [T, D] of all windows, each window's in order, and where its parts lie.
+  // Tokens x [T, D] of all windows, each window's in order, and the rows of their parts.
   struct Tokens {
     at::Tensor x;
     Sequences sequences;
-    // Context, history, candidates, those in use: offsets [B + 1] and rows.
+    // Context, history, candidates, as far as used: offsets [B + 1] and rows.
     std::vector<at::Tensor> part_offsets;
     std::vector<int64_t> part_rows;
   };

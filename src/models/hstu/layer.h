@@ -27,12 +27,12 @@ struct LayerOptions {
   double uvqk_std = 0;            // initial W_uvqk ~ N(0, std); 0: xavier_uniform
   double alpha = 1;               // scale of q k^T
   int64_t scaling_seqlen = 1;     // S
-  int64_t target_group_size = 1;  // candidates in a group
-  int64_t max_attn_len = 0;       // local attention: so many earlier tokens; 0: off
+  int64_t target_group_size = 1;  // candidates per group
+  int64_t max_attn_len = 0;       // local attention: how many earlier tokens; 0: off
   int64_t min_full_attn_seq_len = 0;
   int64_t bias_positions = 0;     // N: relative bias over 2 N - 1 distances; 0: none
-  int64_t bias_time_buckets = 0;  // relative bias over so many buckets of time; 0: none
-  // On a GPU in 16 bits: computed again in backward instead of kept.
+  int64_t bias_time_buckets = 0;  // time buckets of the relative bias; 0: none
+  // On a GPU in 16 bits: recompute in backward instead of keeping.
   bool recompute_input_layernorm = false, recompute_input_silu = false;
 
   // hstu: affine norms, alpha = d^-1/2, no relative bias.
@@ -55,13 +55,13 @@ class HstuLayer : public torch::nn::Module {
  public:
   HstuLayer(const LayerOptions& options, Initializer& init);
 
-  // [T, D] -> [T, D], in the dtype of x: weights are kept in float32 (or float64) and converted.
-  // The dropout mask depends on dropout_seed alone; none outside training mode.
+  // [T, D] -> [T, D], in x's dtype: weights are stored in float32 (or float64) and converted. The
+  // dropout mask depends only on dropout_seed; no dropout outside training mode.
   at::Tensor forward(const at::Tensor& x, const Sequences& sequences, int64_t dropout_seed);
 
  private:
   LayerOptions options_;
-  // Undefined where the options leave them out.
+  // Undefined if the options leave them out.
   at::Tensor input_norm_weight_, input_norm_bias_;    // [D]
   at::Tensor uvqk_weight_, uvqk_bias_;                // [D, 4 H d], [4 H d]
   at::Tensor output_norm_weight_, output_norm_bias_;  // [H d]

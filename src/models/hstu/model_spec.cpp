@@ -137,7 +137,7 @@ ModelSpec ModelSpec::make(Task task, const config::Config& config, const data::M
   if (spec.network.scaling_seqlen > 0) {
     spec.scaling_seqlen = spec.network.scaling_seqlen;
   } else if (research) {
-    spec.scaling_seqlen = spec.max_history + 11;  // as published: 10 to spare, and one
+    spec.scaling_seqlen = spec.max_history + 11;  // as published: 10 spare, and one
   } else {
     const int64_t tokens_per_event = spec.num_actions > 0 ? 2 : 1;
     spec.scaling_seqlen = static_cast<int64_t>(spec.context.size()) +

@@ -1,4 +1,4 @@
-// What describes an HSTU model: everything that determines its shapes and its maths.
+// The description of an HSTU model: everything that determines its shapes and its maths.
 #pragma once
 
 #include <torch/types.h>
@@ -14,7 +14,7 @@ namespace seqfuse::models::hstu {
 
 enum class Task { ranking, retrieval };
 
-// Goes into the checkpoint; a model is rebuilt from it.
+// Stored in the checkpoint, from which the model is rebuilt.
 struct ModelSpec {
   Task task = Task::retrieval;
   config::NetworkArgs network;
@@ -27,17 +27,17 @@ struct ModelSpec {
   std::vector<data::ContextFeature> context;
   std::string dataset_hash;  // of the vocabularies
 
-  // What the model reads of events besides their items, and of users.
+  // Which inputs the model reads besides items.
   bool reads_times() const;
   bool reads_actions() const;
   bool reads_context() const;
 
-  // Throws UsageError where config and dataset disagree (more classes in the data than in the
-  // head...).
+  // Throws UsageError if config and dataset disagree (e.g. more classes in the data than in the
+  // head).
   static ModelSpec make(Task task, const config::Config& config, const data::Manifest& manifest);
 };
 
-// The dtype of tokens: on the CPU that of the weights; on a GPU NetworkArgs.dtype_str, while
+// The dtype of activations: on the CPU that of the weights; on a GPU NetworkArgs.dtype_str, while
 // weights, tables and losses stay float32.
 torch::ScalarType compute_dtype(const ModelSpec& spec, const torch::Tensor& weights);
 

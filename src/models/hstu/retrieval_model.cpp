@@ -11,7 +11,7 @@
 namespace seqfuse::models::hstu {
 namespace {
 
-// The items that a window's events predict: all but its first.
+// The prediction targets of a window: all its events but the first.
 std::vector<int64_t> next_items(const data::Batch& batch) {
   std::vector<int64_t> items;
   items.reserve(batch.items.size());
@@ -24,7 +24,7 @@ std::vector<int64_t> next_items(const data::Batch& batch) {
   return items;
 }
 
-// The rows of a large table that a step needs, and ids as positions among them.
+// The rows of a large table that a step needs, and ids as indices into them.
 struct TouchedRows {
   at::Tensor rows;       // int64 [R], ascending
   at::Tensor targets;    // int64 [P]
@@ -33,7 +33,7 @@ struct TouchedRows {
 
 TouchedRows touched_rows(const at::Tensor& targets, const at::Tensor& negatives, int64_t num_rows) {
   if (targets.is_cuda()) {
-    // The number of rows is read back: with a large table a step waits for the GPU here.
+    // Reading the number of rows synchronises: with a large table, a step waits for the GPU here.
     const auto [rows, places] = at::_unique(at::cat({targets, negatives.flatten().to(at::kLong)}),
                                             /*sorted=*/true, /*return_inverse=*/true);
     return {rows, places.slice(0, 0, targets.numel()),
@@ -112,7 +112,7 @@ class HstuRetrievalModel : public RetrievalModel {
     const at::Tensor lengths = windows.history_offsets.diff();
     if (states.size(0) == 0) return states.new_zeros({windows.batch_size(), states.size(1)});
     const at::Tensor last = (windows.history_offsets.slice(0, 1) - 1).clamp_min(0);
-    // Without history there is no state: 0, which scores every item alike.
+    // A window without history gets 0, which scores all items equally.
     const at::Tensor known = (lengths > 0).unsqueeze(1).to(states.scalar_type());
     return normalize(states.index_select(0, last)) * known;
   }
@@ -123,7 +123,7 @@ class HstuRetrievalModel : public RetrievalModel {
   }
 
  private:
-  // L2-normalised, of the tables' dtype.
+  // L2-normalised, in the tables' dtype.
   at::Tensor hidden_states(const Windows& windows, const StepSeed& seed) {
     return normalize(encoder_->forward(windows, seed).history.to(tables_->dtype()));
   }

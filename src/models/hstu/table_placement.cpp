@@ -1,4 +1,4 @@
-// table_placement of tables.h.
+// Implements table_placement() of tables.h.
 #include <fmt/ranges.h>
 
 #include <map>
@@ -12,7 +12,7 @@
 namespace seqfuse::models::hstu {
 namespace {
 
-// The name of the table of each feature of the model.
+// The table name of each feature of the model.
 std::map<std::string, std::string> tables_by_feature(const config::Config& config,
                                                      const ModelSpec& spec) {
   std::map<std::string, std::string> tables = {{"item", "item"}};

@@ -8,7 +8,7 @@ namespace seqfuse::models::hstu {
 
 std::string table_name(const data::ContextFeature& feature) {
   std::string name = feature.name;
-  std::replace(name.begin(), name.end(), '.', '_');  // a dot separates modules
+  std::replace(name.begin(), name.end(), '.', '_');  // torch separates modules by dots
   if (name == "item" || name == "action") name.insert(0, "context_");
   return name;
 }

@@ -1,4 +1,4 @@
-// The embedding tables of a model. Their names in a model and in checkpoints begin with "tables.".
+// A model's embedding tables. Their names in a model and in checkpoints begin with "tables.".
 #pragma once
 
 #include <torch/nn/module.h>
@@ -20,14 +20,14 @@ class Tables : public torch::nn::Module {
  public:
   Tables(const ModelSpec& spec, Initializer& init, const embeddings::Placement& placement);
 
-  // The rows of a batch; more_items: ids int64 of items that are not in its windows.
+  // Fetches a batch's rows. more_items: int64 ids of items that are not in its windows.
   void fetch(const Windows& windows, const at::Tensor& more_items = {});
   // The same, with the rows of all items.
   void fetch_with_all_items(const Windows& windows);
 
   std::shared_ptr<EmbeddingTable> item;    // [num_items + 1, item width]
-  std::shared_ptr<EmbeddingTable> action;  // [num_actions, item width]; null where not read
-  std::vector<std::shared_ptr<EmbeddingTable>> context;  // a feature each: [vocab_size, width]
+  std::shared_ptr<EmbeddingTable> action;  // [num_actions, item width]; null if not read
+  std::vector<std::shared_ptr<EmbeddingTable>> context;  // per feature: [vocab_size, width]
 
   embeddings::Tables all() const;  // in the order of fetch
 
@@ -44,9 +44,9 @@ class Tables : public torch::nn::Module {
 // The name of a context feature's table.
 std::string table_name(const data::ContextFeature& feature);
 
-// What EmbeddingArgs.sharding_type and DynamicEmbeddingArgs.sharding_type ask for, by the features
-// 'item', 'action' and those of the context (BenchmarkDatasetArgs has names of its own). Throws
-// UsageError where a table is to be sharded that the model does not have.
+// The placement that EmbeddingArgs.sharding_type and DynamicEmbeddingArgs.sharding_type ask for, by
+// feature: 'item', 'action' and the context features (BenchmarkDatasetArgs has its own names).
+// Throws UsageError if a table is to be sharded that the model does not have.
 embeddings::Placement table_placement(const config::Config& config, const ModelSpec& spec,
                                       distributed::ProcessGroup& group);
 

@@ -1,4 +1,4 @@
-// An HSTU model with the loss of its task, as the trainer sees it.
+// An HSTU model with the loss of its task; the trainer's interface.
 #pragma once
 
 #include <torch/types.h>
@@ -21,14 +21,14 @@ class TaskModel : public Model {
  public:
   virtual const ModelSpec& spec() const = 0;
 
-  // A training batch for loss(), on its way to the model's device.
+  // Uploads a training batch for loss() to the model's device.
   virtual Windows upload(const data::Batch& batch, const StepInputs& inputs = {}) = 0;
 
   struct Loss {
     at::Tensor sum;         // scalar: over positions and tasks
-    int64_t positions = 0;  // of the batch; 0: nothing to learn from, sum is without gradient
+    int64_t positions = 0;  // in the batch; 0: nothing to learn from, sum has no gradient
   };
-  // num_positions: int64 [1] on the model's device, the sum is over so many first positions only.
+  // num_positions: int64 [1] on the model's device; only that many leading positions are summed.
   virtual Loss loss(const Windows& windows, const StepSeed& seed,
                     const at::Tensor& num_positions = {});
   Loss loss(const data::Batch& batch, const StepSeed& seed);
@@ -38,8 +38,8 @@ class TaskModel : public Model {
   virtual at::Tensor training_losses(const Windows& windows, const StepSeed& seed) = 0;
 };
 
-// The model of spec.task. Weights are initialised from seed, on the CPU: move the module with to().
-// Without a seed they are to be loaded (training/checkpoint/weights.h). dtype: float32 or float64.
+// The model of spec.task. Weights are initialised from seed on the CPU; move the module with to().
+// Without a seed they must be loaded (training/checkpoint/weights.h). dtype: float32 or float64.
 std::shared_ptr<TaskModel> make_task_model(const ModelSpec& spec, std::optional<uint64_t> seed,
                                            torch::ScalarType dtype = torch::kFloat,
                                            const embeddings::Placement& placement = {});

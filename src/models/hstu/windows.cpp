@@ -7,7 +7,7 @@
 namespace seqfuse::models::hstu {
 namespace {
 
-// Events at the end of window b that are not history.
+// Number of events at the end of window b that are not history.
 int64_t withheld(const data::Batch& batch, int64_t b, Reading reading) {
   const int64_t length = batch.offsets[b + 1] - batch.offsets[b];
   return std::min(length, reading == Reading::next_item ? 1 : batch.num_candidates[b]);
@@ -18,7 +18,7 @@ int64_t withheld(const data::Batch& batch, int64_t b, Reading reading) {
 Windows make_windows(const data::Batch& batch, Reading reading, at::Device device,
                      const PredictedEvents& predicted, const StepInputs& inputs) {
   const int64_t num_windows = batch.batch_size();
-  // Without any event a batch does not tell what events have; nothing of each is right for all.
+  // A batch without events does not tell which fields events have; empty tensors are then right.
   const bool has_actions = batch.items.empty() || !batch.actions.empty();
   const bool has_timestamps = batch.items.empty() || !batch.timestamps.empty();
   std::vector<int64_t> history_offsets{0}, candidate_offsets{0}, request_times;

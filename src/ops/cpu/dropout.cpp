@@ -7,7 +7,7 @@
 namespace seqfuse::ops {
 namespace {
 
-constexpr int64_t kChunk = 2048;  // factors drawn at once: they stay in the first-level cache
+constexpr int64_t kChunk = 2048;  // factors drawn at once; they fit in L1
 
 template <class T>
 void forward(const DropoutParams& params) {

@@ -1,4 +1,4 @@
-// The dropout factors of kernels/dropout.h, drawn where they are needed.
+// The dropout factors of kernels/dropout.h, drawn on the fly.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@ class DropoutMask {
   void draw_block(int64_t block, T* factors) const;
 
   uint64_t seed_;
-  uint32_t threshold_;  // words below it drop their element
+  uint32_t threshold_;  // an element is dropped if its word is below this
   T scale_;
 };
 

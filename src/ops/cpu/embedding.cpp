@@ -16,7 +16,7 @@ template <class Id>
 int64_t first_outside_cpu(const Id* ids, int64_t count, int64_t num_rows) {
   constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
   using Unsigned = std::make_unsigned_t<Id>;
-  // Negative ids are large when unsigned, so that one comparison finds both kinds.
+  // As unsigned, negative ids are large, so one comparison catches both errors.
   const auto limit =
       static_cast<Unsigned>(std::min<int64_t>(num_rows, std::numeric_limits<Id>::max()));
   const auto is_outside = [limit](Id id) { return static_cast<Unsigned>(id) >= limit; };

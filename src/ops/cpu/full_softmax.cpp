@@ -22,11 +22,11 @@ void softmax_rows(const FullSoftmaxParams& params) {
   for_each_row(params.rows, columns, [&](int64_t i) {
     T* row = static_cast<T*>(params.products) + i * columns;
     const int64_t target = params.targets[i];
-    // The target is kept apart: what the others sum to is exact where it is all but certain.
+    // Leave the target out of the sum: 1 - p stays exact when p is near 1.
     const T positive = std::exchange(row[target], kLowest);
     if (params.seen) {
       for (int64_t k = params.seen_begin[i]; k < params.seen_end + i; ++k) {
-        if (params.seen[k] >= 0) row[params.seen[k]] = kLowest;  // the target has been read
+        if (params.seen[k] >= 0) row[params.seen[k]] = kLowest;  // after row[target] was read
       }
     }
     const T highest = std::max(positive, largest(row, columns));

@@ -16,8 +16,8 @@ namespace seqfuse::ops {
 namespace cpu {
 namespace {
 
-// Tasks are (sequence, head) pairs, b * heads + h: all keys' and all queries' gradients of a pair
-// are summed by one thread, in one order. Longest first.
+// A task is one (sequence, head) pair, b * heads + h. One thread sums all gradients of a pair, in a
+// fixed order. Longest first.
 void list_tasks(const HstuAttentionParams& p, std::vector<int64_t>& tasks) {
   tasks.resize(static_cast<size_t>(p.batch * p.heads));
   std::iota(tasks.begin(), tasks.end(), 0);
@@ -54,7 +54,7 @@ class HeadGradient {
     for (T** p : {&k_columns_, &v_columns_}) *p = scratch.take<T>(d_ * kKeyLd);
     for (T** p : {&k_rows_, &dk_, &dv_}) *p = scratch.take<T>(kKeyBlock * d_ld_);
     weights_ = scratch.take<T>(kKeyBlock * kWidth);
-    // The rows of ds are separated, and the first preceded, by a vector of zeros.
+    // A row of zeros before ds and between its rows.
     ds_ = scratch.take<T>(kW + kKeyBlock * (kWidth + kW)) + kW;
     std::fill_n(ds_ - kW, kW, T(0));
     buckets_ = scratch.take<int32_t>(kKeyBlock * kWidth);
@@ -146,7 +146,7 @@ class HeadGradient {
     differentiate<kVecs>(strip_[s], segment);
     multiply<kVecs, 1, true>(dq_columns_ + columns, kWidth, k_rows_ + j * d_ld_, d_ld_, ds_, kDsLd,
                              d_, rows);
-    // Lanes before the first query have no row.
+    // Lanes before the first query have no row to store.
     const int64_t first = s * kWidth + segment.vec * kW - lead_;
     const int64_t lane = std::max<int64_t>(0, -first), lanes = kLd - lane;
     if (lanes > 0) {

@@ -1,5 +1,5 @@
-// The relative bias by position and time of one sequence, laid out so that the lanes of a query
-// vector read it in order.
+// The relative bias by position and time of one sequence, laid out for vector loads: the lanes of a
+// query vector are adjacent.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 
 namespace seqfuse::ops::cpu {
 
-// The bucket of a difference of times, a whole number, by a table of cells: see time_buckets.h.
+// Maps a whole-number time difference to its bucket through a table of cells: see time_buckets.h.
 class TimeBuckets {
  public:
   static constexpr int kCount = attention::kBuckets;
@@ -93,7 +93,7 @@ class RelativeBias {
   bool by_position() const { return by_distance_ != nullptr; }
   bool by_time() const { return by_bucket_ != nullptr; }
 
-  // buckets[l]: of query i + l and key j. Queries before the sequence (i + l < 0) get any bucket.
+  // buckets[l] = bucket of (query i + l, key j); arbitrary if i + l < 0 (before the sequence).
   template <int kCount>
   void buckets(int32_t* buckets, int64_t i, int64_t j) const {
     const TimeBuckets& bucket_of = TimeBuckets::instance();
@@ -102,7 +102,7 @@ class RelativeBias {
     for (int l = 0; l < kCount; ++l) buckets[l] = bucket_of(request[l] - event);
   }
 
-  // scores[l] += the bias of query i + l towards key j.
+  // scores[l] += bias of (query i + l, key j).
   template <int kCount>
   void add_by_position(T* scores, int64_t i, int64_t j) const {
     const T* bias = by_distance_ + (i - j);
@@ -139,7 +139,7 @@ class RelativeBiasGradient {
   }
 
   // Adds ds [rows keys from j][kVecs vectors of queries from i], leading dimension ld, along the
-  // diagonals i - j. A vector of zeros precedes and follows every row.
+  // diagonals i - j. Each row has a vector of zeros before and after it.
   template <int kVecs>
   void add_by_position(const T* ds, int64_t ld, int64_t rows, int64_t i, int64_t j) {
     constexpr int64_t kWidth = kVecs * kW;
@@ -154,8 +154,7 @@ class RelativeBiasGradient {
     }
   }
 
-  // One sum for each lane of a vector: neighbours, mostly of one bucket, do not wait for each
-  // other.
+  // One histogram per lane: neighbours mostly hit the same bucket and would wait for each other.
   template <int kCount>
   void add_by_time(const T* ds, const int32_t* buckets) {
     for (int l = 0; l < kCount; ++l) by_bucket_[buckets[l] * kW + l % kW] += ds[l];

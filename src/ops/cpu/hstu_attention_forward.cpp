@@ -15,7 +15,7 @@ namespace seqfuse::ops {
 namespace cpu {
 namespace {
 
-// Queries of one task: its key blocks, once packed, serve this many.
+// Queries per task; they share the key blocks that the task packs.
 constexpr int64_t kQueryBlock = 256;
 
 // Queries [first, last) of one sequence and head.
@@ -31,7 +31,7 @@ void list_tasks(const HstuAttentionParams& p, std::vector<Task>& tasks) {
     const SequenceShape shape(p, b);
     for (int64_t last = shape.queries; last > 0; last -= kQueryBlock) {
       const int64_t first = std::max<int64_t>(0, last - kQueryBlock);
-      const int64_t seen = p.causal && !p.num_contexts ? shape.shift() + last : shape.keys;
+      const int64_t seen = p.mask.causal && !p.num_contexts ? shape.shift() + last : shape.keys;
       for (int64_t h = 0; h < p.heads; ++h) {
         tasks.push_back({b, h, first, last, (last - first) * seen});
       }
@@ -62,7 +62,7 @@ template <class T>
 void run_task(const HstuAttentionParams& p, const Task& task) {
   constexpr int kW = kLanes<T>, kWidth = Strip<T>::kWidth;
   constexpr int64_t kKeyLd =
-      kKeyBlock + kW;  // not a power of two: rows spread over the cache's sets
+      kKeyBlock + kW;  // not a power of two, so that rows spread over cache sets
   const int64_t d = p.head_dim, d_ld = (d + kW - 1) / kW * kW;
   const SequenceShape shape(p, task.sequence);
   const T* q = rows_of<const T>(p.q, shape.q_begin, task.head);

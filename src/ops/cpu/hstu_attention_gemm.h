@@ -1,5 +1,5 @@
-// The register-blocked products that HSTU attention is made of. Everything here works
-// on packed scratch of one tile; T is float or double.
+// Register-blocked matrix products for HSTU attention. They work on packed scratch of one tile; T
+// is float or double.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace seqfuse::ops::cpu {
 
-// Rows of one block: with two vectors a row, their sums fit into the registers.
+// Rows per block: with two vectors per row, the accumulators fit in registers.
 #if defined(__AVX512F__)
 inline constexpr int kBlockRows = 8;
 #elif defined(__AVX__)
@@ -32,7 +32,7 @@ inline void multiply_block(T* out, int64_t out_ld, const T* a, int64_t a_step, c
       for (int c = 0; c < kVecs; ++c) sums[r][c] += a[r * kRowStride] * row[c];
     }
   }
-  // Added as a whole: rounding errors of long sums grow with the number of blocks, not of terms.
+  // Added as a whole, so that rounding errors grow with the number of blocks, not of terms.
   for (int r = 0; r < kRows; ++r) {
     for (int c = 0; c < kVecs; ++c) {
       T* to = out + r * out_ld + c * kW;
@@ -41,7 +41,7 @@ inline void multiply_block(T* out, int64_t out_ld, const T* a, int64_t a_step, c
   }
 }
 
-// The last rows, fewer than kBlockRows.
+// The remaining rows, fewer than kBlockRows.
 template <class T, int kRows, int kVecs, int kRowStride, bool kAccumulate>
 inline void multiply_rest(T* out, int64_t out_ld, const T* a, int64_t a_step, const T* b,
                           int64_t b_ld, int64_t rows, int64_t depth) {

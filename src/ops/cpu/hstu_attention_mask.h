@@ -5,7 +5,6 @@
 
 #include "ops/kernels/attention/common/mask.h"
 #include "ops/kernels/attention/hstu_attention.h"
-#include "ops/kernels/attention/mask_options.h"
 
 namespace seqfuse::ops::cpu {
 
@@ -15,7 +14,7 @@ class SequenceMask {
  public:
   // The mask of sequence b of length keys.
   SequenceMask(const HstuAttentionParams& p, int64_t b, int64_t keys)
-      : options_(kernel_mask(p)),
+      : options_(kernel_mask(p.mask)),
         sequence_{.keys = static_cast<int>(keys),
                   .contexts = static_cast<int>(p.num_contexts ? p.num_contexts[b] : 0),
                   .targets = static_cast<int>(p.num_targets ? p.num_targets[b] : 0)} {}

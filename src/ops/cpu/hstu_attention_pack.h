@@ -1,4 +1,4 @@
-// Copies between strided rows of tensors and packed scratch, straight and transposed.
+// Copies between strided tensor rows and packed scratch, with or without transposition.
 #pragma once
 
 #include <algorithm>
@@ -34,7 +34,7 @@ inline void transpose(Vector<T>* rows) {
   }
 }
 
-// First columns of the squares that cover [0, cols): the last square overlaps the one before it.
+// First columns of the squares that cover [0, cols); the last square may overlap the one before it.
 template <class T, class Body>
 inline void for_each_square(int64_t cols, Body&& body) {
   for (int64_t c = 0; c + kLanes<T> < cols; c += kLanes<T>) body(c);
@@ -44,7 +44,7 @@ inline void for_each_square(int64_t cols, Body&& body) {
 }  // namespace detail
 
 // out[c][lane] = scale * in[first + lane][c] for one vector of lanes and all cols. Row indices are
-// clamped to [0, rows): lanes outside repeat a row that is there.
+// clamped to [0, rows), so lanes outside repeat an existing row.
 template <class T>
 [[gnu::noinline]] void pack_transposed(T* out, int64_t out_ld, const T* in, int64_t in_ld,
                                        int64_t first, int64_t rows, int64_t cols, T scale) {

@@ -1,6 +1,6 @@
-// How the score matrix of one sequence is cut. A strip is two vectors of queries; against a block
-// of keys it falls into at most three segments: runs of keys that the first vector, both, or the
-// second have to look at. Nothing outside segments is computed.
+// How the score matrix of one sequence is tiled. A strip is two vectors of queries. Within a block
+// of keys it has at most three segments: runs of keys seen by the first vector, by both, or by the
+// second. Scores outside segments are not computed.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@ struct KeyRange {
   bool empty() const { return lo >= hi; }
   bool contains(int64_t j) const { return j >= lo && j < hi; }
   KeyRange clip(KeyRange to) const { return {std::max(lo, to.lo), std::min(hi, to.hi)}; }
-  // The smallest range that holds both.
+  // The smallest range that contains both.
   KeyRange hull(KeyRange other) const {
     if (empty()) return other;
     if (other.empty()) return *this;
@@ -71,7 +71,7 @@ class Strip {
 
   int64_t first() const { return first_; }
 
-  // All that some lane sees lies in here.
+  // Contains every key that some lane sees.
   KeyRange keys() const { return history_[0].hull(history_[1]).hull(group_[0]).hull(group_[1]); }
 
   Segments segments(KeyRange block) const {
@@ -114,11 +114,11 @@ class Strip {
 
   int64_t first_;
   KeyRange history_[2], group_[2];  // hulls of the lanes' intervals
-  KeyRange full_[2];                // what the first intervals of all lanes hold
+  KeyRange full_[2];                // intersection of all lanes' first intervals
   alignas(64) int32_t lo_[kWidth], hi_[kWidth], group_lo_[kWidth], group_hi_[kWidth];
 };
 
-// One sequence as the tasks see it.
+// Row ranges of one sequence's queries and keys.
 struct SequenceShape {
   int64_t q_begin, queries, k_begin, keys;
 
@@ -128,18 +128,18 @@ struct SequenceShape {
         k_begin(p.k_offsets[b]),
         keys(p.k_offsets[b + 1] - k_begin) {}
 
-  // Position among the keys of query 0.
+  // Position of query 0 among the keys.
   int64_t shift() const { return keys - queries; }
 };
 
-// First element of a sequence's rows in one head.
+// First element of a sequence's rows for one head.
 template <class T>
 T* rows_of(const JaggedHeads& tensor, int64_t row, int64_t head) {
   return static_cast<T*>(tensor.data) + row * tensor.row_stride + head * tensor.head_stride;
 }
 
-// Strips that cover queries, aligned to their end: the incomplete strip is the first one, which
-// under a causal mask sees the fewest keys.
+// Number of strips that cover the queries. Strips are aligned to the last query, so the partial
+// strip comes first; under a causal mask it sees the fewest keys.
 template <class T>
 int64_t strip_count(int64_t queries) {
   return (queries + Strip<T>::kWidth - 1) / Strip<T>::kWidth;

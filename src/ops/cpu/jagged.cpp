@@ -9,7 +9,7 @@
 namespace seqfuse::ops {
 namespace {
 
-// A place in a matrix of bytes.
+// Rows of bytes at some stride.
 struct Rows {
   std::byte* first;
   int64_t stride;  // bytes from row to row
@@ -30,7 +30,7 @@ void copy_rows(const Rows& from, int64_t from_row, const Rows& to, int64_t to_ro
     std::memcpy(to.row(to_row + i), from.row(from_row + i), row_bytes);
 }
 
-// to_row i = the one row `from`, count times.
+// Copies the one row `from` to count rows starting at to_row.
 void fill_rows(const std::byte* from, const Rows& to, int64_t to_row, int64_t count,
                int64_t row_bytes) {
   for (int64_t i = 0; i < count; ++i) std::memcpy(to.row(to_row + i), from, row_bytes);
@@ -57,7 +57,7 @@ void copy_parts(const JaggedPartsParams& params, Direction direction) {
   const int64_t row_bytes = params.dim * params.element_size;
   const Rows values(params.values, params.values_stride, params.element_size);
   for_each_sequence(params.batch, [&](int64_t b) {
-    int64_t place = 0;  // of the sequence in values: behind all parts of the sequences before
+    int64_t place = 0;  // of the sequence in values: after all parts of earlier sequences
     for (const auto& part : params.parts) place += part.offsets[b];
     for (const auto& part : params.parts) {
       const Rows rows(part.rows, part.stride, params.element_size);

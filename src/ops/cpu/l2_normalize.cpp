@@ -40,7 +40,7 @@ void backward(const L2NormalizeBackwardParams& params) {
     T* dx = static_cast<T*>(params.dx) + i * params.dx_stride;
     const T norm = static_cast<const T*>(params.norm)[i], eps = static_cast<T>(params.eps);
     const T scale = 1 / std::max(norm, eps);
-    // Below eps the divisor is a constant, and y does not turn with x.
+    // Below eps the divisor is constant, so the projection term vanishes.
     const T along = norm > eps ? dot(x, dy, dim) * scale * scale : T{0};
 #pragma omp simd
     for (int64_t j = 0; j < dim; ++j) dx[j] = (dy[j] - x[j] * along) * scale;

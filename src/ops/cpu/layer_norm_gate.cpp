@@ -7,7 +7,7 @@
 namespace seqfuse::ops {
 namespace {
 
-// The dropout factors of the rows of one range, a few rows at a time; all 1 without dropout.
+// The dropout factors of a range of rows, drawn a few rows at a time; all 1 without dropout.
 template <class T>
 class RowFactors {
  public:
@@ -20,7 +20,7 @@ class RowFactors {
     factors_.assign((drawn_ ? rows_ : 1) * dim, 1);
   }
 
-  // Factors [dim] of row i; rows are asked for in ascending order.
+  // Factors [dim] of row i. Call with ascending i.
   const T* row(int64_t i) {
     if (!drawn_) return factors_.data();
     if (i >= first_ + rows_ || first_ < 0) {

@@ -1,4 +1,4 @@
-// Layer norm of single rows, and sums over rows: what layer_norm.cpp and layer_norm_gate.cpp share.
+// Layer norm of single rows and sums over rows, shared by layer_norm.cpp and layer_norm_gate.cpp.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@ struct RowStats {
   T mean, rstd;
 };
 
-// Two passes over the row, which is in cache for the second.
+// Two passes over the row; the second reads from cache.
 template <class T>
 inline RowStats<T> row_stats(const T* x, int64_t dim, T eps) {
   T sum = 0;
@@ -52,7 +52,7 @@ inline void row_backward(const T* x, RowStats<T> stats, const T* weight, const T
   }
 }
 
-// weight or bias [dim], or a constant in its place where it is absent.
+// weight or bias [dim], or a constant if it is absent.
 template <class T>
 class Affine {
  public:
@@ -66,12 +66,12 @@ class Affine {
   const T* values_;
 };
 
-// body(begin, end, dweight, dbias) on ranges of rows, with sums [dim] of the range's own, from 0.
-// They are added in the order of the ranges, which do not depend on the number of threads, and
-// written to dweight and dbias if those are not null.
+// Runs body(begin, end, dweight, dbias) on ranges of rows, each with its own zeroed sums [dim],
+// then adds the sums in order of range and writes them to dweight and dbias unless null. Ranges do
+// not depend on the number of threads.
 template <class T, class Body>
 void sum_over_rows(int64_t rows, int64_t dim, void* dweight, void* dbias, Body&& body) {
-  // 32 ranges are enough to keep the threads busy and few enough that adding their sums is cheap.
+  // 32 ranges keep the threads busy, and adding 32 sums is cheap.
   const int64_t length = std::max(row_grain(dim), (rows + 31) / 32);
   const int64_t ranges = (rows + length - 1) / length;
   std::vector<T> sums(ranges * 2 * dim);

@@ -18,16 +18,16 @@ struct Term {
   T weight;
 };
 
-// Neighbouring ids, whose terms lie together. One task at a time owns a range.
+// A range of adjacent ids whose terms are stored together. One task at a time owns a range.
 struct IdRange {
   int64_t first_id, num_ids;
   int64_t first_term, num_terms;
-  int64_t first_touched;  // ids with a term in the ranges before
+  int64_t first_touched;  // ids with a term in earlier ranges
 };
 
-// log2 of the ids of a range. Their sums stay in the second-level cache, and every thread finds
-// work; but the sort writes to all ranges at once, and slows down where these are too many. No
-// result depends on it: the sum of an id is in order of position whatever ids share its range.
+// log2 of the ids in a range. A range's sums should fit in L2 and give every thread work, but the
+// sort writes to all ranges at once and slows down if there are too many. Results do not depend on
+// it: an id's terms are added in order of position whatever its range.
 template <class T>
 int range_shift(int64_t num_rows, int64_t dim) {
   constexpr int64_t kSumBytes = 128 * 1024, kMaxRanges = 1024, kRangesPerThread = 4;
@@ -93,8 +93,8 @@ class TypedRowSums final : public RowSums {
   }
 
  private:
-  // A stable counting sort by range. Each part of the positions counts its terms, is given its
-  // place in every range, and writes there; the parts do not depend on the number of threads.
+  // A stable counting sort by range. Each part of the positions counts its terms, gets its offset
+  // in every range and writes there. Parts do not depend on the number of threads.
   void sort_terms(const RowSumParams& params) {
     const int64_t columns = params.columns, more = columns - 1;
     const int shift = range_shift<T>(params.num_rows, params.dim);
@@ -106,7 +106,7 @@ class TypedRowSums final : public RowSums {
       });
     };
 
-    std::vector<int64_t> places(num_parts * num_ranges);  // counts, then where the next term goes
+    std::vector<int64_t> places(num_parts * num_ranges);  // counts, then the next free slot
     for_each_part([&](int64_t part, int64_t begin, int64_t end) {
       int64_t* counts = places.data() + part * num_ranges;
       for (int64_t t = begin; t < end; ++t) ++counts[params.ids[t] >> shift];
@@ -142,7 +142,7 @@ class TypedRowSums final : public RowSums {
     });
   }
 
-  // visit(range) for each range, in parallel; those with the most terms first.
+  // visit(range) for each range, in parallel, largest first.
   template <class Visit>
   void for_each_range(Visit&& visit) const {
     parallel_tasks(std::ssize(ranges_by_size_),
@@ -175,9 +175,9 @@ class TypedRowSums final : public RowSums {
 
   int64_t dim_;
   PaddedRows<T> rows_;
-  AlignedBuffer<Term<T>> terms_;  // by range; within one, in order of position and column
+  AlignedBuffer<Term<T>> terms_;  // by range, then by position and column
   std::vector<IdRange> ranges_;
-  std::vector<int64_t> ranges_by_size_;  // their indices, the largest first
+  std::vector<int64_t> ranges_by_size_;  // indices into the ranges, largest first
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Rows of a matrix as whole SIMD registers: what the row-gathering operators share. For files of
-// this directory only, which are all compiled for the same vector width.
+// Matrix rows as whole SIMD registers, shared by the row-gathering operators. Include only in this
+// folder, whose files are all compiled for the same vector width.
 #pragma once
 
 #include <algorithm>
@@ -77,7 +77,7 @@ inline T sum(Vector<T> v) {
   return v[0];
 }
 
-// The largest of count values, passing over NaN; -infinity where there is none. (The compiler keeps
+// The largest of count values, ignoring NaN; -infinity if there is none. (The compiler would keep
 // such a loop scalar.)
 template <class T>
 inline T largest(const T* values, int64_t count) {
@@ -124,8 +124,8 @@ class AlignedBuffer {
   std::unique_ptr<T, Free> data_;
 };
 
-// The rows of a contiguous [count, dim] matrix with a stride of whole registers: the matrix itself
-// where dim is a multiple of the lanes, else a copy whose rows end in zeros.
+// The rows of a contiguous [count, dim] matrix at a stride of whole registers: the matrix itself if
+// dim is a multiple of the lanes, else a copy with zero-padded rows.
 template <class T>
 class PaddedRows {
  public:

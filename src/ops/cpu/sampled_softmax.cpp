@@ -14,9 +14,9 @@ namespace cpu {
 namespace {
 
 constexpr double kCollisionLogit = -5e4;
-constexpr int kUnroll = 4;  // registers of a row that are worked on together
+constexpr int kUnroll = 4;  // registers of a row in flight together
 
-// Calls body.operator()<N>(first) for each group of N <= kUnroll registers of a row; first in
+// Calls body.operator()<N>(first) for each group of N <= kUnroll registers of a row; first: in
 // elements.
 template <class T, class Body>
 inline void for_each_group(int64_t stride, Body&& body) {
@@ -33,7 +33,7 @@ inline void for_each_group(int64_t stride, Body&& body) {
   }
 }
 
-// The loss of one position at a time. Local arrays are padded to whole registers.
+// Computes one position at a time. Local arrays are padded to whole registers.
 template <class T>
 class PositionLoss {
  public:
@@ -75,7 +75,7 @@ class PositionLoss {
     if (!params_.coefficients) return;
 
     T* coefficients = static_cast<T*>(params_.coefficients) + t * (1 + count);
-    // -sum of the others rather than p - 1, which cancels where p is near 1.
+    // Not p - 1, which cancels when p is near 1.
     coefficients[0] = -negatives_exp / sum_exp;
     const T scale = 1 / sum_exp;
     for (int64_t k = 0; k < count; ++k) coefficients[1 + k] = logits_[k] * scale;
@@ -90,7 +90,7 @@ class PositionLoss {
     return sum<T>(sums);
   }
 
-  // Products of the hidden state with the rows of kLanes ids, one lane each.
+  // Dot products of the hidden state with kLanes rows, one per lane.
   Vector<T> dot_each(const int32_t* ids) {
     Vector<T> sums[kLanes<T>] = {};
     for_each_group<T>(table_.stride(), [&]<int N>(int64_t d) {
@@ -129,7 +129,7 @@ class PositionLoss {
   const T inverse_temperature_;
   AlignedBuffer<T> hidden_, dhidden_;
   AlignedBuffer<int32_t> negatives_;
-  AlignedBuffer<T> logits_;  // of the negatives; then their exponentials
+  AlignedBuffer<T> logits_;  // of the negatives; later their exponentials
 };
 
 template <class T>

@@ -1,4 +1,4 @@
-// Temporary memory of one thread: grows to what its tasks need and is then reused.
+// Temporary memory of one thread. It grows to the largest task and is then reused.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@ namespace seqfuse::ops::cpu {
 
 class Scratch {
  public:
-  // The calling thread's, with everything taken before given back.
+  // The calling thread's scratch, emptied.
   static Scratch& fresh() {
     thread_local Scratch scratch;
     scratch.reset();
@@ -24,7 +24,7 @@ class Scratch {
     const size_t bytes =
         (static_cast<size_t>(count) * sizeof(T) + kAlignment - 1) / kAlignment * kAlignment;
     if (blocks_.empty() || used_ + bytes > size_) {
-      // Earlier pointers stay valid: the full block is kept until reset, which makes one of all.
+      // Keep the full block, so that earlier pointers stay valid; reset() merges all blocks.
       total_ += used_;
       size_ = bytes > 2 * size_ ? bytes : 2 * size_;
       blocks_.push_back(allocate(size_));
@@ -56,7 +56,7 @@ class Scratch {
   }
 
   std::vector<Block> blocks_;
-  size_t size_ = 0, used_ = 0, total_ = 0;  // of the last block; used in the blocks before it
+  size_t size_ = 0, used_ = 0, total_ = 0;  // of the last block; used_ in earlier blocks
 };
 
 }  // namespace seqfuse::ops::cpu

@@ -1,6 +1,6 @@
-// exp, sigmoid and SiLU without branches or calls: of a float or double, in loops that the compiler
-// vectorises, or of a whole vector of them (V with __attribute__((vector_size))). Relative error of
-// exp: below 9e-8 (float), 2e-16 (double). NaN gives NaN.
+// exp, sigmoid and SiLU without branches or calls: on a float or double, for loops that the
+// compiler vectorises, or on a whole vector (V with __attribute__((vector_size))). Relative error
+// of exp: below 9e-8 (float), 2e-16 (double). NaN stays NaN.
 #pragma once
 
 #include <bit>
@@ -40,7 +40,7 @@ struct ExpConstants<double> {
       0x1.289185613a3d6p-22, 0x1.af38a9b0ec855p-26};
 };
 
-// Scalar: the element of V. Bits: its bits, as V is one element or a vector.
+// Scalar: the element type of V. Bits: its bit pattern; V is a scalar or a vector.
 template <class V>
 struct MathTypes {
   using Scalar = std::remove_cvref_t<decltype(std::declval<V>()[0])>;
@@ -56,7 +56,7 @@ struct MathTypes<V> {
 
 }  // namespace detail
 
-// e^x. Saturates: x is clamped to [-87, 88] (float), [-708, 709] (double), so never 0 nor infinity.
+// e^x, with x clamped to [-87, 88] (float) or [-708, 709] (double): never 0 or infinity.
 template <class V>
 inline V exp(V x) {
   using Types = detail::MathTypes<V>;

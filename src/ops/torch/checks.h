@@ -1,6 +1,5 @@
 // Argument checks shared by the torch bindings. A failed check throws c10::ValueError (a
-// c10::Error; ValueError in Python) that names the operator and the argument, what was given and
-// what was expected:
+// c10::Error; ValueError in Python) with operator, argument, given value and expected value:
 //   layer_norm: weight is [5]; expected [7] (the columns of its input)
 #pragma once
 
@@ -16,14 +15,14 @@ namespace seqfuse::ops {
 
 using at::Tensor;
 
-// A tensor argument as messages name it: Arg{"hstu_attention", "q", q}.
+// A named tensor argument, for messages: Arg{"hstu_attention", "q", q}.
 struct Arg {
   const char* op;
   const char* name;
   const Tensor& tensor;
 };
 
-// "layer_norm: weight", the beginning of every message.
+// "layer_norm: weight", the start of every message.
 inline std::string label(const Arg& arg) {
   return c10::str(arg.op, ": ", arg.name);
 }
@@ -34,7 +33,7 @@ inline void check_rank(const Arg& arg, int64_t rank, const char* layout) {
                     arg.tensor.dim(), "-D); expected ", layout, " (", rank, "-D)");
 }
 
-// why: where the expected sizes come from, "the last dimension of x".
+// why: the source of the expected sizes, "the last dimension of x".
 inline void check_sizes(const Arg& arg, at::IntArrayRef sizes, const char* why) {
   TORCH_CHECK_VALUE(arg.tensor.sizes() == sizes, label(arg), " is ", arg.tensor.sizes(),
                     "; expected ", sizes, " (", why, ")");
@@ -45,7 +44,7 @@ inline void check_cpu(const Arg& arg) {
                     "; this operator runs on the CPU only: move its arguments with .cpu()");
 }
 
-// The CPU, or a GPU where this build has kernels for it.
+// The CPU, or a GPU if this build has CUDA kernels.
 inline void check_device(const Arg& arg) {
   if (arg.tensor.is_cpu()) return;
 #ifdef SEQFUSE_HAS_CUDA
@@ -53,11 +52,11 @@ inline void check_device(const Arg& arg) {
                     "; this operator runs on the CPU and on CUDA GPUs: move its arguments there");
 #else
   TORCH_CHECK_VALUE(false, label(arg), " is on ", arg.tensor.device(),
-                    ", but this build has no CUDA kernels: build where nvcc is, or use .cpu()");
+                    ", but this build has no CUDA kernels: build with nvcc, or use .cpu()");
 #endif
 }
 
-// The device of the other arguments.
+// Requires the device of the other arguments.
 inline void check_on(const Arg& arg, at::Device device) {
   TORCH_CHECK_VALUE(arg.tensor.device() == device, label(arg), " is on ", arg.tensor.device(),
                     "; expected ", device, ", where the other arguments are");
@@ -68,7 +67,7 @@ inline void check_int64(const Arg& arg) {
                     arg.tensor.scalar_type(), "; expected Long (int64)");
 }
 
-// float32 or float64 on the CPU: what every CPU operator computes in.
+// Requires float32 or float64, as every CPU operator does.
 inline void check_cpu_float(const Arg& arg) {
   check_cpu(arg);
   const auto type = arg.tensor.scalar_type();
@@ -76,7 +75,7 @@ inline void check_cpu_float(const Arg& arg) {
                     "; expected Float or Double on the CPU: convert it with .float()");
 }
 
-// A floating-point tensor that operators take on its device.
+// Requires a floating-point dtype that operators support on the tensor's device.
 inline void check_float(const Arg& arg) {
   check_device(arg);
   if (arg.tensor.is_cpu()) return check_cpu_float(arg);
@@ -95,7 +94,7 @@ inline void check_eps(const char* op, double eps) {
   TORCH_CHECK_VALUE(eps >= 0, op, ": eps is ", eps, "; expected 0 or more");
 }
 
-// The same dtype and device as another argument.
+// Requires the dtype and device of another argument.
 inline void check_like(const Arg& arg, const Arg& other) {
   TORCH_CHECK_VALUE(arg.tensor.scalar_type() == other.tensor.scalar_type() &&
                         arg.tensor.device() == other.tensor.device(),
@@ -104,7 +103,7 @@ inline void check_like(const Arg& arg, const Arg& other) {
                     ", like ", other.name);
 }
 
-// weight and bias [D] of a norm over the last dimension of x [T, D]; each may be absent.
+// weight and bias [D] of a norm over the last dimension of x [T, D]; each is optional.
 inline void check_affine(const Arg& x, const std::optional<Tensor>& weight,
                          const std::optional<Tensor>& bias) {
   const auto check = [&](const char* name, const std::optional<Tensor>& values) {
@@ -116,9 +115,9 @@ inline void check_affine(const Arg& x, const std::optional<Tensor>& weight,
   check("bias", bias);
 }
 
-// Offsets [B + 1] on a device, int64 or int32: from 0, non-decreasing, to total (rows of `of`).
-// Values are not read on a GPU, which would wait for it. Returned as contiguous int64, which is the
-// argument itself if it is so already. keep_int32: int32 stays so; not on the CPU.
+// Offsets [B + 1], int64 or int32, from 0 to total (rows of `of`), non-decreasing. Values on a GPU
+// are not read, since that would synchronise. Returns contiguous int64: the argument itself if it
+// is that already. keep_int32: leaves int32 as it is; not on the CPU.
 inline Tensor checked_offsets(const Arg& arg, int64_t total, const char* of,
                               at::Device device = at::kCPU, bool keep_int32 = false) {
   check_on(arg, device);
@@ -143,7 +142,7 @@ inline Tensor checked_offsets(const Arg& arg, int64_t total, const char* of,
   return offsets;
 }
 
-// The tensor itself if its last stride is 1, as the kernels want it, else a contiguous copy.
+// The tensor itself if its last stride is 1, as kernels require, else a contiguous copy.
 inline Tensor with_unit_last_stride(const Tensor& tensor) {
   return tensor.stride(-1) == 1 || tensor.size(-1) <= 1 ? tensor : tensor.contiguous();
 }
@@ -163,12 +162,12 @@ inline DType dtype_of(const Tensor& tensor) {
   }
 }
 
-// An optional argument, contiguous; undefined where it is absent.
+// An optional argument, contiguous; undefined if absent.
 inline Tensor contiguous_or_undefined(const std::optional<Tensor>& tensor) {
   return tensor && tensor->defined() ? tensor->contiguous() : Tensor();
 }
 
-// The data of such a tensor; null where it is absent.
+// The data of such a tensor; null if undefined.
 inline const void* data_or_null(const Tensor& tensor) {
   return tensor.defined() ? tensor.const_data_ptr() : nullptr;
 }

@@ -5,8 +5,8 @@
 
 namespace seqfuse::ops {
 
-// sums_j = sum_i x_ij. x: [R, C], float16, bfloat16 or float32, with adjacent elements in rows;
-// sums: [C], float32 and contiguous. Enqueues on the current stream. The same bits from run to run.
+// sums_j = sum_i x_ij. x: [R, C], float16, bfloat16 or float32, last stride 1; sums: [C], float32,
+// contiguous. Enqueues on the current stream. Deterministic.
 void column_sums_into(const Tensor& sums, const Tensor& x);
 
 }  // namespace seqfuse::ops

@@ -1,4 +1,4 @@
-// Running an operator's passes on the device of its arguments.
+// Runs an operator on the device of its arguments.
 #pragma once
 
 #include <torch/types.h>
@@ -13,7 +13,7 @@
 
 namespace seqfuse::ops {
 
-// Kernels run on the device of their arguments.
+// Makes the device of the arguments the current one.
 struct DeviceGuard {
 #ifdef SEQFUSE_HAS_CUDA
   explicit DeviceGuard(const Tensor& x) {
@@ -26,7 +26,7 @@ struct DeviceGuard {
 };
 
 // SEQFUSE_RUN(x, dropout_forward, params, dtype): dropout_forward_cuda(params, dtype, stream) on
-// the current stream where x is on a GPU, else dropout_forward_cpu(params, dtype).
+// the current stream if x is on a GPU, else dropout_forward_cpu(params, dtype).
 #ifdef SEQFUSE_HAS_CUDA
 #define SEQFUSE_RUN(tensor, name, ...)                                             \
   do {                                                                             \
@@ -45,7 +45,7 @@ inline at::ScalarType sum_type(at::ScalarType type) {
   return type == at::kDouble ? at::kDouble : at::kFloat;
 }
 
-// Of tensors of that dtype beside x.
+// Options of such tensors on x's device.
 inline at::TensorOptions sum_options(const Tensor& x) {
   return x.options().dtype(sum_type(x.scalar_type()));
 }

@@ -1,7 +1,7 @@
-// Seeds in a GPU's memory, for the engine: no operator of the dispatcher.
+// Seeds in GPU memory, for the engine only (not a dispatcher operator).
 //
-// A CUDA graph repeats the arguments of its kernels. Seeds, which differ from step to step, must
-// therefore be read by the kernels from memory that is written before the graph runs.
+// A CUDA graph replays its kernels with the same arguments. Seeds differ from step to step, so
+// kernels must read them from memory that is written before the graph runs.
 #pragma once
 
 #include <torch/types.h>
@@ -13,11 +13,11 @@
 
 namespace seqfuse::ops {
 
-// While it lives, operators that are called with one of these seeds on a GPU, from any thread, have
-// their kernels read it from its place. With another seed they throw c10::Error. One at a time.
+// While it exists, operators called on a GPU with one of these seeds, from any thread, have their
+// kernels read the seed from its place. Another seed throws c10::Error. One object at a time.
 class DeviceSeeds {
  public:
-  // places: int64 [seeds.size()] on the GPU, which holds the seeds.
+  // places: int64 [seeds.size()] on the GPU, with the seeds' values.
   DeviceSeeds(std::vector<int64_t> seeds, at::Tensor places);
   ~DeviceSeeds();
   DeviceSeeds(const DeviceSeeds&) = delete;
@@ -30,8 +30,7 @@ class DeviceSeeds {
   at::Tensor places_;
 };
 
-// For the kernel of an operator on x: with its place where there are DeviceSeeds, but not on the
-// CPU.
+// The seed for a kernel on x: with its place if DeviceSeeds exist and x is on a GPU.
 Seed kernel_seed(const at::Tensor& x, int64_t seed);
 
 }  // namespace seqfuse::ops

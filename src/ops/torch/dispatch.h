@@ -1,11 +1,11 @@
-// Operators of the dispatcher, torch.ops.seqfuse.*: defining them and calling them through it.
+// Defines and calls dispatcher operators, torch.ops.seqfuse.*.
 //
-// An operator x has kernels for the CPU and CUDA, which check their arguments, and a shape function
-// for the meta device, which FakeTensor (torch.compile) runs: it reads no values, and its sizes may
-// be symbolic. Differentiable operators also have an autograd function, which calls the operator
-// again below autograd, and x_backward in the backward pass. Where the backward pass needs more
-// than arguments and result, x_forward returns it. x_forward and x_backward are internal: they
-// trust ids that x checked, and have no derivative of their own.
+// An operator x has kernels for CPU and CUDA, which check their arguments, and a shape function for
+// the meta device, which FakeTensor (torch.compile) runs: it reads no values, and its sizes may be
+// symbolic. Differentiable operators also have an autograd function, which calls the operator again
+// below autograd, and x_backward in the backward pass. If the backward pass needs more than
+// arguments and result, x_forward returns it. x_forward and x_backward are internal: they trust ids
+// that x checked and are not differentiable.
 #pragma once
 
 #include <torch/autograd.h>
@@ -21,7 +21,7 @@
 
 namespace seqfuse::ops {
 
-// The definition of one operator, from its schema; the members add implementations.
+// Defines one operator from its schema; the members add implementations.
 class Definition {
  public:
   Definition(torch::Library& library, const std::string& schema)
@@ -29,7 +29,7 @@ class Definition {
     library.def(schema.c_str(), {at::Tag::pt2_compliant_tag});
   }
 
-  // kernel: by SEQFUSE_RUN for both devices. shapes: its outputs, without values.
+  // kernel: runs on both devices through SEQFUSE_RUN. shapes: makes its outputs, without values.
   template <class Kernel, class Shapes>
   Definition& kernels(Kernel* kernel, Shapes* shapes) {
     add(c10::DispatchKey::CPU, kernel);
@@ -37,14 +37,14 @@ class Definition {
     return add(c10::DispatchKey::Meta, shapes);
   }
 
-  // The same, for CUDA alone.
+  // The same for CUDA only.
   template <class Kernel, class Shapes>
   Definition& cuda_kernel(Kernel* kernel, Shapes* shapes) {
     add(c10::DispatchKey::CUDA, kernel);
     return add(c10::DispatchKey::Meta, shapes);
   }
 
-  // For every device: made of other operators below autograd.
+  // One function for every device, made of other operators, below autograd.
   template <class Function>
   Definition& made_of_others(Function* function) {
     return add(c10::DispatchKey::CompositeExplicitAutograd, function);
@@ -55,7 +55,7 @@ class Definition {
     return add(c10::DispatchKey::Autograd, function);
   }
 
-  // Asking for its gradient is an error, rather than none: so are second derivatives.
+  // Makes differentiation an error instead of returning no gradient; so also second derivatives.
   Definition& no_gradient() {
     return add(c10::DispatchKey::Autograd, torch::autograd::autogradNotImplementedFallback());
   }
@@ -71,19 +71,19 @@ class Definition {
   std::string name_;
 };
 
-// The operator to call. Signature: of its shape or autograd function, whose sizes are symbolic.
+// Looks up an operator. Signature: that of its shape or autograd function, with symbolic sizes.
 template <class Signature>
 c10::TypedOperatorHandle<Signature> find_operator(const char* name) {
   return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Signature>();
 }
 
-// A saved tensor as an optional argument: none where it is undefined.
+// A saved tensor as an optional argument: none if undefined.
 inline std::optional<Tensor> optional_of(const Tensor& tensor) {
   return tensor.defined() ? std::optional<Tensor>(tensor) : std::nullopt;
 }
 
-// In a backward pass: which gradients it is asked for, of the variables that forward took in this
-// order. Undefined ones have no edge in the graph, so that they do not count among its edges.
+// In a backward pass: which gradients are wanted, by forward's variables in this order. Undefined
+// variables have no edge in the graph and are skipped in the count.
 template <size_t n>
 std::array<bool, n> wanted_gradients(const torch::autograd::AutogradContext* context,
                                      const std::array<Tensor, n>& variables) {
@@ -94,7 +94,7 @@ std::array<bool, n> wanted_gradients(const torch::autograd::AutogradContext* con
   return wanted;
 }
 
-// Shapes: an output, contiguous. Calls with arguments on meta and on another device come here, too.
+// A contiguous output, for shape functions. Calls that mix meta and another device get here, too.
 inline Tensor empty_shape(c10::SymIntArrayRef sizes, const at::TensorOptions& options) {
   TORCH_CHECK_VALUE(options.device().is_meta(), "an operator of seqfuse was given tensors on ",
                     options.device(), " and on meta, which have no values; all arguments must be ",

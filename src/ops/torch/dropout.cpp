@@ -37,7 +37,7 @@ Tensor shapes(const Tensor& x, double, c10::SymInt) {
   return empty_like_shape(x);
 }
 
-// Its own backward pass: the same mask, of the gradient.
+// Its backward pass is itself: the same mask applied to the gradient.
 class Dropout : public torch::autograd::Function<Dropout> {
  public:
   static Tensor forward(AutogradContext* context, const Tensor& x, double p, c10::SymInt seed) {

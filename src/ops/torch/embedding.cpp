@@ -44,7 +44,7 @@ Tensor forward_shapes(const Tensor& table, const Tensor& ids, bool) {
 Tensor run_backward(const Tensor& dout_in, const Tensor& ids_in, int64_t num_rows, bool sparse) {
   const Tensor dout = dout_in.contiguous(), ids = ids_in.contiguous();
   if (sparse && dout.is_cuda()) {
-    // How many rows are touched is not known without waiting for the GPU.
+    // Not coalesced: counting the touched rows would synchronise.
     return at::_sparse_coo_tensor_unsafe(ids.unsqueeze(0), dout, {num_rows, dout.size(1)},
                                          dout.options().layout(at::kSparse),
                                          /*is_coalesced=*/false);

@@ -21,7 +21,7 @@ constexpr const char* kPositionForward = "seqfuse::position_encoding_forward";
 constexpr const char* kTimeForward = "seqfuse::time_encoding_forward";
 constexpr const char* kBackward = "seqfuse::encoding_backward";
 
-// The result and, for the backward pass, the row of the table that each token got.
+// The result and, for the backward pass, each token's table row.
 using Encoded = std::tuple<Tensor, Tensor>;
 
 void check_inputs(const Arg& x, const Arg& table) {
@@ -54,7 +54,7 @@ Tensor checked_targets(const OptionalTensor& num_targets, const Tensor& offsets)
   return targets;
 }
 
-// scale * x + table[index], index int64 [T] in range.
+// scale * x + table[index]; index: int64 [T], in range.
 Encoded encode(const Tensor& x_in, const Tensor& table_in, const Tensor& index, double scale) {
   const Tensor x = with_unit_last_stride(x_in), table = with_unit_last_stride(table_in);
   const int64_t tokens = x.size(0), dim = x.size(1);
@@ -126,7 +126,7 @@ Encoded time_shapes(const Tensor& x, const Tensor& table, const Tensor& offsets,
   return position_shapes(x, table, offsets, {}, unit);
 }
 
-// dx and dtable, each undefined where wanted says so.
+// dx and dtable, each undefined if not wanted.
 std::tuple<Tensor, Tensor> run_backward(const Tensor& dy_in, const Tensor& index,
                                         int64_t table_rows, double scale,
                                         std::array<bool, 2> wanted) {
@@ -161,7 +161,7 @@ std::tuple<Tensor, Tensor> backward_shapes(const Tensor& dy, const Tensor&, c10:
           wanted[1] ? empty_shape({table_rows, dy.sym_size(1)}, dy.options()) : Tensor()};
 }
 
-// Gradients of the encoding that forward made: of x, and of table.
+// Gradients of the encoding: for x and table.
 void save(AutogradContext* context, const Tensor& table, const Tensor& index, double scale) {
   context->save_for_backward({index});
   context->saved_data["table_rows"] = table.sym_size(0);

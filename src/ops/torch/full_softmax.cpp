@@ -23,11 +23,11 @@ constexpr const char* kOp = "full_softmax_loss";
 constexpr const char* kForward = "seqfuse::full_softmax_loss_forward";
 constexpr const char* kBackward = "seqfuse::full_softmax_loss_backward";
 
-// visit(begin, end, products) for blocks of positions; products = hidden[begin:end] rows^T, in
-// memory that the next block reuses.
+// Calls visit(begin, end, products) for blocks of positions, with products = hidden[begin:end]
+// rows^T in memory that the next block reuses.
 template <class Visit>
 void for_each_block(const Tensor& hidden, const Tensor& rows, Visit&& visit) {
-  // A block stays in the CPU's caches, or is large enough to keep a GPU busy: 256 MiB.
+  // A block fits in the CPU's caches, or is large enough to keep a GPU busy: 256 MiB.
   const int64_t elements = hidden.is_cpu() ? 1024 * 1024 : 64 * 1024 * 1024, min_positions = 64;
   const int64_t positions = hidden.size(0), columns = rows.size(0);
   const int64_t block = std::min(positions, std::max(elements / columns, min_positions));
@@ -44,7 +44,7 @@ const int64_t* ids_from(const Tensor& ids, int64_t begin) {
   return ids.defined() ? ids.const_data_ptr<int64_t>() + begin : nullptr;
 }
 
-// The place of each id in catalogue; missing where it does not list it.
+// The index of each id in catalogue; `missing` if it is not listed.
 Tensor columns_or(int64_t missing, const Tensor& ids, const Tensor& catalogue, int64_t num_rows) {
   const DeviceGuard guard(ids);
   return at::full({num_rows}, missing, ids.options())
@@ -52,8 +52,8 @@ Tensor columns_or(int64_t missing, const Tensor& ids, const Tensor& catalogue, i
       .index_select(0, ids);
 }
 
-// The place of each target in catalogue. On a GPU nothing is checked: a target that catalogue does
-// not list gets the place of another.
+// The index of each target in catalogue. Not checked on a GPU: a target that catalogue does not
+// list gets another one's index.
 Tensor target_columns(const Tensor& targets, const Tensor& catalogue, int64_t num_rows) {
   if (targets.is_cuda()) {
     return columns_or(0, targets, catalogue, num_rows);
@@ -78,7 +78,7 @@ Tensor target_columns(const Tensor& targets, const Tensor& catalogue, int64_t nu
   return columns;
 }
 
-// Where the sequence of each position begins: int64 [T].
+// Where each position's sequence starts: int64 [T].
 Tensor sequence_begins(const Arg& offsets, const Tensor& targets) {
   const Tensor checked = checked_offsets(offsets, targets.size(0), "seen", targets.device());
   const DeviceGuard guard(targets);
@@ -87,9 +87,9 @@ Tensor sequence_begins(const Arg& offsets, const Tensor& targets) {
 
 using Forward = std::tuple<Tensor, Tensor, Tensor, Tensor>;
 
-// Losses [T] and, int64 [T], what the backward pass takes as well: the place of each target in
-// catalogue; the place of what each position adds to what is left out, and where its sequence
-// begins, both undefined where nothing is left out.
+// Losses [T] and, for the backward pass, int64 [T] each: the catalogue index of each target; the
+// index of the id that each position adds to the seen ones; where its sequence starts. The last two
+// are undefined if nothing is left out.
 Forward run_forward(const Tensor& hidden_in, const Tensor& table, const Tensor& targets_in,
                     const Tensor& catalogue_in, double temperature, const OptionalTensor& seen_in,
                     const OptionalTensor& offsets) {
@@ -138,9 +138,8 @@ Forward forward_shapes(const Tensor& hidden, const Tensor&, const Tensor& target
           like_targets(seen.has_value()), like_targets(seen.has_value())};
 }
 
-// dhidden and dtable, undefined where it is not wanted. Makes the products again: with gradients
-// for both arguments, four multiplications in all instead of the three that keeping [T, C] would
-// take.
+// dhidden and dtable, undefined if not wanted. Recomputes the products: with both gradients, four
+// multiplications in all instead of the three that keeping [T, C] would need.
 std::tuple<Tensor, Tensor> run_backward(const Tensor& dlosses, const Tensor& hidden_in,
                                         const Tensor& table, const Tensor& columns,
                                         const Tensor& catalogue, double temperature,

@@ -15,7 +15,7 @@ namespace {
 constexpr const char* kOp = "hstu_attention";
 
 JaggedHeads heads_of(const Tensor& tensor) {
-  // Forward and backward write only to what they allocated themselves.
+  // const_cast: forward and backward write only to tensors that they allocated.
   return {const_cast<void*>(tensor.const_data_ptr()), tensor.stride(0), tensor.stride(1)};
 }
 
@@ -34,12 +34,9 @@ HstuAttentionParams params_of(const HstuAttentionInputs& in) {
           .k_offsets = static_cast<const int64_t*>(in.k_offsets.const_data_ptr()),
           .alpha = in.alpha,
           .scaling_seqlen = in.scaling_seqlen,
-          .causal = in.causal != 0,
+          .mask = in.mask,
           .num_contexts = integers_or_null(in.num_contexts),
           .num_targets = integers_or_null(in.num_targets),
-          .target_group_size = in.target_group_size,
-          .max_attn_len = in.max_attn_len,
-          .min_full_attn_seq_len = in.min_full_attn_seq_len,
           .position_bias = data_or_null(in.position_bias),
           .position_bias_size = in.position_bias.defined() ? in.position_bias.numel() : 0,
           .time_bias = data_or_null(in.time_bias),
@@ -52,8 +49,7 @@ HstuAttentionParams params_of(const HstuAttentionInputs& in) {
           .int32_offsets = in.q_offsets.scalar_type() == at::kInt};
 }
 
-// Memory for a launcher, which must outlive the launch alone: the allocator hands it on in the
-// order of the stream.
+// Memory for a launcher. It may be freed after the launch: the allocator reuses it in stream order.
 [[maybe_unused]] Tensor workspace_like(const Tensor& q, int64_t bytes) {
   return at::empty({bytes}, q.options().dtype(at::kByte));
 }
@@ -128,7 +124,7 @@ void check_options(const HstuAttentionOptions& options) {
   at_least("max_seqlen", options.max_seqlen, 0);
 }
 
-// An optional int64 vector, contiguous; undefined where it is absent.
+// An optional int64 vector, contiguous; undefined if absent.
 Tensor checked_integers(const char* name, const OptionalTensor& values, const Tensor& q,
                         int64_t size, const char* why) {
   if (!values || !values->defined()) return {};
@@ -140,8 +136,8 @@ Tensor checked_integers(const char* name, const OptionalTensor& values, const Te
   return values->contiguous();
 }
 
-// An optional vector of weights, like q or float32 beside a q of 16 bits. As kernels take them:
-// float32 on a GPU.
+// An optional vector of weights in q's dtype, or float32 with a 16-bit q. Returned as kernels
+// take it: float32 on a GPU.
 Tensor checked_bias(const char* name, const OptionalTensor& values, const Tensor& q) {
   if (!values || !values->defined()) return {};
   const Arg arg{kOp, name, *values};
@@ -152,7 +148,7 @@ Tensor checked_bias(const char* name, const OptionalTensor& values, const Tensor
   return values->detach().to(sum_type(q.scalar_type())).contiguous();
 }
 
-// Whether kernels on a GPU run it.
+// Whether the CUDA kernels support it.
 bool cuda_takes([[maybe_unused]] const Tensor& q, [[maybe_unused]] int64_t batch) {
 #ifdef SEQFUSE_HAS_CUDA
   return q.is_cuda() && hstu_attention_cuda_takes(batch, q.size(2), dtype_of(q));
@@ -161,7 +157,8 @@ bool cuda_takes([[maybe_unused]] const Tensor& q, [[maybe_unused]] int64_t batch
 #endif
 }
 
-// Where attention goes by matrix products: attention's kernels check in passing.
+// Checks offsets and counts on a GPU for attention by matrix products; the attention kernels check
+// them themselves.
 void check_on_gpu([[maybe_unused]] const Tensor& q,
                   [[maybe_unused]] const HstuAttentionParams& params) {
 #ifdef SEQFUSE_HAS_CUDA
@@ -171,8 +168,8 @@ void check_on_gpu([[maybe_unused]] const Tensor& q,
 #endif
 }
 
-// The longest sequence of keys: found on the CPU, as the caller says on a GPU, whose integers are
-// not waited for.
+// The longest sequence of keys: computed on the CPU; on a GPU the caller's value, since reading
+// offsets would synchronise.
 int64_t check_sequences(const HstuAttentionInputs& in) {
   const HstuAttentionParams p = params_of(in);
   TORCH_CHECK_VALUE(in.k_offsets.numel() == in.q_offsets.numel(), kOp, ": k_offsets has ",
@@ -250,10 +247,7 @@ HstuAttentionInputs checked_attention_inputs(const Tensor& q, const Tensor& k, c
                                         "one for each sequence"),
       .alpha = options.alpha,
       .scaling_seqlen = options.scaling_seqlen.expect_int(),
-      .causal = options.causal,
-      .target_group_size = options.target_group_size,
-      .max_attn_len = options.max_attn_len,
-      .min_full_attn_seq_len = options.min_full_attn_seq_len,
+      .mask = mask_of(options),
       .max_seqlen = std::min(options.max_seqlen.expect_int(), k.size(0))};
   check_biases(in, check_sequences(in));
   return in;

@@ -18,10 +18,10 @@ using torch::autograd::variable_list;
 constexpr const char* kForward = "seqfuse::hstu_attention";
 constexpr const char* kBackward = "seqfuse::hstu_attention_backward";
 
-// Before the options: q, k, v, q_offsets, k_offsets.
+// The arguments before the options: q, k, v, q_offsets, k_offsets.
 using Forward = AttentionSignature<Tensor, const Tensor&, const Tensor&, const Tensor&,
                                    const Tensor&, const Tensor&>;
-// dout and the wanted gradients of biases come first.
+// The backward pass also takes dout and the wanted bias gradients, first.
 using Gradients = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor>;
 using Backward = AttentionSignature<Gradients, const Tensor&, WantedBiases, const Tensor&,
                                     const Tensor&, const Tensor&, const Tensor&, const Tensor&>;
@@ -42,7 +42,7 @@ Tensor forward_shapes(const Tensor& q, Values...) {
   return empty_like_shape(q);
 }
 
-// In the dtype of a bias, whatever it was summed in.
+// Converts to the bias's dtype, whatever the sums were in.
 Tensor like_bias(const Tensor& gradient, const OptionalTensor& bias) {
   return gradient.defined() ? gradient.to(bias->scalar_type()) : gradient;
 }
@@ -80,7 +80,7 @@ Gradients backward_shapes(const Tensor&, WantedBiases wanted, const Tensor& q, c
 
 class HstuAttention : public torch::autograd::Function<HstuAttention> {
  public:
-  // The tensors that have gradients are arguments of their own; options has the biases again.
+  // Tensors with gradients are separate arguments; options also contains the biases.
   static Tensor forward(AutogradContext* context, const Tensor& q, const Tensor& k, const Tensor& v,
                         const OptionalTensor&, const OptionalTensor&, const Tensor& q_offsets,
                         const Tensor& k_offsets, const HstuAttentionOptions& options) {

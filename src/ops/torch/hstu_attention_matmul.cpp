@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "ops/kernels/attention/dense_mask.h"
-#include "ops/kernels/attention/mask_options.h"
+#include "ops/kernels/attention/hstu_mask.h"
 #include "ops/kernels/attention/relative_bias.h"
 #include "ops/torch/cuda.h"
 #include "ops/torch/hstu_attention_inputs.h"
@@ -15,7 +15,7 @@
 namespace seqfuse::ops {
 namespace {
 
-constexpr int64_t kScoreBytes = int64_t{512} << 20;  // scores that are held at a time
+constexpr int64_t kScoreBytes = int64_t{512} << 20;  // scores in memory at a time
 
 // [T, H, d] -> [B, H, N, d], zeros after the end of each sequence.
 Tensor padded(const Tensor& heads, const Tensor& offsets, int64_t max_len) {
@@ -25,20 +25,19 @@ Tensor padded(const Tensor& heads, const Tensor& offsets, int64_t max_len) {
       .transpose(1, 2);
 }
 
-// The inverse, as [T, H, d] like `like`.
+// The inverse: [T, H, d], like `like`.
 Tensor jagged(const Tensor& dense, const Tensor& offsets, const Tensor& like) {
   return dense_to_jagged(dense.transpose(1, 2).flatten(2), offsets, like.size(0))
       .view(like.sizes());
 }
 
-// Every key has a query: row i of the queries stands at position i.
+// Whether every key has a query, so that row i of the queries has position i.
 bool same_positions(const HstuAttentionInputs& in) {
   return in.q_offsets.const_data_ptr() == in.k_offsets.const_data_ptr();
 }
 
-// Everything that is the same for all heads, as dense tensors that broadcast over [b, h, i, j].
-// Keys beyond the end of a sequence may have a mask of 1: their v is 0, and so is the gradient of
-// their scores.
+// The terms shared by all heads, as dense tensors that broadcast over [b, h, i, j]. Keys past the
+// end of a sequence may have a mask of 1: their v is 0, and so is the gradient of their scores.
 class DenseTerms {
  public:
   explicit DenseTerms(const HstuAttentionInputs& in) : in_(in) {
@@ -46,14 +45,14 @@ class DenseTerms {
     mask_ = make_mask().to(in.q.scalar_type());
   }
 
-  // Of sequences [begin, end).
+  // For sequences [begin, end).
   Tensor mask(int64_t begin, int64_t end) const { return part(mask_, begin, end); }
   Tensor bias(int64_t begin, int64_t end) const {
     return bias_.defined() ? part(bias_, begin, end) : Tensor();
   }
   const Tensor& whole_bias() const { return bias_; }
 
-  // The gradients of position_bias and time_bias from that of the bias [B, N, N].
+  // The gradients of position_bias and time_bias, given the gradient of the bias [B, N, N].
   std::pair<Tensor, Tensor> bias_gradients(const Tensor& gradient) const {
     Tensor dense = by_position(gradient.contiguous(), /*backward=*/true);
     const int64_t positions = in_.position_bias.defined() ? in_.position_bias.numel() : 0;
@@ -73,19 +72,19 @@ class DenseTerms {
     return (all.size(0) == 1 ? all : all.slice(0, begin, end)).unsqueeze(1);
   }
 
-  // [1 or B, N, N] of bool: 1 where all sequences may have the longest one's.
+  // bool [1 or B, N, N]; 1 if the longest sequence's mask serves all.
   Tensor make_mask() const {
     const int64_t n = in_.max_seqlen;
     const bool one_for_all = same_positions(in_) && !in_.num_contexts.defined() &&
                              !in_.num_targets.defined() &&
-                             (in_.max_attn_len == 0 || in_.min_full_attn_seq_len == 0);
+                             (in_.mask.max_attn_len == 0 || in_.mask.min_full_attn_seq_len == 0);
     const int64_t batch = one_for_all ? 1 : in_.k_offsets.numel() - 1;
     Tensor mask = at::empty({batch, n, n}, in_.q.options().dtype(at::kBool));
     const auto integers = [&](const Tensor& values) {
       return values.defined() && !one_for_all ? values.const_data_ptr<int64_t>() : nullptr;
     };
     const DenseMaskParams params{.mask = mask.mutable_data_ptr<bool>(),
-                                 .options = kernel_mask(in_),
+                                 .options = kernel_mask(in_.mask),
                                  .q_offsets = integers(in_.q_offsets),
                                  .k_offsets = integers(in_.k_offsets),
                                  .num_contexts = integers(in_.num_contexts),
@@ -143,7 +142,7 @@ class DenseTerms {
     return by_position(dense, /*backward=*/false);
   }
 
-  // Rows by query, from rows by position of the keys, or the other way round.
+  // Rows by query from rows by key position, or the inverse.
   Tensor by_position(const Tensor& rows, bool backward) const {
     if (same_positions(in_)) return rows;
     const int64_t n = in_.max_seqlen;
@@ -153,7 +152,7 @@ class DenseTerms {
                              .clamp_max(n - 1)
                              .expand({rows.size(0), n, n});
     if (!backward) return rows.gather(1, place);
-    // Rows beyond the last query have a gradient of 0.
+    // Rows past the last query have a gradient of 0.
     return at::zeros_like(rows).scatter_add_(1, place, rows);
   }
 
@@ -161,7 +160,7 @@ class DenseTerms {
   Tensor mask_, bias_;
 };
 
-// Calls body(begin, end) for runs of sequences whose scores fit in kScoreBytes.
+// Calls body(begin, end) for ranges of sequences whose scores fit in kScoreBytes.
 template <class Body>
 void for_each_chunk(const HstuAttentionInputs& in, Body&& body) {
   const int64_t batch = in.q_offsets.numel() - 1;
@@ -171,7 +170,7 @@ void for_each_chunk(const HstuAttentionInputs& in, Body&& body) {
     body(begin, std::min(batch, begin + chunk));
 }
 
-// alpha q k^T + bias, of the sequences [begin, end).
+// alpha q k^T + bias for sequences [begin, end).
 Tensor scores(const HstuAttentionInputs& in, const DenseTerms& terms, const Tensor& q,
               const Tensor& k, int64_t begin, int64_t end) {
   Tensor s = at::matmul(q, k.transpose(2, 3)).mul_(in.alpha);

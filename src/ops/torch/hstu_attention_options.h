@@ -1,5 +1,5 @@
-// The options of HSTU attention as arguments of operators, one by one in the order of a schema, and
-// as what autograd keeps from a forward pass.
+// The options of HSTU attention as separate operator arguments, in the order of a schema, and in
+// the form that autograd saves.
 #pragma once
 
 #include <torch/autograd.h>
@@ -23,7 +23,7 @@ inline const std::string& attention_schema() {
   return schema;
 }
 
-// The signature of a function of them; Before: arguments that come first.
+// The signature of a function that takes them; Before: arguments before them.
 template <class Result, class... Before>
 using AttentionSignature = Result(Before..., double, c10::SymInt, bool, int64_t, int64_t, int64_t,
                                   const OptionalTensor&, const OptionalTensor&,
@@ -59,7 +59,7 @@ auto call_with(const Op& op, const HstuAttentionOptions& o, const Before&... bef
                  o.position_bias, o.time_bias, o.timestamps, o.request_times, o.max_seqlen);
 }
 
-// For save_for_backward: the biases, then the integers; undefined where absent.
+// For save_for_backward: the biases, then the integers; undefined if absent.
 constexpr size_t kAttentionTensors = 6;
 inline std::array<Tensor, kAttentionTensors> tensors_of(const HstuAttentionOptions& o) {
   return {o.position_bias.value_or(Tensor()), o.time_bias.value_or(Tensor()),
@@ -67,7 +67,7 @@ inline std::array<Tensor, kAttentionTensors> tensors_of(const HstuAttentionOptio
           o.timestamps.value_or(Tensor()),    o.request_times.value_or(Tensor())};
 }
 
-// All but these.
+// Saves the options that are not tensors.
 inline void save_options(torch::autograd::AutogradContext* context, const HstuAttentionOptions& o) {
   auto& data = context->saved_data;
   data["alpha"] = o.alpha;
@@ -77,7 +77,7 @@ inline void save_options(torch::autograd::AutogradContext* context, const HstuAt
   data["max_seqlen"] = o.max_seqlen;
 }
 
-// What was saved, with the saved tensors.
+// Restores the options from the saved tensors and values.
 inline HstuAttentionOptions saved_options(torch::autograd::AutogradContext* context,
                                           std::span<const Tensor> tensors) {
   auto& data = context->saved_data;

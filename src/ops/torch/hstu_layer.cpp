@@ -1,5 +1,5 @@
-// A whole HSTU layer: in 16 bits on a GPU by the fused passes of hstu_layer_fused.cpp, else made of
-// the other operators.
+// A whole HSTU layer: fused for 16 bits on a GPU (hstu_layer_fused.cpp), else composed of the other
+// operators.
 #include <torch/autograd.h>
 #include <torch/types.h>
 
@@ -63,7 +63,7 @@ void check_arguments(const LayerArguments& a) {
 }  // namespace
 
 Tensor layer_of_operators(const LayerArguments& a, decltype(&hstu_attention) attention) {
-  // In the dtype of x, whatever autocast would choose.
+  // Computes in x's dtype, whatever autocast would choose.
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   const Tensor& x = a.x;
   const HstuLayerWeights& weights = a.weights;
@@ -91,15 +91,15 @@ Tensor layer_of_operators(const LayerArguments& a, decltype(&hstu_attention) att
 namespace {
 
 #ifdef SEQFUSE_HAS_CUDA
-// By what is known where shapes are traced.
+// Decides only by properties that are known while tracing.
 bool is_fused(const LayerArguments& a) {
   return a.x.is_cuda() &&
          hstu_attention_cuda_takes(a.offsets.sym_numel() - 1,
                                    a.weights.output.sym_size(0) / a.options.heads, dtype_of(a.x));
 }
 
-// As the fused passes take them. Weights of another dtype are converted: the small ones by one
-// kernel together, which is slow for large ones.
+// Converts arguments to the fused passes' dtype. Small weights are converted together by one
+// kernel, which would be slow for large ones.
 LayerArguments in_dtype_of_x(LayerArguments a) {
   a.x = a.x.contiguous();
   HstuLayerWeights& w = a.weights;
@@ -132,8 +132,8 @@ FusedResult run_fused(const LayerArguments& in_dtype) {
 
 class HstuLayer : public torch::autograd::Function<HstuLayer> {
  public:
-  // The tensors that have gradients are arguments of their own, in the order of LayerGradient;
-  // given has them again.
+  // Tensors with gradients are separate arguments, in the order of LayerGradient; given also
+  // contains them.
   static Tensor forward(AutogradContext* context, const Tensor&, const OptionalTensor&,
                         const OptionalTensor&, const Tensor&, const OptionalTensor&,
                         const OptionalTensor&, const OptionalTensor&, const Tensor&,

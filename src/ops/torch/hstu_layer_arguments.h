@@ -1,4 +1,4 @@
-// The arguments of hstu_layer and of its fused passes, one by one in the order of a schema, and
+// The arguments of hstu_layer and of its fused passes, separately in the order of a schema, and
 // what these passes hand to each other.
 #pragma once
 
@@ -27,7 +27,7 @@ inline std::string layer_schema() {
          attention_schema();
 }
 
-// The signature of a function of them; Before: arguments that come first.
+// The signature of a function that takes them; Before: arguments before them.
 template <class Result, class... Before>
 using LayerSignature = AttentionSignature<
     Result, Before..., const Tensor&, const OptionalTensor&, const OptionalTensor&, const Tensor&,
@@ -84,25 +84,25 @@ struct LayerParts {
     q = heads_of(2);
     k = heads_of(3);
   }
-  Tensor u, v, q, k;  // [T, H d], [T, H, d] thrice
+  Tensor u, v, q, k;  // [T, H d], then three [T, H, d]
 };
 
-// The layer made of the other operators and this attention, differentiable through them.
+// The layer composed of the other operators with this attention, differentiable through them.
 Tensor layer_of_operators(const LayerArguments& a,
                           decltype(&hstu_attention) attention = &hstu_attention);
 
-// ---- the fused passes (hstu_layer_fused.cpp), for CUDA: seqfuse::hstu_layer_forward, _backward.
-// Weights are in the dtype of x, and contiguous, as x is.
+// ---- the fused passes (hstu_layer_fused.cpp), CUDA only: seqfuse::hstu_layer_forward, _backward.
+// Weights are in x's dtype; weights and x are contiguous.
 
-// The result, and what the backward pass takes beside the arguments: mean and reciprocal deviation
-// of the input's norm; normed, undefined with recompute_input_layernorm; the product with W_uvqk;
-// SiLU of it, undefined with recompute_input_silu; attention's result; mean and reciprocal
-// deviation of the output's norm; gated.
+// The result, and what the backward pass needs besides the arguments: mean and reciprocal deviation
+// of the input norm; normed (undefined with recompute_input_layernorm); the product with W_uvqk;
+// SiLU of it (undefined with recompute_input_silu); attention's result; mean and reciprocal
+// deviation of the output norm; gated.
 using FusedResult =
     std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor>;
 using FusedForward = LayerSignature<FusedResult>;
 
-// The places of gradients, and of whether they are wanted.
+// Indices of gradients and of their wanted flags.
 enum LayerGradient : size_t {
   kX,
   kInputNormWeight,
@@ -118,10 +118,10 @@ enum LayerGradient : size_t {
   kLayerGradients
 };
 using WantedGradients = std::array<bool, kLayerGradients>;
-// Undefined where not wanted. Of products' weights and biases and of attention's biases: float32.
+// Undefined if not wanted. float32 for weights and biases of products and for attention's biases.
 using FusedGradients = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor,
                                   Tensor, Tensor, Tensor>;
-// Of the gradient of the result, the wanted gradients and what forward gave, but for the result.
+// Arguments: the result's gradient, the wanted flags, and forward's outputs except the result.
 using FusedBackward =
     LayerSignature<FusedGradients, const Tensor&, WantedGradients, const Tensor&, const Tensor&,
                    const OptionalTensor&, const Tensor&, const OptionalTensor&, const Tensor&,

@@ -1,9 +1,9 @@
 // The passes of a fused HSTU layer, for 16 bits on a GPU.
 //
-// What they save over the other operators: the gradients of u, v, q and k are written side by side,
-// as the product with W_uvqk reads them, and multiplied by the derivative of SiLU where they arise;
-// residuals and biases are added by the products and by the layer norm; gradients of weights are
-// float32, those of the matrices and the sums of du on a second stream.
+// Savings over the separate operators: the gradients of u, v, q and k are written side by side, as
+// the product with W_uvqk reads them, and multiplied by SiLU's derivative where they are computed;
+// products and the layer norm add residuals and biases; weight gradients are float32, and those of
+// the matrices and the sums of du run on a second stream.
 #include <torch/types.h>
 
 #include "ops/kernels/norm/layer_norm.h"
@@ -110,11 +110,11 @@ FusedGradients run_backward(const Tensor& dout_in, WantedGradients wanted, const
   Tensor d_output, d_output_bias;
   if (wanted[kOutputWeight]) d_output = product_gradient(gated, dout, side);
   if (wanted[kOutputBias]) d_output_bias = bias_gradient(dout);
-  // What the gate reads as its own gradient, and overwrites with that of attention's result.
+  // The gate reads this as dy and overwrites it with the gradient of attention's result.
   const Tensor dgated = at::empty_like(gated);
   matmul_into(dgated, dout, w.output.t());
 
-  // The gradients of what SiLU was applied to.
+  // The gradients of SiLU's pre-activations.
   const Tensor dbefore = at::empty_like(before);
   const Tensor uvqk = kept_uvqk ? *kept_uvqk : at::silu(before);
   const LayerParts d(dbefore, options.heads), z(before, options.heads), parts(uvqk, options.heads);
@@ -129,14 +129,14 @@ FusedGradients run_backward(const Tensor& dout_in, WantedGradients wanted, const
   output_norm.attach_to(gate_params);
   C10_CUDA_CHECK(layer_norm_gate_backward_cuda(gate_params, dtype, stream));
 
-  // Attention sums its parts of the bias's gradient where it writes what they are sums of.
+  // Attention sums its parts of the bias gradient while it writes their terms.
   const bool sums_apart = at::globalContext().deterministicAlgorithms();
   BeforeSilu before_silu{.q = z.q, .k = z.k, .v = z.v};
   Tensor d_uvqk_bias;
   if (wanted[kUvqkBias] && !sums_apart) {
     d_uvqk_bias = at::empty({before.size(1)}, before.options().dtype(at::kFloat));
     const auto sums = d_uvqk_bias.chunk(4);  // as LayerParts
-    // Beside the zeros that attention begins with.
+    // Overlaps with attention's zeroing at its start.
     side.run([&] { column_sums_into(sums[0], d.u); });
     before_silu.total_dv = sums[1];
     before_silu.total_dq = sums[2];

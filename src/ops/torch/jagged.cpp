@@ -37,7 +37,7 @@ Tensor to_dense(const Tensor& values_in, const Tensor& offsets, int64_t max_len,
   return dense;
 }
 
-// total: rows of the result. Those beyond the dense tensor's length become 0.
+// total: rows of the result. Rows beyond the dense tensor's length become 0.
 Tensor from_dense(const Tensor& dense_in, const Tensor& offsets, int64_t total) {
   const DeviceGuard guard(dense_in);
   const Tensor dense = with_unit_last_stride(dense_in);
@@ -84,7 +84,7 @@ Tensor run_to_dense(const Tensor& values, const Tensor& offsets, int64_t max_len
   return to_dense(values, checked, max_len, padding);
 }
 
-// Unlike dense_to_jagged, for sequences that max_len cut, too.
+// Unlike dense_to_jagged, also for sequences longer than max_len.
 Tensor run_to_dense_backward(const Tensor& ddense, const Tensor& offsets, int64_t total) {
   return from_dense(ddense, offsets.to(at::kLong).contiguous(), total);
 }

@@ -43,7 +43,7 @@ Tensor concat(const variable_list& parts, const variable_list& offsets) {
   return values;
 }
 
-// The inverse of concat. rows: of the parts.
+// The inverse of concat. rows: of each part.
 variable_list split(const Tensor& values_in, const variable_list& offsets,
                     const std::vector<int64_t>& rows) {
   const DeviceGuard guard(values_in);
@@ -63,14 +63,14 @@ variable_list split(const Tensor& values_in, const variable_list& offsets,
   return parts;
 }
 
-// On a GPU the parts are listed in a kernel's parameters.
+// On a GPU the parts are kernel parameters, so their number is limited.
 void check_num_parts(const char* op, size_t parts, const Tensor& values) {
   TORCH_CHECK_VALUE(values.is_cpu() || static_cast<int64_t>(parts) <= kMaxJaggedParts, op, ": ",
                     parts, " parts on ", values.device(), "; expected at most ", kMaxJaggedParts,
                     " on CUDA");
 }
 
-// offsets[0] (rows of `of`), which gives the batch, and all others checked against it.
+// Takes the batch from offsets[0] (rows of `of`) and checks all others against it.
 void check_same_batch(const char* op, const std::vector<Tensor>& offsets) {
   for (size_t p = 1; p < offsets.size(); ++p) {
     TORCH_CHECK_VALUE(offsets[p].numel() == offsets[0].numel(), op, ": offsets of part ", p, " is ",
@@ -129,7 +129,7 @@ variable_list run_split(const Tensor& values, at::TensorList part_offsets,
   return split(values, checked, rows);
 }
 
-// Shapes: rows must be given, for offsets have no values here.
+// Shape functions need rows: offsets have no values here.
 
 Tensor concat_shapes(at::TensorList parts, at::TensorList) {
   c10::SymInt rows = 0;
@@ -159,7 +159,7 @@ const auto& split_op() {
   return op;
 }
 
-// The gradient of concat is split, and the other way round.
+// The gradient of concat is split, and vice versa.
 class JaggedConcat : public torch::autograd::Function<JaggedConcat> {
  public:
   static Tensor forward(AutogradContext* context, at::TensorList parts, at::TensorList offsets) {
@@ -218,7 +218,7 @@ std::vector<Tensor> jagged_split(const Tensor& values, const std::vector<Tensor>
   return split_op().call(values, part_offsets, c10::fromIntArrayRefSlow(part_rows));
 }
 
-// Made of PyTorch's operators, which trace it and find its gradient.
+// Composed of PyTorch operators, which provide tracing and gradients.
 Tensor interleave(const Tensor& a, const Tensor& b) {
   const Arg a_arg{"interleave", "a", a}, b_arg{"interleave", "b", b};
   check_rank(a_arg, 2, "[T, D]");

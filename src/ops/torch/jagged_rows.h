@@ -1,4 +1,4 @@
-// How many rows a jagged result has.
+// The number of rows of a jagged result.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,7 @@
 
 namespace seqfuse::ops {
 
-// The rows that offsets end with: read from them on the CPU, where total, if given, must agree; on
-// a GPU they are what total says.
+// The last offset. On the CPU it is read and must match total, if given; on a GPU it is total.
 inline int64_t total_rows(const Arg& offsets, const std::optional<int64_t>& total) {
   if (!offsets.tensor.is_cpu()) {
     TORCH_CHECK_VALUE(total && *total >= 0, offsets.op,

@@ -27,7 +27,7 @@ void check_arguments(const Tensor& x, const OptionalTensor& weight, const Option
   check_affine(x_arg, weight, bias);
 }
 
-// The result, mean and reciprocal deviation of each row.
+// The result, and mean and reciprocal deviation of each row.
 std::tuple<Tensor, Tensor, Tensor> run_forward(const Tensor& x_in, const OptionalTensor& weight_in,
                                                const OptionalTensor& bias_in, double eps) {
   check_arguments(x_in, weight_in, bias_in);
@@ -61,7 +61,7 @@ std::tuple<Tensor, Tensor, Tensor> forward_shapes(const Tensor& x, const Optiona
   return {empty_like_shape(x), statistic(), statistic()};
 }
 
-// wanted: the gradients of weight and bias, undefined where not.
+// wanted: the gradients of weight and bias; undefined if not wanted.
 std::tuple<Tensor, Tensor, Tensor> run_backward(const Tensor& dy_in, const Tensor& x_in,
                                                 const OptionalTensor& weight_in, const Tensor& mean,
                                                 const Tensor& rstd, std::array<bool, 2> wanted) {

@@ -32,7 +32,7 @@ void check_arguments(const Tensor& o, const Tensor& u, const OptionalTensor& wei
   check_dropout_probability("layer_norm_gate", dropout);
 }
 
-// The result, mean and reciprocal deviation of each row of o.
+// The result, and mean and reciprocal deviation of each row of o.
 std::tuple<Tensor, Tensor, Tensor> run_forward(const Tensor& o_in, const Tensor& u_in,
                                                const OptionalTensor& weight_in,
                                                const OptionalTensor& bias_in, double eps,
@@ -75,7 +75,7 @@ std::tuple<Tensor, Tensor, Tensor> forward_shapes(const Tensor& o, const Tensor&
 
 using Gradients = std::tuple<Tensor, Tensor, Tensor, Tensor>;
 
-// wanted: the gradients of weight and bias, undefined where not.
+// wanted: the gradients of weight and bias; undefined if not wanted.
 Gradients run_backward(const Tensor& dy_in, const Tensor& o_in, const Tensor& u_in,
                        const OptionalTensor& weight_in, const OptionalTensor& bias_in,
                        const Tensor& mean, const Tensor& rstd, double dropout, int64_t seed,

@@ -31,7 +31,7 @@ cudaDataType_t cuda_type(at::ScalarType type) {
   }
 }
 
-// cuBLASLt counts in columns: a row-major [R, C] is to it a column-major C x R.
+// cuBLASLt is column-major: it sees a row-major [R, C] as a C x R matrix.
 class Layout {
  public:
   explicit Layout(const Tensor& matrix) {
@@ -94,7 +94,7 @@ class Preference {
   cublasLtMatmulPreference_t preference_ = nullptr;
 };
 
-// The largest power of two, up to 256, that divides the address.
+// The largest power of two up to 256 that divides the address.
 uint32_t alignment_of(const Tensor& tensor) {
   const auto address = reinterpret_cast<uintptr_t>(tensor.const_data_ptr());
   return 1U << std::min(8, std::countr_zero(address | 256));
@@ -131,7 +131,7 @@ void matmul_into(const Tensor& d, const Tensor& a, const Tensor& b, const Matmul
     return;
   }
   const Tensor& c = terms.c.defined() ? terms.c : d;
-  // Of the transposes, which are what cuBLASLt sees: d^T = b^T a^T.
+  // cuBLASLt sees transposes, so compute d^T = b^T a^T.
   const Layout first(b), second(a), added(c), result(d);
   Description description(compute_type(a));
   description.set(CUBLASLT_MATMUL_DESC_TRANSA, first.operation());

@@ -29,7 +29,7 @@ int64_t row_stride(const Tensor& matrix) {
   return matrix.defined() ? matrix.stride(0) : 0;
 }
 
-// False, and nothing enqueued, for what the kernels do not take.
+// Returns false and enqueues nothing if the kernels do not support the arguments.
 bool ran_fused(const Tensor& y, const Tensor& z, const Tensor& a, const Tensor& b,
                const Tensor& bias) {
   for (const Tensor& matrix : {y, z, a, b})

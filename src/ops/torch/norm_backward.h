@@ -1,5 +1,4 @@
-// What the backward passes of the norms are given: parameters, and memory for the gradients of
-// weight and bias.
+// Parameters of the norms' backward passes, and memory for the gradients of weight and bias.
 #pragma once
 
 #include <torch/types.h>
@@ -14,7 +13,7 @@
 
 namespace seqfuse::ops {
 
-// weight, bias: contiguous, or undefined. Gradients of them: AffineGradients::attach_to.
+// weight, bias: contiguous or undefined. Set their gradients with AffineGradients::attach_to.
 inline LayerNormBackwardParams layer_norm_backward_params(const Tensor& x, const Tensor& weight,
                                                           const Tensor& mean, const Tensor& rstd,
                                                           const Tensor& dy, const Tensor& dx) {
@@ -63,8 +62,8 @@ inline LayerNormGateBackwardParams layer_norm_gate_backward_params(
 
 class AffineGradients {
  public:
-  // x: [T, D], what the norm took. wanted: of the weight, of the bias. The passes compute both or
-  // neither, in the dtype of x, or, on a GPU alone, in float32.
+  // x: [T, D], the norm's input. wanted: gradient of weight, of bias. The passes compute both or
+  // neither, in x's dtype or, on a GPU only, in float32.
   AffineGradients(const Tensor& x, std::array<bool, 2> wanted, at::ScalarType type)
       : x_(x), wanted_(wanted) {
     if (!wanted[0] && !wanted[1]) return;
@@ -72,7 +71,7 @@ class AffineGradients {
     bias_ = at::empty_like(weight_);
   }
 
-  // Has the pass of params write them, with memory for their parts. Must outlive the launch.
+  // Makes params' pass write them, and allocates memory for their parts. Must outlive the launch.
   template <class Params>
   void attach_to(Params& params) {
     if (!weight_.defined()) return;
@@ -86,7 +85,7 @@ class AffineGradients {
 #endif
   }
 
-  // Undefined where not wanted.
+  // Undefined if not wanted.
   Tensor weight() const { return wanted_[0] ? weight_ : Tensor(); }
   Tensor bias() const { return wanted_[1] ? bias_ : Tensor(); }
 
@@ -105,7 +104,7 @@ class AffineGradients {
   Tensor weight_, bias_, workspace_;
 };
 
-// Shapes: what weight() or bias() is.
+// For shape functions: the shape of weight() or bias().
 inline Tensor affine_gradient_shape(const Tensor& x, bool wanted) {
   return wanted ? empty_shape({x.sym_size(1)}, x.options()) : Tensor();
 }

@@ -1,12 +1,12 @@
 // The operators as differentiable functions of tensors; also registered as torch.ops.seqfuse.*.
-// Sizes and seeds that may be symbolic where shapes are traced are c10::SymInt: pass integers.
+// Sizes and seeds are c10::SymInt if they may be symbolic while tracing: pass integers.
 //
 // Common rules. T: rows of a jagged tensor, B: sequences; offsets is int64 (or int32) [B + 1] on
 // the tensors' device, from 0, non-decreasing, to T. dtypes float32 and float64 on the CPU,
-// float32, float16 and bfloat16 on CUDA, where arithmetic is in float32. All arguments are on one
-// device. Arguments are checked; errors (c10::Error) say what was given and what was expected. None
-// synchronises a device: on CUDA the values of offsets, ids, counts and times are not checked, but
-// for attention's offsets and counts, by its kernels (kernels/hstu_attention.h).
+// float32, float16 and bfloat16 on CUDA, which computes in float32. All arguments are on one
+// device. Arguments are checked; errors (c10::Error) say what was given and what was expected. No
+// operator synchronises: on CUDA the values of offsets, ids, counts and times are not checked,
+// except attention's offsets and counts, by its kernels (kernels/hstu_attention.h).
 #pragma once
 
 #include <torch/types.h>
@@ -32,8 +32,8 @@ Tensor layer_norm(const Tensor& x, const OptionalTensor& weight, const OptionalT
 Tensor layer_norm_gate(const Tensor& o, const Tensor& u, const OptionalTensor& weight,
                        const OptionalTensor& bias, double eps, double dropout, c10::SymInt seed);
 
-// Norms beside residual additions (residual_norm.cpp). terms: 1 to 3 tensors [T, D], added in order,
-// each sum rounded to their dtype; the first result of add_* is their sum.
+// Norms fused with residual additions (residual_norm.cpp). terms: 1 to 3 tensors [T, D], added in
+// order, each sum rounded to their dtype; the first result of add_* is their sum.
 Tensor layer_norm_residual(const Tensor& x, const Tensor& residual,  // layer_norm(x) + residual
                            const OptionalTensor& weight, const OptionalTensor& bias, double eps);
 std::tuple<Tensor, Tensor> add_layer_norm(at::TensorList terms, const OptionalTensor& weight,
@@ -77,13 +77,13 @@ struct HstuAttentionOptions {
 };
 
 // out_i = sum_j silu(alpha q_i.k_j + bias_ij) / S * M_ij * v_j. q [Tq, H, d], k, v [Tk, H, d] with
-// any row and head stride (last stride 1); returns [Tq, H, d]. Row i of a shorter q stands at n_k -
-// n_q + i.
+// any row and head stride (last stride 1); returns [Tq, H, d]. Row i of a shorter q has position
+// n_k - n_q + i.
 Tensor hstu_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& q_offsets,
                       const Tensor& k_offsets, const HstuAttentionOptions& options);
 
 // ---- a whole layer (hstu_layer.cpp, hstu_layer_fused.cpp)
-// Of any floating dtype: converted to that of x.
+// Any floating dtype; converted to that of x.
 struct HstuLayerWeights {
   OptionalTensor input_norm_weight, input_norm_bias;    // [D]
   Tensor uvqk;                                          // [D, 4 H d]; columns: u, v, q, k
@@ -97,13 +97,13 @@ struct HstuLayerOptions {
   double eps = 1e-5;
   double dropout = 0;
   c10::SymInt seed = 0;  // of the dropout mask
-  // Fused only: computed again in backward instead of kept, 2 D and 8 H d bytes a token.
+  // Fused only: recompute in backward instead of keeping 2 D and 8 H d bytes per token.
   bool recompute_input_layernorm = false, recompute_input_silu = false;
   HstuAttentionOptions attention;
 };
 // x + dropout(u * layer_norm(attention(q, k, v))) W_o + b_o, where [u | v | q | k] =
-// silu(layer_norm(x) W_uvqk + b_uvqk): x [T, D] -> [T, D]. In 16 bits on a GPU it is fused, with
-// float32 gradients of W and b; a gradient of b_o or b_uvqk is summed in float32.
+// silu(layer_norm(x) W_uvqk + b_uvqk): x [T, D] -> [T, D]. Fused in 16 bits on a GPU, with float32
+// gradients of W and b; gradients of b_o and b_uvqk are summed in float32.
 Tensor hstu_layer(const Tensor& x, const HstuLayerWeights& weights, const Tensor& offsets,
                   const HstuLayerOptions& options);
 
@@ -111,13 +111,13 @@ Tensor hstu_layer(const Tensor& x, const HstuLayerWeights& weights, const Tensor
 Tensor lengths_to_offsets(const Tensor& lengths);  // [B] -> [B + 1], exclusive cumulative sum
 // Concatenates sequence by sequence: parts[p] [T_p, D] with offsets[p] [B + 1].
 Tensor jagged_concat(const std::vector<Tensor>& parts, const std::vector<Tensor>& offsets);
-// The inverse: cuts each sequence at the lengths given by part_offsets. part_rows: what each of
-// them ends with; may be left out on the CPU. On CUDA both take at most 8 parts.
+// The inverse: cuts each sequence at the lengths given by part_offsets. part_rows: rows of each
+// part (its last offset); optional on the CPU. On CUDA both take at most 8 parts.
 std::vector<Tensor> jagged_split(const Tensor& values, const std::vector<Tensor>& part_offsets,
                                  const std::vector<int64_t>& part_rows = {});
 Tensor jagged_to_dense(const Tensor& values, const Tensor& offsets, int64_t max_len,
                        double padding);
-// total: T, what offsets end with; may be left out on the CPU.
+// total: T, the last offset; optional on the CPU.
 Tensor dense_to_jagged(const Tensor& dense, const Tensor& offsets,  // [B, N, D] -> [T, D]
                        std::optional<int64_t> total = std::nullopt);
 Tensor jagged_repeat(const Tensor& rows, const Tensor& offsets,  // [B, D] -> [T, D]
@@ -137,12 +137,12 @@ Tensor time_encoding(const Tensor& x, const Tensor& table, const Tensor& offsets
 
 // ---- embeddings (embedding.cpp)
 // table [V, D] rows of ids int64 [T]. Gradient: rows of equal ids summed in order of position. On
-// CUDA, here and wherever rows of a table are gathered: summed in float32 by atomics, or in a fixed
-// order, at about the cost of a sort, where at::globalContext().deterministicAlgorithms() is set.
-// sparse, CUDA: a sparse tensor that is not coalesced, whose indices are ids and values the
-// gradient of the result, since a count of the touched rows would wait for the GPU. sparse, CPU: as
-// a coalesced sparse tensor of the touched rows, else dense. (A leaf's grad() loses the flag that
-// says coalesced; _indices() and _values() are sorted and unique all the same.)
+// CUDA, here and in all operators that gather table rows: summed in float32 by atomics, or, with
+// at::globalContext().deterministicAlgorithms(), in a fixed order at about the cost of a sort.
+// sparse, CUDA: an uncoalesced sparse tensor whose indices are ids and whose values are the
+// result's gradient, since counting touched rows would synchronise. sparse, CPU: a coalesced sparse
+// tensor of the touched rows. (A leaf's grad() loses the coalesced flag; _indices() and _values()
+// are still sorted and unique.)
 Tensor embedding_lookup(const Tensor& table, const Tensor& ids, bool sparse);
 
 // ---- losses (sampled_softmax.cpp, full_softmax.cpp, sample_uniform.cpp)
@@ -156,13 +156,13 @@ Tensor sampled_softmax_loss(const Tensor& hidden, const Tensor& table, const Ten
                             const Tensor& negatives, double temperature,
                             bool sparse_table_grad = false);
 // The same over all rows listed in catalogue (int64 [C], each at most once, every target among
-// them). Computed in blocks of rows, in the backward pass again: [T, C] is never held, but max(1
-// million, 64 C) elements of it (CUDA: 256 MiB), and three times the catalogue's rows. 16-bit types
-// are converted to float32, losses are float32. Gradients are bit-equal from
-// run to run, and change with at::set_num_threads no more than at::mm does.
-// seen: int64 [T], the ids that positions add to what their sequence has seen; offsets: of the
-// sequences. A position's softmax is then over what its sequence has not seen up to and with it,
-// and its target; ids that catalogue does not list are ignored.
+// them). Computed in blocks of rows, again in the backward pass: instead of [T, C], at most max(1
+// million, 64 C) elements (CUDA: 256 MiB) and three times the catalogue's rows are in memory.
+// 16-bit types are converted to float32, losses are float32. Gradients are bit-equal from run to
+// run, and vary with at::set_num_threads only as far as at::mm does.
+// seen: int64 [T], the id that each position adds to those its sequence has seen; offsets: of the
+// sequences. A position's softmax leaves out all ids that its sequence has seen up to and including
+// it, except its target. Ids that catalogue does not list are ignored.
 Tensor full_softmax_loss(const Tensor& hidden, const Tensor& table, const Tensor& targets,
                          const Tensor& catalogue, double temperature,
                          const OptionalTensor& seen = {}, const OptionalTensor& offsets = {});

@@ -14,10 +14,11 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// sum (if it was wanted, else no elements), y, y2 (likewise), mean, rstd.
+// sum (empty if not wanted), y, y2 (empty if not wanted), mean, rstd.
 using Outputs = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor>;
 
-// What all operators of this file are made of. Their names are in messages, so that it takes one.
+// The internal operators that this file's public ones call. The first takes their name for
+// messages.
 constexpr const char* kForward = "seqfuse::residual_norm_forward";
 constexpr const char* kNormBackward = "seqfuse::layer_norm_backward";
 
@@ -114,7 +115,7 @@ struct Call {
                         eps);
   }
 
-  // Those of the outputs that were asked for.
+  // The outputs that were asked for.
   variable_list wanted(const Outputs& outputs) const {
     variable_list result;
     if (want_sum) result.push_back(std::get<0>(outputs));
@@ -126,7 +127,7 @@ struct Call {
 
 class ResidualNorm : public torch::autograd::Function<ResidualNorm> {
  public:
-  // The tensors of call are passed one by one, since autograd follows those alone.
+  // The tensors of call are passed separately, since autograd tracks only those.
   static variable_list forward(AutogradContext* context, const Tensor& x, const OptionalTensor& a,
                                const OptionalTensor& b, const OptionalTensor& residual,
                                const OptionalTensor& weight, const OptionalTensor& bias,
@@ -134,14 +135,14 @@ class ResidualNorm : public torch::autograd::Function<ResidualNorm> {
                                const Call& call) {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     const Outputs outputs = call.run();
-    // Statistics and normalised values follow from the sum: x itself where there is one term.
+    // Statistics and normalised values depend on the sum only: x itself if there is one term.
     const Tensor s = call.want_sum ? std::get<0>(outputs) : x;
     context->save_for_backward({s, weight.value_or(Tensor()), weight2.value_or(Tensor()),
                                 std::get<3>(outputs), std::get<4>(outputs)});
     context->saved_data["second_norm"] = call.second_norm;
     context->saved_data["want_sum"] = call.want_sum;
     const auto given = [](const OptionalTensor& t) { return t && t->defined(); };
-    // Which variables have an edge in the graph, and where it is.
+    // Which variables have an edge in the graph, and its index.
     for (const auto& [name, there] : {std::pair{"a", given(a)},
                                       {"b", given(b)},
                                       {"residual", given(residual)},
@@ -202,7 +203,7 @@ variable_list apply(const Call& call) {
                              call.weight2, call.bias2, call);
 }
 
-// Each public operator twice: with autograd, and below it.
+// Registers each public operator twice: with autograd, and below it.
 template <bool Gradient>
 variable_list outputs_of(const Call& call) {
   TORCH_CHECK_VALUE(!call.terms.empty() && call.terms.size() <= 3, call.op, ": terms has ",

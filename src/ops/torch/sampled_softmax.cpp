@@ -21,8 +21,8 @@ constexpr const char* kOp = "sampled_softmax_loss";
 constexpr const char* kForward = "seqfuse::sampled_softmax_loss_forward";
 constexpr const char* kBackward = "seqfuse::sampled_softmax_loss_backward";
 
-// Losses [T]; coefficients [T, 1 + K] and dhidden [T, D], which the backward pass scales: empty
-// where no gradient is wanted.
+// Losses [T]; coefficients [T, 1 + K] and dhidden [T, D], which the backward pass scales: empty if
+// no gradient is wanted.
 std::tuple<Tensor, Tensor, Tensor> run_forward(const Tensor& hidden_in, const Tensor& table_in,
                                                const Tensor& targets_in, const Tensor& negatives_in,
                                                double temperature, bool needs_gradient) {
@@ -70,7 +70,7 @@ std::tuple<Tensor, Tensor, Tensor> forward_shapes(const Tensor& hidden, const Te
           made({hidden.sym_size(0), negatives.sym_size(1) + 1}), made(hidden.sym_sizes())};
 }
 
-// dhidden and dtable, each undefined where wanted says so.
+// dhidden and dtable, each undefined if not wanted.
 std::tuple<Tensor, Tensor> run_backward(const Tensor& dlosses, const Tensor& hidden_in,
                                         const Tensor& targets, const Tensor& negatives,
                                         const Tensor& coefficients, const Tensor& dhidden,

@@ -1,4 +1,4 @@
-// Work beside the current stream of a GPU: it may overlap with what is enqueued there meanwhile.
+// A second stream whose work may overlap with the current stream's.
 #pragma once
 
 #ifdef SEQFUSE_HAS_CUDA
@@ -18,7 +18,7 @@ class SideStream {
       : main_(c10::cuda::getCurrentCUDAStream(device)), side_(stream_of(device)) {}
   SideStream(const SideStream&) = delete;
   SideStream& operator=(const SideStream&) = delete;
-  // Where an error came before join(): memory of the current stream may be in use by this one.
+  // After an error before join(): this stream may still use memory of the current one.
   ~SideStream() {
     if (!running_) return;
     try {
@@ -28,8 +28,8 @@ class SideStream {
     }
   }
 
-  // Enqueues what work enqueues, behind all that the current stream has so far. Results belong to
-  // the current stream: allocate them before.
+  // Runs work on the second stream, after everything enqueued on the current stream so far. Results
+  // belong to the current stream: allocate them before.
   template <class Work>
   void run(Work&& work) {
     ready_.record(main_);
@@ -39,8 +39,7 @@ class SideStream {
     work();
   }
 
-  // What follows on the current stream waits for it, also for the memory that it uses, which may be
-  // freed from here on.
+  // Makes the current stream wait for it. Memory that it uses may be freed from here on.
   void join() {
     if (!running_) return;
     running_ = false;
@@ -49,7 +48,7 @@ class SideStream {
   }
 
  private:
-  // One for each GPU, since cuBLAS keeps a workspace for each stream.
+  // One per GPU, since cuBLAS keeps a workspace per stream.
   static c10::cuda::CUDAStream stream_of(c10::DeviceIndex device) {
     static std::array<std::optional<c10::cuda::CUDAStream>, 64> streams;
     static std::mutex mutex;

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kMaxRows = std::numeric_limits<int32_t>::max();
 
-// "[2, 5]", the place of an element in a contiguous tensor.
+// "[2, 5]", the index of an element in a contiguous tensor.
 std::string place(const Tensor& tensor, int64_t element) {
   std::vector<int64_t> indices(tensor.dim());
   for (int64_t d = tensor.dim() - 1; d >= 0; --d) {
@@ -35,7 +35,7 @@ void check_range(const Arg& arg, const Tensor& ids, int64_t num_rows) {
 }
 
 #ifdef SEQFUSE_HAS_CUDA
-// In float32.
+// Returned in float32.
 Tensor dense_gradient_on_gpu(const TableTerms& terms, const RowSumParams& params) {
   const DeviceGuard guard(terms.rows);
   Tensor sums = at::zeros({params.num_rows, params.dim}, terms.rows.options().dtype(at::kFloat));
@@ -85,7 +85,7 @@ Tensor checked_ids(const Arg& arg, at::ScalarType type, const Tensor& table) {
   TORCH_CHECK_VALUE(arg.tensor.scalar_type() == type, label(arg), " is ", arg.tensor.scalar_type(),
                     "; expected ", type, type == at::kInt ? " (int32)" : " (int64)");
   const Tensor ids = arg.tensor.contiguous();
-  if (!ids.is_cpu()) return ids;  // reading them would wait for the GPU
+  if (!ids.is_cpu()) return ids;  // reading them would synchronise
   if (type == at::kInt) {
     check_range<int32_t>(arg, ids, table.size(0));
   } else {

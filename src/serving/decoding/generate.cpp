@@ -11,37 +11,61 @@ namespace {
 
 // One prompt and what follows it.
 struct Text {
+  int64_t row;
+  uint64_t number;           // among all texts of a call
   std::vector<int64_t> all;  // the prompt, then the new ids
   Generated generated;
   bool active = true;
-
-  void finish(Finish why) {
-    generated.finish = why;
-    active = false;
-  }
 };
+
+void finish(Text& text, Finish why, const GenerateOptions& options) {
+  text.generated.finish = why;
+  text.active = false;
+  if (options.on_end) options.on_end(text.row, text.generated);
+}
 
 std::span<const float> row_of(const Tensor& logits, int64_t row) {  // float32 [rows, V], on the CPU
   return {logits.const_data_ptr<float>() + row * logits.size(1),
           static_cast<size_t>(logits.size(1))};
 }
 
-void take_token(Text& text, int64_t row, std::span<const float> logits, uint64_t number,
-                const GenerateOptions& options, const kv_cache::Rule& rule) {
-  const int64_t id =
-      next_token(logits, options.sampling, text.all, number, text.generated.ids.size());
+Tensor on_host(const Tensor& logits) {
+  return logits.to(at::TensorOptions(at::kCPU).dtype(at::kFloat)).contiguous();
+}
+
+void take_token(Text& text, std::span<const float> logits, const GenerateOptions& options,
+                const kv_cache::Rule& rule) {
+  std::vector<int64_t>& ids = text.generated.ids;
+  const int64_t id = next_token(logits, options.sampling, text.all, text.number, ids.size());
   if (std::find(options.eos_ids.begin(), options.eos_ids.end(), id) != options.eos_ids.end()) {
-    return text.finish(Finish::eos);
+    return finish(text, Finish::eos, options);
   }
-  text.generated.ids.push_back(id);
-  if (options.on_token && !options.on_token(row, id)) return text.finish(Finish::stopped);
-  if (static_cast<int64_t>(text.generated.ids.size()) == options.max_new_tokens) {
-    return text.finish(Finish::length);
+  ids.push_back(id);
+  if (options.on_token && !options.on_token(text.row, id)) {
+    return finish(text, Finish::stop, options);
+  }
+  if (static_cast<int64_t>(ids.size()) == options.max_new_tokens) {
+    return finish(text, Finish::length, options);
   }
   if (rule.kind == kv_cache::Kind::full && static_cast<int64_t>(text.all.size()) == rule.slots()) {
-    return text.finish(Finish::cache_full);
+    return finish(text, Finish::cache_full, options);
   }
   text.all.push_back(id);
+}
+
+// Reads the prompt and takes the first token after it, unless interrupted.
+void begin(Session& session, Text& text, const GenerateOptions& options,
+           const std::function<bool()>& interrupted) {
+  const std::span<const int64_t> prompt(text.all);
+  Tensor logits;
+  size_t read = 0;
+  do {
+    if (interrupted()) return;
+    const size_t tokens = std::min<size_t>(kPromptPass, prompt.size() - read);
+    logits = session.extend(text.row, prompt.subspan(read, tokens));
+    read += tokens;
+  } while (read < prompt.size());
+  take_token(text, row_of(on_host(logits).unsqueeze(0), 0), options, session.rule());
 }
 
 }  // namespace
@@ -52,10 +76,12 @@ const char* name_of(Finish finish) {
       return "length";
     case Finish::eos:
       return "eos";
-    case Finish::stopped:
-      return "stopped";
+    case Finish::stop:
+      return "stop";
     case Finish::cache_full:
       return "cache_full";
+    case Finish::interrupted:
+      return "interrupted";
   }
   return "?";
 }
@@ -67,17 +93,15 @@ std::vector<Generated> generate(Session& session, const std::vector<std::vector<
   SEQFUSE_CHECK_AS(UsageError, options.max_new_tokens >= 1, "{} new tokens; expected 1 or more",
                    options.max_new_tokens);
   options.sampling.check();
-  const auto interrupted = [&] { return options.interrupted && options.interrupted(); };
-  const auto on_host = [](const Tensor& logits) {
-    return logits.to(at::TensorOptions(at::kCPU).dtype(at::kFloat)).contiguous();
+  bool ended = false;  // once interrupted, all texts end
+  const std::function<bool()> interrupted = [&] {
+    return ended = ended || (options.interrupted && options.interrupted());
   };
-  std::vector<Text> texts(prompts.size());
-  for (size_t row = 0; row < prompts.size() && !interrupted(); ++row) {
-    texts[row].all = prompts[row];
-    const auto index = static_cast<int64_t>(row);
-    const Tensor logits = on_host(session.extend(index, prompts[row])).unsqueeze(0);
-    take_token(texts[row], index, row_of(logits, 0), first_text + row, options, session.rule());
+  std::vector<Text> texts;
+  for (size_t row = 0; row < prompts.size(); ++row) {
+    texts.push_back({static_cast<int64_t>(row), first_text + row, prompts[row]});
   }
+  for (Text& text : texts) begin(session, text, options, interrupted);
   const auto any_active = [&] {
     return std::any_of(texts.begin(), texts.end(), [](const Text& text) { return text.active; });
   };
@@ -89,12 +113,12 @@ std::vector<Generated> generate(Session& session, const std::vector<std::vector<
       active.push_back(text.active);
     }
     const Tensor logits = on_host(session.step(ids, active));
-    for (size_t row = 0; row < texts.size(); ++row) {
-      if (!texts[row].active) continue;
-      const auto index = static_cast<int64_t>(row);
-      take_token(texts[row], index, row_of(logits, index), first_text + row, options,
-                 session.rule());
+    for (Text& text : texts) {
+      if (text.active) take_token(text, row_of(logits, text.row), options, session.rule());
     }
+  }
+  for (Text& text : texts) {
+    if (text.active) finish(text, Finish::interrupted, options);
   }
   std::vector<Generated> results;
   for (Text& text : texts) results.push_back(std::move(text.generated));

@@ -1,4 +1,4 @@
-// Texts that continue prompts.
+// Generates continuations of prompts.
 #pragma once
 
 #include <cstdint>
@@ -11,30 +11,35 @@
 namespace seqfuse::serving {
 
 enum class Finish {
-  length,     // max_new_tokens are there
-  eos,        // the model ended the text
-  stopped,    // on_token said so
-  cache_full  // a full cache has no room for another token
+  length,      // max_new_tokens are there
+  eos,         // the model ended the text
+  stop,        // on_token said so
+  cache_full,  // a full cache has no room for another token
+  interrupted
 };
 const char* name_of(Finish finish);
 
-struct GenerateOptions {
-  int64_t max_new_tokens = 0;    // at least 1
-  std::vector<int64_t> eos_ids;  // end a text; the id itself is not part of it
-  SamplingOptions sampling;
-  // Called with each new token, row by row; false: the text ends with this token. May be empty.
-  std::function<bool(int64_t row, int64_t id)> on_token;
-  std::function<bool()> interrupted;  // asked before each step; true: all texts end. May be empty.
-};
-
 struct Generated {
   std::vector<int64_t> ids;  // without the prompt
-  Finish finish = Finish::stopped;
+  Finish finish = Finish::interrupted;
 };
 
-// session: new, with a row for each prompt. first_text: the number of the first prompt among all of
-// a call, which draws depend on. Texts of different lengths end on their own; the batch goes on until
-// the last has ended.
+struct GenerateOptions {
+  int64_t max_new_tokens = 0;    // at least 1
+  std::vector<int64_t> eos_ids;  // end a text; not part of it
+  SamplingOptions sampling;
+  // Called with each new token, row by row; return false to end the text after this token. May be
+  // empty.
+  std::function<bool(int64_t row, int64_t id)> on_token;
+  // Called once for each text, when it has ended. May be empty.
+  std::function<void(int64_t row, const Generated&)> on_end;
+  // Asked before each step and each 512 tokens of a prompt; true: all texts end. May be empty.
+  std::function<bool()> interrupted;
+};
+
+// session: new, with one row per prompt. first_text: number of the first prompt among all those of
+// a command, for the random draws. Each text ends on its own; the batch runs until the last one
+// ends.
 std::vector<Generated> generate(Session& session, const std::vector<std::vector<int64_t>>& prompts,
                                 const GenerateOptions& options, uint64_t first_text = 0);
 

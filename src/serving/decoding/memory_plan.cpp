@@ -45,7 +45,7 @@ MemoryPlan plan_memory(const models::gpt_neox::Config& config, const kv_cache::R
                        const models::gpt_neox::Storage& storage) {
   const kv_cache::Shape shape{
       .layers = config.num_layers, .heads = config.num_heads, .head_dim = config.head_dim()};
-  const bool again = rule.kind == kv_cache::Kind::recompute;  // one cache, filled again and again
+  const bool again = rule.kind == kv_cache::Kind::recompute;  // one cache, refilled every time
   return {.weights = models::gpt_neox::weight_bytes(config, dtype, storage),
           .cache = kv_cache::cache_bytes(rule, shape, again ? 1 : texts, dtype),
           .texts = texts,
@@ -57,13 +57,13 @@ void check_memory(const MemoryPlan& plan, int64_t available) {
   if (plan.total() <= available) return;
   const int64_t left = available - plan.weights - plan.work;
   if (left <= 0) {
-    throw_error("not enough memory: {} are there, the weights alone take {}", bytes(available),
+    throw_error("not enough memory: {} available, the weights alone need {}", bytes(available),
                 bytes(plan.weights));
   }
   const int64_t slot = std::max<int64_t>(plan.cache / plan.slots, 1);
   const int64_t text = std::max<int64_t>(plan.cache / plan.texts, 1);
   throw_error(
-      "not enough memory: {} are there, {} are needed: {}\n  what fits: a cache of {} tokens for "
+      "not enough memory: {} available, {} needed: {}\n  these fit: a cache of {} tokens for "
       "{} texts, or {} texts with a cache of {} tokens",
       bytes(available), bytes(plan.total()), plan.text(), left / slot, plan.texts, left / text,
       plan.slots);

@@ -1,4 +1,4 @@
-// What decoding takes of memory, before anything is allocated.
+// Estimates the memory that decoding needs, before anything is allocated.
 #pragma once
 
 #include <torch/types.h>
@@ -14,7 +14,7 @@ namespace seqfuse::serving {
 
 struct MemoryPlan {
   int64_t weights = 0, cache = 0;  // bytes
-  int64_t work = 200'000'000;      // at most, for what a pass computes
+  int64_t work = 200'000'000;      // upper bound for a pass's temporaries
   int64_t texts = 1, slots = 1;    // of the cache
   std::string rule;                // in words
 
@@ -26,10 +26,10 @@ MemoryPlan plan_memory(const models::gpt_neox::Config& config, const kv_cache::R
                        int64_t texts, at::ScalarType dtype,
                        const models::gpt_neox::Storage& storage = {});
 
-// Throws Error where available bytes are too few: which cache for this batch, and which batch for
-// this cache, would fit.
+// Throws Error if fewer bytes are available; it says which cache would fit for this batch and which
+// batch for this cache.
 void check_memory(const MemoryPlan& plan, int64_t available);
-// The same with what the device has left. Does nothing where that is not known.
+// The same with the device's free memory. Does nothing if that is unknown.
 void check_memory(const MemoryPlan& plan, at::Device device);
 
 }  // namespace seqfuse::serving

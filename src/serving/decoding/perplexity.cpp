@@ -17,6 +17,7 @@ std::vector<double> token_losses(Session& session, std::span<const int64_t> ids,
   const auto count = static_cast<int64_t>(ids.size()) - 1;
   std::vector<double> losses;
   for (int64_t begin = 0; begin < count; begin += tokens_per_pass) {
+    if (progress && !progress(begin)) break;
     const int64_t tokens = std::min(tokens_per_pass, count - begin);
     const Tensor logits = tokens == 1 ? session.step({ids[begin]}, {true})
                                       : session.extend(0, ids.subspan(begin, tokens), true);
@@ -27,7 +28,6 @@ std::vector<double> token_losses(Session& session, std::span<const int64_t> ids,
                      targets, {}, at::Reduction::None);
     const double* values = loss.const_data_ptr<double>();
     losses.insert(losses.end(), values, values + tokens);
-    if (progress && !progress(begin + tokens)) break;
   }
   return losses;
 }

@@ -1,4 +1,4 @@
-// How well a model predicts a text, through the path that generates.
+// Measures how well a model predicts a text, on the code path of generation.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@ namespace seqfuse::serving {
 
 // Adds the ids to row 0 of an empty session of one row, tokens_per_pass at a time (1: as decoding
 // does), and returns -log of the probability of each id but the first, in order. In float64 from the
-// model's logits. progress: called with the number of losses so far, false stops. Throws DataError:
-// fewer than two ids.
+// model's logits. progress: called before each pass with the number of losses so far, false stops.
+// Throws DataError: fewer than two ids.
 std::vector<double> token_losses(Session& session, std::span<const int64_t> ids,
                                  int64_t tokens_per_pass = 1,
                                  const std::function<bool(int64_t)>& progress = {});

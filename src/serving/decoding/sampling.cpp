@@ -32,7 +32,7 @@ std::vector<double> penalised(std::span<const float> logits, double penalty,
                               const std::vector<int64_t>& before) {
   std::vector<double> values(logits.begin(), logits.end());
   if (penalty == 1) return values;
-  for (const int64_t id : before) {  // each id once: from the given logit
+  for (const int64_t id : before) {  // each id once, from the original logit
     const double given = logits[id];
     values[id] = given > 0 ? given / penalty : given * penalty;
   }
@@ -50,7 +50,7 @@ int64_t draw(const std::vector<double>& values, const SamplingOptions& options, 
   const int64_t kept = options.top_k > 0 ? std::min(options.top_k, size) : size;
   std::partial_sort(order.begin(), order.begin() + kept, order.end(), better);
   order.resize(kept);
-  std::vector<double> sums;  // of exp, up to and with each
+  std::vector<double> sums;  // inclusive prefix sums of exp
   double sum = 0;
   for (const int64_t id : order) {
     sum += std::exp((values[id] - values[order.front()]) / options.temperature);
@@ -86,7 +86,7 @@ int64_t next_token(std::span<const float> logits, const SamplingOptions& options
     if (std::isnan(logits[id])) refuse_nan(static_cast<int64_t>(id));
   }
   const std::vector<double> values = penalised(logits, options.repetition_penalty, before);
-  if (options.temperature == 0) {  // the first of equal ones
+  if (options.temperature == 0) {  // the first of equal logits
     return std::max_element(values.begin(), values.end()) - values.begin();
   }
   return draw(values, options, text, step);

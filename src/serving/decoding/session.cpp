@@ -26,7 +26,7 @@ Tensor Session::on_device(std::span<const int64_t> ids) const {
   return at::tensor(at::ArrayRef<int64_t>(ids.data(), ids.size()), at::kLong).to(model_.device());
 }
 
-// All that is seen, from the start: positions count from 0 again.
+// Recomputes all visible tokens from the start; positions restart at 0.
 Tensor Session::recompute(int64_t row, int64_t id) {
   std::vector<int64_t>& seen = seen_[row];
   if (static_cast<int64_t>(seen.size()) == rule_.slots()) seen.erase(seen.begin() + rule_.start);
@@ -60,6 +60,14 @@ Tensor Session::extend(int64_t row, std::span<const int64_t> ids, bool all) {
     if (all) logits.push_back(model_.logits(states));
   }
   return all ? at::cat(logits) : model_.logits(states[-1]);
+}
+
+void Session::copy(int64_t from, int64_t to) {
+  if (rule_.kind == Kind::recompute) {
+    seen_[to] = seen_[from];
+  } else {
+    cache_->copy(from, to);
+  }
 }
 
 Tensor Session::step(const std::vector<int64_t>& ids, const std::vector<bool>& active) {

@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 namespace {
 
-// 2: a table's file holds the optimiser's state of its rows, and ids where they are not 0..n - 1.
+// 2: a table's file also contains the rows' optimiser state, and ids unless these are 0..n - 1.
 constexpr int kFormat = 2, kOldestFormat = 1;
 constexpr const char* kState = "state.json";
 constexpr const char* kDense = "dense.safetensors";
@@ -32,7 +32,7 @@ fs::path checkpoints_of(const fs::path& run_directory) {
   return run_directory / "checkpoints";
 }
 
-// Whole checkpoints of a run, newest first.
+// Complete checkpoints of a run, newest first.
 std::vector<std::pair<int64_t, fs::path>> list_checkpoints(const fs::path& run_directory) {
   std::vector<std::pair<int64_t, fs::path>> found;
   std::error_code error;
@@ -52,7 +52,7 @@ void remove_old(const fs::path& run_directory, int64_t keep) {
   std::error_code ignored;
   const auto checkpoints = list_checkpoints(run_directory);
   for (size_t i = static_cast<size_t>(std::max<int64_t>(keep, 1)); i < checkpoints.size(); ++i) {
-    // Renamed first: a process that is killed here must not leave half of it under its name.
+    // Rename first: a process killed here must not leave a partial checkpoint under this name.
     const fs::path& old = checkpoints[i].second;
     fs::rename(old, fmt::format("{}.tmp-{}", old.string(), getpid()), ignored);
   }
@@ -62,7 +62,7 @@ void remove_old(const fs::path& run_directory, int64_t keep) {
 json read_state(const fs::path& file) {
   std::error_code error;
   if (!fs::exists(file, error)) {
-    throw_error<DataError>("{} is not there: {} is not a whole checkpoint", file.string(),
+    throw_error<DataError>("{} is missing: {} is not a complete checkpoint", file.string(),
                            file.parent_path().string());
   }
   json state = json::parse(read_file(file), nullptr, /*allow_exceptions=*/false);
@@ -141,12 +141,12 @@ void save_checkpoint(const fs::path& run_directory, const Checkpoint& checkpoint
         dynamic_cast<const fs::filesystem_error*>(&error) == nullptr) {
       throw;
     }
-    // What was half written is removed by now.
+    // Partial files have been removed by now.
     std::error_code ignored;
     const auto free = static_cast<double>(fs::space(run_directory, ignored).available);
     throw_error<IoError>(
         "the checkpoint of step {} was not saved: {}\n"
-        "  it takes {}B in {}, where {}B are free; older checkpoints are as they were",
+        "  it takes {}B in {}, where {}B are free; older checkpoints are intact",
         checkpoint.step, error.what(), format_count(static_cast<double>(bytes_of(checkpoint))),
         checkpoints_of(run_directory).string(), format_count(free));
   }

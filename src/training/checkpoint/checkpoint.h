@@ -21,23 +21,23 @@ using TableMap = std::map<std::string, embeddings::TableContents>;
 struct Checkpoint {
   int64_t step = 0;
   TensorMap dense;       // weights that are not embedding tables
-  TableMap tables;       // one file each, with the optimiser's state of the rows
+  TableMap tables;       // one file each, with the rows' optimiser state
   TensorMap optimizer;   // of dense weights: "NAME.exp_avg", ...
   nlohmann::json state;  // model spec, epoch, position in it, seed, best metric, schedule, ...
 };
 
-// Keeps the newest `keep`; older ones are removed only after the new one is in place. A failure
-// leaves every older checkpoint intact and throws IoError.
+// Keeps the newest `keep`; removes older ones only after the new one is in place. A failure leaves
+// all older checkpoints intact and throws IoError.
 void save_checkpoint(const std::filesystem::path& run_directory, const Checkpoint& checkpoint,
                      int64_t keep);
 
-// What a killed process was still writing, removing or replacing. Saving does it too.
+// Removes what a killed process was still writing, removing or replacing. Saving does so too.
 void remove_half_written(const std::filesystem::path& run_directory);
 
-// Checks hashes; a flipped byte is a DataError that names the file. Reads format 1 too.
+// Checks hashes; a flipped byte is a DataError that names the file. Also reads format 1.
 Checkpoint load_checkpoint(const std::filesystem::path& checkpoint_directory);
 
-// The checkpoint with the highest step, whole (it has a state.json), or nothing.
+// The complete checkpoint (one with state.json) of the highest step, or nothing.
 std::optional<std::filesystem::path> newest_checkpoint(const std::filesystem::path& run_directory);
 
 }  // namespace seqfuse::training

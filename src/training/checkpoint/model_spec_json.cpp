@@ -86,7 +86,7 @@ void args_from_json(const json& spec, Args& args) {
   args.visit(reader);
 }
 
-// The fields that are not gin classes, once for both directions.
+// The fields that are not gin classes, listed once for both directions.
 template <class Spec, class V>
 void visit_sizes(Spec& spec, V& v) {
   v(spec.max_history, "max_history");

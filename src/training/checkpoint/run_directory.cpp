@@ -3,6 +3,7 @@
 #include <cmath>
 #include <map>
 #include <system_error>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -16,8 +17,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 namespace {
 
-// The numbers of a line of metrics.jsonl by their names in TensorBoard, without undefined
-// metrics.
+// The numbers in a line of metrics.jsonl by TensorBoard tag, without undefined metrics.
 report::Scalars scalars_of(const json& line) {
   report::Scalars scalars;
   for (const auto& [name, value] : line.items()) {
@@ -34,7 +34,7 @@ report::Scalars scalars_of(const json& line) {
   return scalars;
 }
 
-// The values of changed parameters after the lines of metrics.jsonl up to step.
+// The values of changed parameters as of the lines of metrics.jsonl up to step.
 std::map<std::string, std::string> recorded_values(const std::string& content, int64_t step) {
   std::map<std::string, std::string> values;
   for (size_t begin = 0, end; (end = content.find('\n', begin)) != std::string::npos;
@@ -46,14 +46,14 @@ std::map<std::string, std::string> recorded_values(const std::string& content, i
       if (line.at("step").get<int64_t>() <= step) {
         values[name] = change.at("now");
       } else {
-        values.emplace(name, change.at("before"));  // a later line, which will be dropped
+        values.emplace(name, change.at("before"));  // from a later line, which will be dropped
       }
     }
   }
   return values;
 }
 
-// Whether the directory holds only what a killed create() leaves: it writes run.json last.
+// Whether the directory contains only what a killed create() leaves; create() writes run.json last.
 bool is_begun(const fs::path& path) {
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(path, error)) {
@@ -67,7 +67,7 @@ bool is_begun(const fs::path& path) {
   return !error;
 }
 
-// Removes files that a killed process left half written.
+// Removes partial files of a killed process.
 void remove_leftovers(const fs::path& path) {
   std::error_code ignored;
   std::vector<fs::path> leftovers;
@@ -154,9 +154,15 @@ void RunDirectory::record_changes(int64_t step, int64_t epoch,
   if (!changes.empty()) write_file_atomically(operative_config(), operative_gin);
 }
 
-void RunDirectory::record_dataset_path(const std::string& path) {
-  if (!writes_ || path == info_.dataset_path) return;
-  info_.dataset_path = path;
+void RunDirectory::record_dataset(const RunInfo& now) {
+  const auto dataset = [](const RunInfo& info) {
+    return std::tie(info.dataset_path, info.dataset_hash, info.dataset_users, info.dataset_events);
+  };
+  if (!writes_ || dataset(now) == dataset(info_)) return;
+  info_.dataset_path = now.dataset_path;
+  info_.dataset_hash = now.dataset_hash;
+  info_.dataset_users = now.dataset_users;
+  info_.dataset_events = now.dataset_events;
   report::write_run_info(path_, info_);
 }
 
@@ -167,7 +173,7 @@ void RunDirectory::append_metrics(const json& line) {
   try {
     events_->add(line.at("step"), scalars_of(line));
   } catch (const IoError& error) {
-    // They only repeat metrics.jsonl, so training continues.
+    // Events only repeat metrics.jsonl, so training continues.
     log::warning("train", "{}; no more TensorBoard events", error.what());
     events_.reset();
   }

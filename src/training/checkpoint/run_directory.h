@@ -31,19 +31,20 @@ class RunDirectory {
   // Opens an existing run. Throws DataError naming the file that is missing or malformed.
   static RunDirectory open(const std::filesystem::path& path);
 
-  // The directory of a run that another process writes: this object does not touch any file.
+  // The directory of a run that another process writes: this object touches no file.
   static RunDirectory of_other_process(const std::filesystem::path& path, const RunInfo& info);
 
-  // Records that the run continues from this step's checkpoint, perhaps with another configuration:
+  // Records that the run resumes from this step's checkpoint, possibly with another configuration:
   // replaces operative_config.gin by operative_gin, adds a line with the changes to metrics.jsonl,
-  // and drops lines of later steps. The line also repeats changes of dropped lines that are still in
-  // force, and completes a record that a killed process left half written, so that the lines always
-  // lead to operative_gin. Writes nothing without changes. Throws IoError.
+  // and drops lines of later steps. The line repeats changes of dropped lines that are still in
+  // force, and completes a record that a killed process left partial, so that the lines always lead
+  // to operative_gin. Writes nothing if nothing changed. Throws IoError.
   void record_changes(int64_t step, int64_t epoch, const std::vector<report::Difference>& changes,
                       const std::string& operative_gin);
 
-  // Records a moved dataset's path in run.json. Throws IoError.
-  void record_dataset_path(const std::string& path);
+  // Records in run.json the path, vocabulary and sizes of the dataset that training goes on with.
+  // Throws IoError.
+  void record_dataset(const RunInfo& now);
 
   // Appends one line atomically and passes it to the operating system. line["step"]: its
   // step. Throws IoError.
@@ -53,9 +54,8 @@ class RunDirectory {
   void start_tensorboard();
 
   // Call before resuming from this step's checkpoint: drops the lines of later steps and a
-  // truncated last line, also in TensorBoard, so that the file will equal that of an uninterrupted
-  // run. Returns the step of the last remaining evaluation, or
-  // -1.
+  // truncated last line, in TensorBoard too, so that the file will equal that of an uninterrupted
+  // run. Returns the step of the last remaining evaluation, or -1.
   int64_t truncate_metrics_after(int64_t step);
 
   const std::filesystem::path& path() const { return path_; }

@@ -16,7 +16,7 @@ void RunWriter::append_metrics(const nlohmann::json& line) {
     write_waiting();
   } catch (const IoError& error) {
     if (args_.on_checkpoint_error == config::OnCheckpointError::stop) throw;
-    if (all_written) {  // otherwise already reported
+    if (all_written) {  // otherwise the failure was reported
       log::warning("train", "{}; training goes on, and the lines are written once they can be",
                    error.what());
     }
@@ -24,7 +24,7 @@ void RunWriter::append_metrics(const nlohmann::json& line) {
 }
 
 bool RunWriter::save(const Checkpoint& checkpoint, bool last) {
-  // Early stopping goes back this many evaluations; keep their checkpoints.
+  // Early stopping may go back this many evaluations; keep their checkpoints.
   const int64_t keep = std::max(args_.ckpt_keep, args_.early_stopping_patience + 1);
   try {
     save_checkpoint(run_.path(), checkpoint, keep);

@@ -12,8 +12,8 @@
 namespace seqfuse::training {
 
 // With TrainerArgs.on_checkpoint_error = 'stop', a failed write throws IoError. With 'continue' it
-// is a warning: lines of metrics.jsonl wait until they can be written, and older checkpoints
-// stay.
+// logs a warning: lines of metrics.jsonl are queued until they can be written, and older
+// checkpoints stay.
 class RunWriter {
  public:
   // run and args must outlive it.
@@ -37,7 +37,7 @@ class RunWriter {
 
   RunDirectory& run_;
   const config::TrainerArgs& args_;
-  std::vector<nlohmann::json> waiting_;  // lines of metrics.jsonl, oldest first
+  std::vector<nlohmann::json> waiting_;  // queued lines of metrics.jsonl, oldest first
 };
 
 }  // namespace seqfuse::training

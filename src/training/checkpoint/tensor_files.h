@@ -1,4 +1,4 @@
-// Torch tensors by name, and the safetensors files that hold them.
+// Reads and writes torch tensors by name in safetensors files.
 #pragma once
 
 #include <torch/types.h>

@@ -1,4 +1,4 @@
-// Between a model's weights and a checkpoint: embedding tables are apart, everything else is dense.
+// Moves weights between a model and a checkpoint: embedding tables, and everything else as dense.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -9,28 +9,28 @@
 
 namespace seqfuse::training {
 
-// The module's parameters and buffers by name, without the rows of tables: shared storage.
+// The module's parameters and buffers by name, without table rows; shares storage.
 TensorMap dense_weights(const torch::nn::Module& module, const embeddings::Tables& tables);
 
-// Fills checkpoint.dense and checkpoint.tables (shared storage: save before the next step). Every
-// process calls it; the first one gets all rows of the tables.
+// Fills checkpoint.dense and checkpoint.tables (shared storage: save before the next step). Call
+// from every process; the first one gets all table rows.
 void collect_weights(const torch::nn::Module& module, const embeddings::Tables& tables,
                      Checkpoint& checkpoint);
 
-// Throws DataError unless the checkpoint has every weight, with the module's shape, and no other:
-// names the weight, the shape given and the shape expected. options: of tables. No exchange.
+// Throws DataError unless the checkpoint has exactly the module's weights, in its shapes; names the
+// weight, the given and the expected shape. options: for tables. No communication.
 void check_same_weights(const torch::nn::Module& module, const embeddings::Tables& tables,
                         const Checkpoint& checkpoint, const embeddings::LoadOptions& options);
 
-// After check_same_weights(): copies weights that are not tables into the module. dtypes are converted.
+// After check_same_weights(): copies non-table weights into the module. Converts dtypes.
 void load_dense(torch::nn::Module& module, const embeddings::Tables& tables,
                 const Checkpoint& checkpoint);
 
-// Loads tables from the arguments of the first process. Every process calls it.
+// Loads tables from the first process's arguments. Call from every process.
 void load_tables(const embeddings::Tables& tables, const TableMap& given,
                  const embeddings::LoadOptions& options);
 
-// Loads all weights without optimiser state, in a single process: for evaluation.
+// Loads all weights without optimiser state, in a single process, for evaluation.
 void load_weights(torch::nn::Module& module, const embeddings::Tables& tables,
                   const Checkpoint& checkpoint);
 

@@ -28,8 +28,8 @@ at::Device choose_device(const std::string& device, const std::string& required_
   }
   SEQFUSE_CHECK_AS(
       UsageError, index < static_cast<int>(probe.gpus.size()),
-      "process {} of this machine has no GPU: there are {}; start at most so many processes", index,
-      probe.gpus.size());
+      "this machine has {0} GPU(s), too few for process {1}: start at most {0} processes on it",
+      probe.gpus.size(), index);
   const GpuCheck check =
       check_gpu(probe.gpus[index],
                 required_sm.empty() ? std::nullopt : std::optional<std::string>(required_sm));
@@ -40,8 +40,7 @@ at::Device choose_device(const std::string& device, const std::string& required_
   if (torch::cuda::is_available()) return {at::kCUDA, static_cast<at::DeviceIndex>(index)};
   const char* why = "PyTorch cannot use it: see `seqfuse doctor`";
 #else
-  const char* why =
-      "this build has no CUDA kernels: build where nvcc and a CUDA build of PyTorch are";
+  const char* why = "this build has no CUDA kernels: build with nvcc and a CUDA build of PyTorch";
 #endif
   if (must) throw_error<UsageError>("{}: there is a GPU, but {}", asked, why);
   log::warning("train", "there is a GPU, but {}; the CPU is used", why);
@@ -56,11 +55,11 @@ void set_arithmetic(at::Device device, const config::TrainerArgs& args) {
   auto& context = at::globalContext();
   context.setAllowTF32CuBLAS(args.allow_tf32);
   if (!args.deterministic) return;
-  // cuBLAS is deterministic only with a workspace of fixed size, and reads this variable at start.
+  // cuBLAS is deterministic only with a fixed workspace size, and reads this variable at start.
   setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*replace=*/0);
   context.setDeterministicAlgorithms(true, /*warn_only=*/false);
   context.setDeterministicFillUninitializedMemory(
-      false);  // operators write every element, as tests show
+      false);  // tests show that operators write every element
 }
 
 }  // namespace seqfuse::training

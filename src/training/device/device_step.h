@@ -1,5 +1,5 @@
-// Training steps on a GPU: losses, gradient clipping, loss scaling and updates, without the host
-// waiting.
+// Training steps on a GPU: losses, gradient clipping, loss scaling and updates without
+// synchronising.
 #pragma once
 
 #include <torch/types.h>
@@ -18,23 +18,21 @@ namespace seqfuse::training {
 class DeviceStep {
  public:
   // scale_loss: for float16, whose gradients would underflow. optimizer and group must outlive
-  // it.
+  // this.
   DeviceStep(Optimizer& optimizer, const config::OptimizerArgs& args,
              distributed::ProcessGroup& group, at::Device device, bool scale_loss);
 
   // Backward pass of the sum of a batch's losses.
   void backward(const at::Tensor& loss_sum);
 
-  // Sets the number, the learning rate and the gradient scale of the step that ends with
-  // update().
+  // Sets the number, learning rate and gradient scale of the step that ends with update().
   void start(int64_t step, double learning_rate, double scale);
-  // Call first: computes the norm of the gradients. Summing sparse gradients may run out of memory,
-  // while weights are still unchanged. Gradients are already those of all processes; losses are
-  // summed over the processes here.
+  // Call first: computes the gradient norm. Summing sparse gradients may run out of memory; weights
+  // are still unchanged then. Gradients are already summed over the processes; losses are summed
+  // here.
   void measure();
   // Call second: updates with the scaled, clipped gradients. If a gradient is not finite, updates
-  // nothing; with loss scaling the scale shrinks, without it read() reports an
-  // error.
+  // nothing; the loss scale then shrinks or, without loss scaling, read() reports an error.
   void update();
 
   struct Reading {

@@ -33,21 +33,21 @@ struct StepGraphs::State {
 
   explicit State(at::Device device)
       : stream(c10::cuda::getStreamFromPool(/*isHighPriority=*/false, device.index())) {
-    c10::cuda::device_synchronize();  // what other streams have enqueued comes first
+    c10::cuda::device_synchronize();  // finish what other streams have enqueued
     guard.emplace(stream);
   }
 
   void record(Graph& to, const models::hstu::Windows& windows,
               const std::function<void(const models::hstu::Windows&, bool)>& work) {
     if (recorded() == 0) {
-      // A pool is gone with the last of its graphs, and PyTorch does not take its handle again.
+      // A pool is freed with its last graph, and PyTorch does not accept its handle again.
       pool = at::cuda::graph_pool_handle();
       c10::cuda::stream_synchronize(stream);
-      c10::cuda::CUDACachingAllocator::emptyCache();  // what graphs need comes on top of it
+      c10::cuda::CUDACachingAllocator::emptyCache();  // graphs need memory outside the cache
     }
     to.graph.emplace();
     try {
-      // Other threads may do meanwhile what cannot be recorded.
+      // Thread-local: other threads may do things that cannot be recorded.
       to.graph->capture_begin(pool, cudaStreamCaptureModeThreadLocal);
       work(windows, /*recording=*/true);
       to.graph->capture_end();
@@ -59,21 +59,21 @@ struct StepGraphs::State {
     to.windows = windows;
   }
 
-  // After an error: the stream, and the allocator, are as before.
+  // After an error: restores the stream and the allocator.
   void end_recording(at::cuda::CUDAGraph& graph) const {
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     C10_CUDA_CHECK_WARN(cudaStreamIsCapturing(stream, &status));
     if (status == cudaStreamCaptureStatusNone) return;
     try {
       graph.capture_end();
-    } catch (const std::exception&) {  // of which the error that is thrown on tells more
+    } catch (const std::exception&) {  // the error being thrown says more
       c10::cuda::CUDACachingAllocator::endAllocateToPool(stream.device_index(), pool);
     }
   }
 
   void give_up(const c10::OutOfMemoryError& error) {
     const std::string message = error.what_without_backtrace();
-    log::info("train", "no more CUDA graphs, for which there is not enough memory: {}",
+    log::info("train", "steps are no longer CUDA graphs: not enough memory for them: {}",
               message.substr(0, message.find(". GPU")));
     c10::cuda::stream_synchronize(stream);
     graphs.clear();
@@ -101,7 +101,7 @@ struct StepGraphs::State {
   }
 
   c10::cuda::CUDAStream stream;
-  at::cuda::MempoolId_t pool;                    // of all graphs: they never run at the same time
+  at::cuda::MempoolId_t pool;                    // shared, since graphs never run concurrently
   std::map<std::vector<int64_t>, Graph> graphs;  // by Windows::sizes()
   int64_t runs = 0;
   bool given_up = false, has_forgotten = false;

@@ -27,7 +27,7 @@ class Popularity {
 
   int64_t count(int64_t item) const { return counts_[item]; }
 
-  // Items of the catalogue with at least this count.
+  // Number of catalogue items with at least this count.
   int64_t num_at_least(int64_t count) const {
     return sorted_.end() - std::lower_bound(sorted_.begin(), sorted_.end(), count);
   }
@@ -78,25 +78,25 @@ class Transitions {
   std::vector<Next> next_;
 };
 
-// The rank of the target by popularity: ties count against it, as for a model.
+// The target's rank by popularity; ties count against it, as for a model.
 int64_t popularity_rank(const Popularity& popularity, int64_t target,
                         const std::vector<int64_t>& seen) {
   const int64_t bar = popularity.count(target);
-  int64_t rank = popularity.num_at_least(bar);  // the target is one of them
+  int64_t rank = popularity.num_at_least(bar);  // includes the target
   for (const int64_t item : seen) {
     if (item != 0 && item != target) rank -= popularity.count(item) >= bar;
   }
   return rank;
 }
 
-// The rank of the target by (transitions from the last item, popularity).
+// The target's rank by (transitions from the last item, popularity).
 int64_t markov_rank(const Transitions& transitions, const Popularity& popularity, int64_t last,
                     int64_t target, const std::vector<int64_t>& seen) {
   const auto score = [&](int64_t item) {
     return std::pair(transitions.count(last, item), popularity.count(item));
   };
   const auto bar = score(target);
-  int64_t rank = 0;  // items whose score is not below the target's, itself among them
+  int64_t rank = 0;  // items that score at least as high as the target, including it
   if (bar.first == 0) {
     rank += popularity.num_at_least(bar.second);
     for (const auto& next : transitions.after(last)) {
@@ -113,8 +113,8 @@ int64_t markov_rank(const Transitions& transitions, const Popularity& popularity
   return rank;
 }
 
-// Per item and column: the mean label over the training windows, drawn towards the mean of all
-// items as if kPriorEvents more events had it.
+// Mean label per item and column over the training windows, shrunk towards the mean of all items by
+// a prior of kPriorEvents events.
 class ItemMeans {
  public:
   static constexpr double kPriorEvents = 10;
@@ -139,7 +139,7 @@ class ItemMeans {
         }
       }
     }
-    // One event of each label more keeps probabilities off 0 and 1.
+    // One extra event per label keeps probabilities away from 0 and 1.
     const double outcomes = width == spec.ranking.num_tasks ? 2 : static_cast<double>(width);
     for (double& prior : prior_) prior = (prior + 1) / (total + outcomes);
   }

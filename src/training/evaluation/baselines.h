@@ -1,4 +1,4 @@
-// Metrics of simple baselines, which a trained model should beat. docs/metrics.md defines them.
+// Metrics of simple baselines that a trained model should beat. docs/metrics.md defines them.
 #pragma once
 
 #include <vector>
@@ -11,16 +11,16 @@
 
 namespace seqfuse::training {
 
-// Popularity and first-order Markov counts over the training windows.
+// Popularity and first-order Markov counts from the training windows.
 report::NamedMetrics retrieval_baselines(const data::Dataset& dataset, const data::Split& split,
                                          const std::vector<data::Sample>& samples,
                                          const config::RetrievalArgs& args);
-// Per-item mean label over the training windows.
+// Mean label per item from the training windows.
 report::NamedMetrics ranking_baselines(const data::Dataset& dataset, const data::Split& split,
                                        const std::vector<data::Sample>& samples,
                                        const models::hstu::ModelSpec& spec);
 
-// Those of the spec's task.
+// The baselines of the spec's task.
 report::NamedMetrics baselines(const data::Dataset& dataset, const data::Split& split,
                                const std::vector<data::Sample>& samples,
                                const models::hstu::ModelSpec& spec);

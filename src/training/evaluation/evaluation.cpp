@@ -14,7 +14,7 @@
 namespace seqfuse::training {
 namespace {
 
-// Without dropout and gradients; puts the module back into the mode it was in.
+// Turns off dropout and gradients; restores the module's mode at the end.
 class EvaluationMode {
  public:
   explicit EvaluationMode(torch::nn::Module& module)
@@ -31,11 +31,11 @@ class EvaluationMode {
   bool was_training_;
 };
 
-// The windows that this process evaluates: those of all processes, one after the other, are the
-// first max_batches batches of each, or all.
+// The windows that this process evaluates. All processes' windows, concatenated, are the first
+// max_batches batches of each, or all.
 struct OwnSamples {
   std::vector<data::Sample> samples;
-  int64_t most = 0;  // windows of a process
+  int64_t most = 0;  // windows per process, at most
 
   OwnSamples(const std::vector<data::Sample>& all, const EvaluationOptions& options) {
     if (all.empty()) log::warning("evaluate", "the split has no windows to evaluate");
@@ -46,7 +46,7 @@ struct OwnSamples {
   }
 };
 
-// visit(batch, first) for each batch; first: the index of its first sample. False if it was
+// Calls visit(batch, first) for each batch; first: index of its first sample. Returns false if
 // stopped.
 template <class Visit>
 bool for_each_batch(const embeddings::Tables& tables, const data::Dataset& dataset,
@@ -64,14 +64,14 @@ bool for_each_batch(const embeddings::Tables& tables, const data::Dataset& datas
     done += batch->batch_size();
     if (progress) progress->update(done);
   }
-  // Others may have one batch more, for which they read rows of sharded tables.
+  // Other processes may have one more batch, for which they fetch rows of sharded tables.
   for (; batches * options.batch_size < own.most; ++batches) {
     embeddings::fetch_nothing(tables);
   }
   return true;
 }
 
-// What all batches of all processes gave, in the order of the windows. empty: of no batch.
+// Concatenates the results of all processes in order of the windows. empty: the result of no batch.
 torch::Tensor gather(const EvaluationOptions& options, const std::vector<torch::Tensor>& parts,
                      const torch::Tensor& empty) {
   const torch::Tensor own = parts.empty() ? empty : torch::cat(parts).cpu().to(empty.scalar_type());

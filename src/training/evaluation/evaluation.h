@@ -24,16 +24,16 @@ struct EvaluationOptions {
   int64_t batch_size = 128;
   int64_t max_batches = -1;  // -1: all
   bool show_progress = false;
-  // Asked before each batch: an evaluation that stops gives no metrics.
+  // Called before each batch; true cancels the evaluation, which then returns no metrics.
   std::function<bool()> stop = [] { return false; };
-  // Of several processes, each evaluates a run of the windows; all get the metrics of all of them.
+  // With several processes, each evaluates a range of the windows; all get the metrics of all.
   distributed::ProcessGroup* group = &distributed::ProcessGroup::single();
 };
 
-// How many of the windows, from the first, all processes together evaluate.
+// How many leading windows all processes together evaluate.
 int64_t num_evaluated(const std::vector<data::Sample>& samples, const EvaluationOptions& options);
 
-// What is evaluated of a retrieval model. Tables are those whose rows several processes exchange.
+// A retrieval model as evaluated. tables: those with rows that processes exchange.
 struct RetrievalScorer {
   const config::RetrievalArgs& args;
   const Catalogue& catalogue;
@@ -41,7 +41,7 @@ struct RetrievalScorer {
   embeddings::Tables tables = {};
 };
 
-// What is evaluated of a ranking model.
+// A ranking model as evaluated.
 struct RankingScorer {
   const models::hstu::ModelSpec& spec;
   std::function<models::hstu::RankingModel::Output(const data::Batch&)> forward;
@@ -49,7 +49,7 @@ struct RankingScorer {
 };
 
 // HR@K, NDCG@K, MRR of each sample's target (its last event) over the whole catalogue; rank 1 is
-// best, ties count against the model. Items of the user's earlier events are left out if the args
+// best, ties count against the model. Leaves out the items of the user's earlier events if the args
 // say so.
 Metrics evaluate_retrieval(const RetrievalScorer& scorer, const data::Dataset& dataset,
                            const std::vector<data::Sample>& samples,
@@ -59,8 +59,7 @@ Metrics evaluate_ranking(const RankingScorer& scorer, const data::Dataset& datas
                          const std::vector<data::Sample>& samples,
                          const EvaluationOptions& options);
 
-// The same of a model that may be in training: without dropout and gradients; afterwards it is in the
-// mode it was in.
+// The same for a model that may be in training: without dropout and gradients; restores its mode.
 Metrics evaluate_retrieval(models::hstu::RetrievalModel& model, const data::Dataset& dataset,
                            const std::vector<data::Sample>& samples,
                            const EvaluationOptions& options);
@@ -68,7 +67,7 @@ Metrics evaluate_ranking(models::hstu::RankingModel& model, const data::Dataset&
                          const std::vector<data::Sample>& samples,
                          const EvaluationOptions& options);
 
-// That of the model's task: its model is a RetrievalModel or a RankingModel.
+// Calls the one for the model's task; the model must be a RetrievalModel or a RankingModel.
 Metrics evaluate(models::hstu::TaskModel& model, const data::Dataset& dataset,
                  const std::vector<data::Sample>& samples, const EvaluationOptions& options);
 

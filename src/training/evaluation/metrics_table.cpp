@@ -11,7 +11,7 @@
 namespace seqfuse::training {
 namespace {
 
-constexpr size_t kMaxWidth = 100;  // a wider table is turned: one row a metric
+constexpr size_t kMaxWidth = 100;  // a wider table is transposed: one row per metric
 
 using report::is_better;
 using report::value_of;

@@ -7,7 +7,7 @@
 
 namespace seqfuse::training {
 
-// One row a model, one column a metric; the best of each column is marked.
+// One row per model, one column per metric; marks the best of each column.
 std::string format_metrics_table(const report::NamedMetrics& rows);
 
 }  // namespace seqfuse::training

@@ -11,23 +11,22 @@
 
 namespace seqfuse::training {
 
-// Area under the ROC curve, exact: the share of (positive, negative) pairs in the right order,
-// equal scores counting half. NaN if there is one class only. labels are 0 or 1.
+// Area under the ROC curve, exact: the share of correctly ordered (positive, negative) pairs, ties
+// counting half. NaN if there is only one class. labels are 0 or 1.
 double auc(std::span<const float> scores, std::span<const uint8_t> labels);
 
 struct GroupedAuc {
-  double value =
-      0;  // AUC per group, averaged with the groups' sizes as weights; NaN if none has one
-  int64_t skipped = 0;  // groups with one class only
+  double value = 0;     // AUC per group, weighted by group size; NaN if no group has one
+  int64_t skipped = 0;  // groups with only one class
   int64_t groups = 0;   // all groups
 };
 GroupedAuc grouped_auc(std::span<const float> scores, std::span<const uint8_t> labels,
                        std::span<const int64_t> groups);
 
-// Scores and labels of P predictions, kept until the metrics are asked for.
+// Collects scores and labels of P predictions until the metrics are computed.
 class RankingMetrics {
  public:
-  // names: AUC, NE, ACC, GAUC; throws UsageError on any other.
+  // names: AUC, NE, ACC, GAUC; throws UsageError for others.
   RankingMetrics(const std::vector<std::string>& names, const models::hstu::ModelSpec& spec,
                  const data::Manifest& manifest);
 
@@ -38,9 +37,9 @@ class RankingMetrics {
   // 1; classes: one 1. Throws Error if a score is not finite.
   void add(int64_t user, std::span<const float> scores, std::span<const uint8_t> labels);
 
-  // Metric by metric, each for every task ("AUC is_click"), or once if there is one task or classes
-  // (AUC, GAUC: one against the rest, averaged over the classes that occur). NaN if nothing was
-  // added.
+  // Metric by metric: one value per task ("AUC is_click"), or one in all with a single task or
+  // classes (AUC, GAUC: one against the rest, averaged over the classes that occur). NaN if nothing
+  // was added.
   Metrics compute() const;
 
  private:

@@ -1,4 +1,4 @@
-// HR@K, NDCG@K and MRR from the ranks of the items to be found. docs/metrics.md defines them.
+// HR@K, NDCG@K and MRR from the ranks of the targets. docs/metrics.md defines them.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace seqfuse::training {
 
 class RetrievalMetrics {
  public:
-  // names: "HR@K", "NDCG@K", "MRR". Throws UsageError on any other.
+  // names: "HR@K", "NDCG@K", "MRR". Throws UsageError for others.
   explicit RetrievalMetrics(const std::vector<std::string>& names);
 
   void add(int64_t rank);  // 1 is best

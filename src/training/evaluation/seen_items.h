@@ -14,7 +14,7 @@ inline int64_t target_item(const data::Dataset& dataset, const data::Sample& sam
   return dataset.user(sample.user).items[sample.end - 1];
 }
 
-// Distinct items of all the user's events before the target's, including those before the window,
+// Distinct items of all the user's events before the target, including those before the window,
 // ascending.
 inline std::vector<int64_t> seen_items(const data::Dataset& dataset, const data::Sample& sample) {
   const data::Sample whole = {.user = sample.user, .begin = 0, .end = sample.end};

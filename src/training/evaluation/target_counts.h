@@ -12,13 +12,13 @@ namespace seqfuse::training {
 
 struct TargetCounts {
   int64_t targets = 0;
-  int64_t seen = 0;  // of these: targets among the user's earlier events
+  int64_t seen = 0;  // of these, targets among the user's earlier events
 
   // A sentence for the log. filter_seen: RetrievalArgs::filter_seen.
   std::string text(bool filter_seen) const;
 };
 
-// Of retrieval windows.
+// For retrieval windows.
 TargetCounts count_targets(const data::Dataset& dataset, std::span<const data::Sample> samples);
 
 }  // namespace seqfuse::training

@@ -7,7 +7,7 @@
 namespace seqfuse::training {
 namespace {
 
-// How far apart the values around size are that sizes are rounded up to.
+// The spacing of the values that sizes near this one are rounded up to.
 int64_t step_at(int64_t size) {
   return std::max<int64_t>(
       static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(std::max<int64_t>(size - 1, 1)))) /
@@ -20,14 +20,14 @@ int64_t round_up(int64_t size) {
   return (size + step - 1) / step * step;
 }
 
-// Of one window, most being what the model is made for.
+// Rounds up one window's length; most: what the model is made for.
 int64_t round_length(int64_t length, int64_t most) {
   return std::max(length, std::min(round_up(length), most));
 }
 
-// What is added of events of history, or of candidates.
+// Padding for events of history, or for candidates.
 struct Padding {
-  // size: of all windows; longest: of one.
+  // size: over all windows; longest: of one.
   Padding(int64_t size, int64_t longest_in)
       : longest(std::max<int64_t>(longest_in, 1)),
         left(round_up(size) - size),
@@ -41,7 +41,7 @@ struct Padding {
   }
 
   int64_t longest = 0, left = 0;
-  int64_t windows = 0;  // enough for any number that may be left of this size
+  int64_t windows = 0;  // enough for every remainder that this size can leave
 };
 
 }  // namespace
@@ -73,7 +73,7 @@ data::Batch pad_batch(const data::Batch& batch, const models::hstu::ModelSpec& s
     const int64_t targets = of_candidates.take(), events = of_history.take() + targets;
     padded.users.push_back(0);
     padded.num_candidates.push_back(targets);
-    // The last event of a retrieval window is no history.
+    // The last event of a retrieval window is not history.
     padded.offsets.push_back(padded.offsets.back() + events + (!ranks && events > 0 ? 1 : 0));
   }
   const auto lengthen = [&](std::vector<int64_t>& values) {

@@ -1,4 +1,4 @@
-// Batches of few different sizes, for CUDA graphs of training steps.
+// Pads batches to a few sizes, for CUDA graphs of training steps.
 #pragma once
 
 #include "data/batch/batch.h"
@@ -7,14 +7,14 @@
 
 namespace seqfuse::training {
 
-// The batch with more windows at its end, of item 1, so that the events of history, and the
-// candidates where windows have different numbers of them, take 16 values between a power of two
-// and the next. None is longer than round_lengths() has it. A batch whose windows are all as long
-// as they may be stays as it is. The losses of these windows come last (models::hstu::num_predicted of
-// the batch tells how many come before), and must not count.
+// Appends windows of item 1, so that the number of events of history, and of candidates if windows
+// differ in theirs, takes 16 values per power of two. No added window is longer than
+// round_lengths() allows. A batch whose windows all have the maximum length is unchanged. The added
+// windows' losses come last (models::hstu::num_predicted of the unpadded batch tells how many come
+// before) and must not count.
 data::Batch pad_batch(const data::Batch& batch, const models::hstu::ModelSpec& spec);
 
-// Of the longest window of a batch, which operators take as bounds: to as few values.
+// Rounds the length of a batch's longest window, which operators take as a bound, to as few values.
 void round_lengths(models::hstu::Windows& windows, const models::hstu::ModelSpec& spec);
 
 }  // namespace seqfuse::training

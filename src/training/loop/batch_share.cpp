@@ -8,7 +8,7 @@
 namespace seqfuse::training {
 namespace {
 
-// Tokens of a window; at most one that is withheld is counted too.
+// Tokens of a window; may include one withheld token.
 int64_t tokens_of(const models::hstu::ModelSpec& spec, const data::Sample& sample) {
   const int64_t candidates = sample.num_candidates;
   return models::hstu::num_tokens(spec, 1, sample.end - sample.begin - candidates, candidates);

@@ -1,4 +1,4 @@
-// Which windows of a batch a process of several trains on.
+// Distributes a batch's windows over the processes.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ namespace seqfuse::training {
 
 using BatchShare = std::function<std::vector<int64_t>(std::span<const data::Sample>)>;
 
-// The shares of all processes hold each window of a batch once. balanced: the same predicted work
-// for each; otherwise as many windows, in their order. Empty of one process: all windows.
+// Each window of a batch is in exactly one process's share. balanced: equal predicted work;
+// otherwise equally many windows, in order. Empty with one process: all windows.
 BatchShare batch_share(const models::hstu::ModelSpec& spec, const distributed::ProcessGroup& group,
                        bool balanced);
 

@@ -52,7 +52,7 @@ void BatchStream::seek(int64_t index) {
 
 data::Batch BatchStream::next() {
   if (!loader_ || position_ % batches_per_epoch_ == 0) {
-    loader_.reset();  // its threads end before the next ones start
+    loader_.reset();  // join its threads before the next ones start
     loader_ = std::make_unique<data::BatchLoader>(dataset_, samples_, options_,
                                                   position_ / batches_per_epoch_,
                                                   position_ % batches_per_epoch_);

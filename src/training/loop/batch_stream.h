@@ -1,5 +1,5 @@
-// The batches of a training run, epoch after epoch, from any position on. Of several processes each
-// has its share of the same batches.
+// The batches of a training run, epoch after epoch, from any position. With several processes, each
+// gets its share of the same batches.
 #pragma once
 
 #include <cstdint>
@@ -15,19 +15,20 @@ namespace seqfuse::training {
 class BatchStream {
  public:
   // Throws DataError if an epoch would have no batch. dataset and samples must outlive the stream.
-  // Batches hold train_batch_size users for each of the processes; share takes this one's part.
+  // Batches have train_batch_size users per process; share selects this process's part.
   BatchStream(const data::Dataset& dataset, const std::vector<data::Sample>& samples,
               const config::TrainerArgs& trainer, bool shuffle, int processes = 1,
               BatchShare share = {});
 
   int64_t batches_per_epoch() const { return batches_per_epoch_; }
-  int64_t users_per_batch() const { return options_.batch_size; }  // of all processes
+  int64_t users_per_batch() const { return options_.batch_size; }  // over all processes
 
-  // Where a run that had so many batches of so many users is in batches of this stream: in the same
-  // epoch, and no user of it again.
+  // The position in this stream of a run that consumed `batches` batches of users_per_batch users:
+  // in the same epoch, without repeating a user.
   int64_t position_after(int64_t batches, int64_t users_per_batch) const;
 
-  // The next batch is this one of all, from 0; its epoch is index / batches_per_epoch.
+  // Makes batch `index` (from 0, over all epochs) the next one; its epoch is index /
+  // batches_per_epoch.
   void seek(int64_t index);
   int64_t position() const { return position_; }
   data::Batch next();

@@ -14,7 +14,7 @@
 namespace seqfuse::training {
 namespace {
 
-// A checkpoint holds finite weights only.
+// Refuses to save weights that are not finite.
 void check_weights(const models::Model& model, int64_t step) {
   std::vector<std::string> names;
   std::vector<torch::Tensor> finite;
@@ -54,11 +54,11 @@ void CheckpointSaver::save(TrainingState& state, bool last) {
   collect_weights(model_, model_.tables(), checkpoint);
   checkpoint.optimizer = update_.optimizer().state();
   bool saved = true;
-  if (group_.is_first()) {  // of what is not sharded, the others have the same
+  if (group_.is_first()) {  // everything not sharded is the same in all processes
     checkpoint.state = state_to_json(state, model_.spec(), args_.seed);
     saved = writer_.save(checkpoint, last);
   }
-  // All must agree on whether it is to be tried again.
+  // All processes must agree on whether to retry.
   if (group_.several()) {
     saved = group_.broadcast(saved ? "saved" : "not", "outcome of the checkpoint") == "saved";
   }

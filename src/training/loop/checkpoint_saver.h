@@ -1,4 +1,4 @@
-// Checkpoints of a run.
+// Saves the checkpoints of a run.
 #pragma once
 
 #include <cstdint>
@@ -19,11 +19,11 @@ class CheckpointSaver {
                   const config::TrainerArgs& args, distributed::ProcessGroup& group,
                   RunWriter& writer, int64_t saved_step);
 
-  // Waits for the GPU. last: training ends with it. Every process calls it; the first one writes.
-  // Throws NotFinite if a loss, a gradient or a weight is not.
+  // Synchronises the GPU. last: training ends with it. Call from every process; the first one
+  // writes. Throws NotFinite if a loss, a gradient or a weight is not finite.
   void save(TrainingState& state, bool last);
 
-  // Of the newest checkpoint; -1: none.
+  // Step of the newest checkpoint; -1: none.
   int64_t saved_step() const { return saved_step_; }
 
  private:

@@ -31,7 +31,7 @@ void compare_with_best(const config::TrainerArgs& args, const report::Metrics& m
       args.early_stopping_metric.empty() ? metrics[0].first : args.early_stopping_metric;
   const double value = watched_value(metrics, name);
   if (std::isnan(value)) {
-    // No evaluation to compare with, and no lack of improvement.
+    // Counts neither as the best evaluation nor as a lack of improvement.
     if (args.early_stopping_patience > 0) {
       log::warning("train", "{} is undefined: this evaluation does not count for early stopping",
                    name);

@@ -1,4 +1,4 @@
-// The best evaluation so far, and whether training stops for want of a better one.
+// Tracks the best evaluation so far and decides on early stopping.
 #pragma once
 
 #include "config/args.h"
@@ -7,16 +7,16 @@
 
 namespace seqfuse::training {
 
-// Compares the metrics after state.step with the best so far, by
-// TrainerArgs.early_stopping_metric or the first metric. An undefined (NaN) metric does not count.
-// Throws UsageError if there is no such metric.
+// Compares the metrics after state.step with the best so far, by TrainerArgs.early_stopping_metric
+// or else the first metric. An undefined (NaN) metric does not count. Throws UsageError if there is
+// no such metric.
 void compare_with_best(const config::TrainerArgs& args, const report::Metrics& metrics,
                        TrainingState& state);
 
-// Forgets the best evaluation of a resumed run that now watches another metric.
+// Resets the best evaluation of a resumed run that now watches another metric.
 void forget_best_of_other_metric(const config::TrainerArgs& args, TrainingState& state);
 
-// TrainerArgs.early_stopping_patience evaluations were not better than the best.
+// Whether the last TrainerArgs.early_stopping_patience evaluations brought no improvement.
 bool early_stop_due(const config::TrainerArgs& args, const TrainingState& state);
 
 }  // namespace seqfuse::training

@@ -1,4 +1,4 @@
-// Whether the labels of a ranking data set can be learnt at all.
+// Checks whether the labels of a ranking dataset can be learnt at all.
 #pragma once
 
 #include <string>
@@ -10,8 +10,8 @@
 namespace seqfuse::training {
 
 // Counts the labels of the training windows. Throws DataError if RankingArgs.label_threshold makes
-// them all alike, which leaves nothing to learn. Returns a warning that names the tasks whose
-// labels are (of classes: if all are of one class), else ""; also for retrieval.
+// them all equal, which leaves nothing to learn. Returns a warning that names the tasks with only
+// one label value (classes: if all labels are of one class), else ""; also "" for retrieval.
 std::string check_training_labels(const data::Dataset& dataset, const data::Split& split,
                                   const models::hstu::ModelSpec& spec);
 

@@ -1,4 +1,4 @@
-// The error of a loss, a gradient or a weight that is not finite.
+// The error for a loss, gradient or weight that is not finite.
 #pragma once
 
 #include <fmt/format.h>

@@ -17,11 +17,11 @@
 namespace seqfuse::training {
 namespace {
 
-// What libraries say where they have no exception of its own for it.
+// Messages of libraries that throw no specific exception for it.
 constexpr std::string_view kSigns[] = {"can't allocate memory", "CUDA error: out of memory",
                                        "CUBLAS_STATUS_ALLOC_FAILED"};
 
-// The first number after a word of a text; 0 if there is none.
+// The first number after a word in a text; 0 if there is none.
 double number_after(std::string_view text, std::string_view word) {
   const size_t at = text.find(word);
   if (at == std::string_view::npos) return 0;
@@ -59,7 +59,7 @@ std::string message_of(const std::exception& error) {
   const auto* from_torch = dynamic_cast<const c10::Error*>(&error);
   std::string text = from_torch != nullptr ? from_torch->what_without_backtrace() : error.what();
   if (!is_out_of_memory(error)) return text;
-  // torch's advice on its allocator; ours comes instead.
+  // Drop torch's advice on its allocator in favour of ours.
   text = text.substr(0, text.find(" If reserved but unallocated"));
   constexpr std::string_view kHost = "you tried to allocate ";
   if (text.find(kHost) != std::string::npos) {

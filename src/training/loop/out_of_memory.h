@@ -1,4 +1,4 @@
-// Failed allocations: how they are told from other errors, and what is said about them.
+// Failed allocations: detects them and explains them.
 #pragma once
 
 #include <torch/types.h>
@@ -11,23 +11,23 @@
 
 namespace seqfuse::training {
 
-// Of the host (std::bad_alloc, torch's allocator) or of a GPU (torch's allocator, CUDA, cuBLAS).
+// Host (std::bad_alloc, torch's allocator) or GPU (torch's allocator, CUDA, cuBLAS).
 bool is_out_of_memory(const std::exception& error);
 
-// What an error says, without torch's stack trace; of a failed allocation: what was tried and how
-// much memory there is.
+// An error's message without torch's stack trace; for a failed allocation, the requested size and
+// how much memory there is.
 std::string message_of(const std::exception& error);
 
-// What makes a training step smaller: first what a resumed run may change, as flags, then what
-// only a new one may.
+// How to make a training step smaller: first, as flags, what a resumed run may change; then what
+// only a new run may.
 std::string how_to_make_steps_smaller(const config::Config& config, models::hstu::Task task,
                                       at::Device device);
-// Likewise evaluations.
+// The same for evaluations.
 std::string how_to_make_evaluations_smaller(const config::TrainerArgs& args);
-// Likewise what a model takes before the first step.
+// The same for a model's memory before the first step.
 std::string how_to_make_models_smaller(const config::Config& config);
 
-// Gives back to the GPU what torch's allocator keeps for later; nothing on the CPU.
+// Returns memory cached by torch's allocator to the GPU; does nothing on the CPU.
 void release_cached_memory(at::Device device);
 
 }  // namespace seqfuse::training

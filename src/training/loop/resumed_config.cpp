@@ -9,7 +9,7 @@
 namespace seqfuse::training {
 namespace {
 
-// The classes of tables say where rows live, not what they are: their sizes come from the dataset.
+// Table classes say where rows live, not what they are; their sizes come from the dataset.
 const std::set<std::string_view> kClasses = {"EmbeddingArgs", "DynamicEmbeddingArgs"};
 
 const std::set<std::string_view> kParameters = {
@@ -39,7 +39,7 @@ const std::set<std::string_view> kParameters = {
     "TrainerArgs.cuda_graph",
     "TrainerArgs.num_loader_threads",
     "TrainerArgs.rank_timeout_seconds",
-    "DatasetArgs.dataset_path",  // the same data elsewhere, which is checked
+    "DatasetArgs.dataset_path",  // may be another copy, which is checked
     "NetworkArgs.hidden_dropout",
     "NetworkArgs.dtype_str",
     "NetworkArgs.kernel_backend",

@@ -1,4 +1,4 @@
-// What of a run's configuration may change when it is resumed. docs/checkpoints.md lists it.
+// Which settings may change when a run is resumed. docs/checkpoints.md lists them.
 #pragma once
 
 #include <string>
@@ -10,13 +10,13 @@
 
 namespace seqfuse::training {
 
-// Whether a run may go on with another value: how fast and for how long it trains. What the model
-// is, what it is trained on and what it is measured on may not change. name: "Class.parameter",
-// with or without a scope.
+// Whether a resumed run may change this parameter: yes for speed and duration of training; no for
+// the model, its training data and its evaluation. name: "Class.parameter", with or without a
+// scope.
 bool may_change_on_resume(std::string_view name);
 
-// The parameters that differ between two operative configurations, each with the value before and
-// now. Throws UsageError that names those that may not change. run: for messages.
+// The parameters that differ between two operative configurations, each with both values. Throws
+// UsageError that names those that must not change. run: for messages.
 std::vector<report::Difference> changes_on_resume(const std::string& run, const std::string& before,
                                                   const std::string& now, models::hstu::Task task);
 

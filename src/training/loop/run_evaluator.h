@@ -1,4 +1,4 @@
-// The evaluations of a run.
+// Runs the evaluations of a run.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@
 
 namespace seqfuse::training {
 
-// As training::evaluate.
+// Signature of training::evaluate.
 using Evaluate = std::function<Metrics(models::hstu::TaskModel&, const data::Dataset&,
                                        const std::vector<data::Sample>&, const EvaluationOptions&)>;
 
@@ -28,14 +28,14 @@ class RunEvaluator {
                const std::vector<data::Sample>& samples, Evaluate evaluate)
       : model_(model), dataset_(dataset), samples_(samples), evaluate_(std::move(evaluate)) {}
 
-  // Empty if there is nothing to evaluate on or stop() cancelled it. stop is asked before each
-  // batch, unless there are several processes, which would have to agree on it.
+  // Returns no metrics if there is nothing to evaluate on or stop() cancelled it. stop is called
+  // before each batch, except with several processes, which would have to agree on it.
   const Metrics& run(const config::TrainerArgs& args, distributed::ProcessGroup& group,
                      bool show_progress, const std::function<bool()>& stop);
 
-  // Of the last evaluation; empty if there was none.
+  // Metrics of the last evaluation; empty if there was none.
   const Metrics& metrics() const { return metrics_; }
-  // Retrieval: of each evaluation, once there was one.
+  // Retrieval: the counts for every evaluation, available after the first.
   const std::optional<TargetCounts>& target_counts() const { return target_counts_; }
 
  private:

@@ -41,11 +41,11 @@ std::string RunFaults::save_after_fault() {
     return "the update was under way, so the weights may be half changed and are not saved; " +
            writer_.last_checkpoint();
   }
-  // What others hold or do now is not known.
+  // Other processes' state is unknown.
   if (group_.several()) return writer_.last_checkpoint();
   if (saver_.saved_step() != state_.step) {
     update_.optimizer().zero_gradients();
-    steps_.stop_graphs();  // their memory
+    steps_.stop_graphs();  // frees their memory
     release_cached_memory(device_);
     try {
       saver_.save(state_, /*last=*/true);

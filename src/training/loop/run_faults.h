@@ -1,5 +1,5 @@
-// What happens when a step or an evaluation fails: what is still whole is saved, and the error says
-// what happened in what, and what to do.
+// Handles failures of a step or an evaluation: saves what is still consistent, and throws an error
+// that says what failed, where, and what to do.
 #pragma once
 
 #include <exception>
@@ -21,12 +21,12 @@ class RunFaults {
   RunFaults(TrainingState& state, StepRunner& steps, StepUpdate& update, CheckpointSaver& saver,
             const distributed::ProcessGroup& group, const RunWriter& writer, at::Device device);
 
-  // For the handler of an error, which it throws again unless memory ran out or data are damaged:
-  // then it saves, and throws what it says. what: "step 7".
+  // Call from a catch block. Rethrows the error unless memory ran out or data are damaged; then it
+  // saves and throws an explanation. what: "step 7".
   [[noreturn]] void stop(const std::exception& error, const std::string& what,
                          const std::string& advice);
 
-  // Nothing that is not finite is saved. epoch: of the batch that failed.
+  // Saves nothing that is not finite. epoch: of the failed batch.
   [[noreturn]] void stop(const NotFinite& error, int64_t epoch);
 
  private:

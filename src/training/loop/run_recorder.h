@@ -1,4 +1,4 @@
-// The lines of metrics.jsonl, the log and the progress line of a run.
+// Writes a run's metrics.jsonl, log and progress line.
 #pragma once
 
 #include <cstdint>
@@ -18,17 +18,18 @@ namespace seqfuse::training {
 
 class RunRecorder {
  public:
-  // Lines of steps after state.step are cut off. All references must outlive it.
+  // Drops lines of steps after state.step. All references must outlive this.
   RunRecorder(RunDirectory& run, RunWriter& writer, const config::Config& config,
               const RunSchedule& schedule, const TrainingState& state, bool show_progress);
 
-  // A step that took so many seconds, after which state stands; first_batch: its first one.
+  // Adds a step and its duration; state is that after the step; first_batch: the step's first
+  // batch.
   void add_step(const TrainingState& state, const Step& step, double seconds, int64_t first_batch);
 
-  // Writes the line of the steps since the last one, and starts anew.
+  // Writes the line for the steps since the last one, and starts over.
   void write_step(TrainingState& state, const Step& step);
 
-  // Whether metrics.jsonl had the evaluation at state.step when the run was resumed.
+  // Whether metrics.jsonl already had the evaluation at state.step when the run was resumed.
   bool has_evaluation(const TrainingState& state) const { return logged_evaluation_ == state.step; }
   void write_evaluation(const TrainingState& state, const report::Metrics& metrics,
                         const std::optional<TargetCounts>& targets);
@@ -44,9 +45,9 @@ class RunRecorder {
   const int64_t first_step_, epochs_;
   const int64_t logged_evaluation_;  // step of the last one in metrics.jsonl
   std::optional<Progress> progress_;
-  int64_t tokens_ = 0;  // of this process's steps, and how long they took
+  int64_t tokens_ = 0;  // of this process's steps, and their duration
   double seconds_ = 0;
-  double loss_ = std::numeric_limits<double>::quiet_NaN();  // the last that was read
+  double loss_ = std::numeric_limits<double>::quiet_NaN();  // last one read
 };
 
 }  // namespace seqfuse::training

@@ -9,7 +9,7 @@ void RunSchedule::count_steps(const TrainingState& state) {
   total_steps_ = std::numeric_limits<int64_t>::max();
   if (args_.num_epochs || !args_.max_train_iters) {
     const int64_t batches = args_.num_epochs.value_or(1) * batches_per_epoch_;
-    // A last step may hold fewer batches than the others.
+    // The last step may have fewer batches than the others.
     const int64_t per_step = args_.gradient_accumulation_steps;
     total_steps_ =
         state.step + (std::max<int64_t>(batches - state.batch, 0) + per_step - 1) / per_step;
@@ -23,7 +23,7 @@ RunSchedule::Due RunSchedule::due(const TrainingState& state, int64_t first_batc
   due.last = state.step == total_steps_;
   due.log = due.last || every(args_.log_interval);
   due.evaluate = due.last || evaluation_due(state, first_batch);
-  const int64_t interval = args_.ckpt_save_interval;  // below 0: after evaluations
+  const int64_t interval = args_.ckpt_save_interval;  // negative: after evaluations
   due.save = due.last || every(interval) || (interval < 0 && due.evaluate);
   return due;
 }

@@ -1,4 +1,4 @@
-// When a run logs, evaluates, saves and ends.
+// Decides when a run logs, evaluates, saves and ends.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ class RunSchedule {
   RunSchedule(const config::TrainerArgs& args, int64_t batches_per_epoch)
       : args_(args), batches_per_epoch_(batches_per_epoch) {}
 
-  // Counts the steps of the whole run from where it stands: a run may be resumed with batches or
-  // steps of another size.
+  // Counts the steps of the whole run from the current position, since a resumed run may have
+  // another batch or step size.
   void count_steps(const TrainingState& state);
   int64_t total_steps() const { return total_steps_; }
 
@@ -24,16 +24,16 @@ class RunSchedule {
     bool log = false, evaluate = false, save = false;
     bool any() const { return log || evaluate || save; }
   };
-  // After the step at which state stands; first_batch: the step's first one.
+  // What is due after the step that led to state; first_batch: the step's first batch.
   Due due(const TrainingState& state, int64_t first_batch) const;
 
-  // Whether an evaluation was due after the step at which a resumed run stands.
+  // Whether an evaluation was due after the step from which a run is resumed.
   bool evaluation_was_due(const TrainingState& state) const;
 
-  // Epochs count from 1. Of the last batch consumed; 0 before the first.
+  // Epoch, from 1, of the last batch consumed; 0 before the first.
   int64_t epoch(const TrainingState& state) const;
   int64_t epoch_of_batch(int64_t batch) const { return batch / batches_per_epoch_ + 1; }
-  // Of the run's last batch.
+  // Epoch of the run's last batch.
   int64_t last_epoch(const TrainingState& state) const;
 
  private:

@@ -1,4 +1,4 @@
-// From the gin classes to the options of the split, the same for training and for evaluation.
+// Converts gin classes to split options, the same for training and evaluation.
 #pragma once
 
 #include <vector>
@@ -9,10 +9,10 @@
 
 namespace seqfuse::training {
 
-// Throws UsageError on an unknown split or truncation.
+// Throws UsageError for an unknown split or truncation.
 data::SplitOptions split_options(const config::DatasetArgs& args, models::hstu::Task task);
 
-// What evaluations during training use: the split's test or validation windows, by evaluate_on.
+// The windows for evaluations during training: test or validation, by evaluate_on.
 const std::vector<data::Sample>& evaluation_samples(const config::DatasetArgs& args,
                                                     const data::Split& split);
 

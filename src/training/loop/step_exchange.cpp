@@ -33,7 +33,7 @@ StepExchange::Totals StepExchange::finish(const Totals& mine) {
                                 static_cast<double>(mine.tokens), mine.signal == SIGINT ? 1.0 : 0.0,
                                 mine.signal == SIGTERM ? 1.0 : 0.0};
   buckets_->finish(sums);
-  // Not before: a process may have sent buckets in its backward pass, and another have had none.
+  // Not earlier: one process may have sent buckets in its backward pass while another had none.
   for (embeddings::EmbeddingTable* table : tables_) table->return_gradients();
   return {.loss_sum = sums[0],
           .positions = static_cast<int64_t>(sums[1]),

@@ -1,4 +1,4 @@
-// What the processes of a job exchange in a training step: gradients, losses, counts, signals.
+// Exchanges a training step's gradients, losses, counts and signals between processes.
 #pragma once
 
 #include <torch/types.h>
@@ -12,22 +12,23 @@
 
 namespace seqfuse::training {
 
-// Of one process it does nothing.
+// Does nothing with one process.
 class StepExchange {
  public:
   // model and group must outlive it.
   StepExchange(distributed::ProcessGroup& group, const models::Model& model);
 
-  // Before the last backward pass of a step.
+  // Call before the last backward pass of a step.
   void start();
 
   struct Totals {
     double loss_sum = 0;
     int64_t positions = 0, tokens = 0;
-    int signal = 0;  // SIGINT or SIGTERM has come
+    int signal = 0;  // SIGINT or SIGTERM was received
   };
-  // After it: gradients (of a sharded table: of the rows here) and numbers are the sums over the
-  // processes, and a signal to one of them is one to all, so that all stop after the same step.
+  // Call after it: sums gradients (for a sharded table, those of the rows here) and numbers over
+  // the processes. A signal to one process becomes one to all, so that all stop after the same
+  // step.
   Totals finish(const Totals& mine);
 
  private:

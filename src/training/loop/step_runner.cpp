@@ -16,7 +16,7 @@ namespace {
 
 using models::hstu::Windows;
 
-// Why steps on a GPU cannot be graphs; empty: they can.
+// Why GPU steps cannot be graphs; empty if they can.
 std::string why_no_graphs(const config::Config& config, const models::hstu::ModelSpec& spec,
                           const embeddings::Tables& tables,
                           const distributed::ProcessGroup& group) {
@@ -74,7 +74,7 @@ Step StepRunner::run(int64_t done, int64_t total, const std::function<int()>& si
     const models::StepSeed seed = seed_of_next_batch();
     const data::Batch batch = next_batch(on_batch);
     if (i + 1 == batches) exchange_.start();
-    if (batch_users_ == 0) {  // an epoch's end with fewer users than processes
+    if (batch_users_ == 0) {  // the end of an epoch with fewer users than processes
       embeddings::fetch_nothing(model_.tables());
       continue;
     }
@@ -90,7 +90,7 @@ Step StepRunner::run(int64_t done, int64_t total, const std::function<int()>& si
   step.positions = totals.positions;
   step.tokens = totals.tokens;
   if (!update_.on_gpu()) {
-    // Of all processes, so that all stop at the same step.
+    // Check the sum over all processes, so that all stop at the same step.
     if (!std::isfinite(totals.loss_sum)) throw NotFinite("loss", totals.loss_sum, done + 1);
     step.loss_sum = totals.loss_sum;
     step.losses_read = step.positions;

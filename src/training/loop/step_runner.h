@@ -1,4 +1,4 @@
-// Training steps: the next batches, forward, backward, the exchange between processes, the update.
+// Runs training steps: next batches, forward, backward, exchange between processes, update.
 #pragma once
 
 #include <cstdint>
@@ -23,18 +23,18 @@ class StepRunner {
   StepRunner(models::hstu::TaskModel& model, const config::Config& config, BatchStream& stream,
              StepUpdate& update, distributed::ProcessGroup& group);
 
-  // With TrainerArgs.cuda_graph, where a step can be one: steps are CUDA graphs until
+  // With TrainerArgs.cuda_graph, if the model supports it: runs steps as CUDA graphs until
   // stop_graphs(), which frees their memory.
   void start_graphs();
   void stop_graphs() { graphs_.reset(); }
   int64_t replayed_steps() const { return graphs_ ? graphs_->replayed() : 0; }
 
-  // The step after `done` of `total` steps. signal: that has come to this process, or 0. on_batch
-  // sees each batch first. Throws NotFinite, with the weights as they were.
+  // Runs the step after `done` of `total` steps. signal: returns the one received by this process,
+  // or 0. Calls on_batch with each batch first. Throws NotFinite and leaves the weights unchanged.
   Step run(int64_t done, int64_t total, const std::function<int()>& signal,
            const std::function<void(const data::Batch&)>& on_batch);
 
-  // " (batch of 8 users, 160 tokens)", of the batch that is computed; empty if it has no users.
+  // " (batch of 8 users, 160 tokens)" for the current batch; empty if it has no users.
   std::string batch_text() const;
 
  private:
@@ -50,7 +50,7 @@ class StepRunner {
   distributed::ProcessGroup& group_;
   StepExchange exchange_;
   std::optional<StepGraphs> graphs_;
-  int64_t batch_users_ = 0, batch_tokens_ = 0;  // of the batch that is computed
+  int64_t batch_users_ = 0, batch_tokens_ = 0;  // of the current batch
 };
 
 }  // namespace seqfuse::training

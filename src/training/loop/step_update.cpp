@@ -33,7 +33,7 @@ void StepUpdate::update(int64_t number, Step& step) {
     update_on_gpu();
     return;
   }
-  // The gradient of the mean over all positions of the step, whatever batches they came in.
+  // The gradient of the mean over all positions of the step, however they are batched.
   double scale = 1 / static_cast<double>(step.positions);
   if (const double limit = args_.max_grad_norm; limit > 0) {
     step.gradient_norm = optimizer_.gradient_norm(scale);

@@ -1,4 +1,4 @@
-// The end of a training step: from losses to gradients to new weights, on the CPU or on a GPU.
+// The end of a training step: backward pass and update, on the CPU or on a GPU.
 #pragma once
 
 #include <torch/types.h>
@@ -19,39 +19,38 @@ namespace seqfuse::training {
 struct Step {
   double loss_sum = 0, gradient_norm = 0, learning_rate = 0;
   int64_t positions = 0, tokens = 0;
-  // Positions in loss_sum, which on a GPU are those of several steps or none.
+  // Positions in loss_sum; on a GPU, those of several steps or none.
   int64_t losses_read = 0;
-  int signal = 0;  // SIGINT or SIGTERM has come to one of the processes
+  int signal = 0;  // SIGINT or SIGTERM was received by a process
 };
 
 class StepUpdate {
  public:
-  // All references must outlive it. Throws UsageError on an unknown optimiser.
+  // All references must outlive it. Throws UsageError for an unknown optimiser.
   StepUpdate(models::hstu::TaskModel& model, const config::Config& config,
              distributed::ProcessGroup& group);
 
   Optimizer& optimizer() { return optimizer_; }
-  // Then losses and norms are read when read_losses() is called, and the host waits for nothing
-  // else.
+  // On a GPU, losses and norms are read only by read_losses(); the host waits for nothing else.
   bool on_gpu() const { return device_.has_value(); }
 
   // Adds a batch's gradients. Returns the loss on the CPU, 0 on a GPU.
   double backward(const at::Tensor& loss_sum);
 
   // Updates the weights with the gradients of all processes. number: of the step, from 1. Throws
-  // NotFinite, with the weights as they were.
+  // NotFinite and leaves the weights unchanged.
   void update(int64_t number, Step& step);
 
-  // update() on a GPU in two parts: the first writes to the device what differs from step to step,
-  // the second can be recorded as a CUDA graph. recording: what is enqueued happens later.
+  // update() on a GPU in two parts: the first writes per-step values to the device; the second can
+  // be recorded as a CUDA graph. recording: what is enqueued runs later.
   void start_on_gpu(int64_t number, const Step& step);
   void update_on_gpu(bool recording = false);
 
-  // On a GPU: fills step with what it has done since the last time. Throws NotFinite if a loss or a
-  // gradient was not.
+  // On a GPU: fills step with the losses and norms since the last call. Throws NotFinite if one is
+  // not finite.
   void read_losses(Step& step);
 
-  // Weights may be half changed: an update is under way, or has failed.
+  // Whether weights may be partly changed: an update is in progress or has failed.
   bool is_updating() const { return updating_; }
 
   // The optimiser's part of a run's state.
@@ -61,8 +60,8 @@ class StepUpdate {
  private:
   const config::OptimizerArgs& args_;
   Optimizer optimizer_;
-  std::optional<DeviceStep> device_;  // where the model is on a GPU
-  int64_t positions_unread_ = 0;      // of a GPU: losses since read_losses()
+  std::optional<DeviceStep> device_;  // if the model is on a GPU
+  int64_t positions_unread_ = 0;      // on a GPU: since the last read_losses()
   bool updating_ = false;
 };
 

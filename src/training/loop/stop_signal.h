@@ -1,4 +1,4 @@
-// Whether a signal has asked this run to stop.
+// Detects signals that ask the run to stop.
 #pragma once
 
 #include "distributed/process_group.h"
@@ -6,18 +6,18 @@
 
 namespace seqfuse::training {
 
-// While it lives, SIGINT and SIGTERM stop the run after the current step. With several processes all
-// must stop at the same step: the signal then counts once all know of it.
+// While it exists, SIGINT and SIGTERM stop the run after the current step. With several processes,
+// which must stop at the same step, a signal counts once all know of it.
 class StopSignal {
  public:
   explicit StopSignal(const distributed::ProcessGroup& group)
       : several_(group.several()), interrupt_(/*ignore_later=*/several_) {}
 
-  // The signal that came to this process, or 0.
+  // The signal received by this process, or 0.
   int own() const { return interrupt_.signal(); }
-  // That came to one of the processes, as all learnt in a step.
+  // Sets the signal that processes agreed on in a step's exchange.
   void set_agreed(int signal) { agreed_ = signal; }
-  // The one to stop for, or 0.
+  // The signal to stop for, or 0.
   int signal() const { return several_ ? agreed_ : own(); }
 
  private:

@@ -1,4 +1,4 @@
-// How long the other processes of a job may wait for this one.
+// Tells the other processes of a job how long to wait for this one.
 #pragma once
 
 #include <string>
@@ -10,8 +10,8 @@ namespace seqfuse::training {
 
 inline constexpr double kLongSeconds = 600;  // evaluations, checkpoints, the first step
 
-// Says what this process does from now on, for up to so many seconds (or
-// TrainerArgs.rank_timeout_seconds, if that is more).
+// Announces what this process does next, for up to `seconds` (or TrainerArgs.rank_timeout_seconds,
+// if that is more).
 void allow(distributed::ProcessGroup& group, const config::TrainerArgs& args,
            const std::string& what, double seconds = kLongSeconds);
 

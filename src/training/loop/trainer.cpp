@@ -6,6 +6,7 @@
 #include <chrono>
 #include <filesystem>
 #include <optional>
+#include <utility>
 
 #include "training/loop/batch_share.h"
 #include "training/loop/checkpoint_saver.h"
@@ -53,7 +54,7 @@ struct Trainer::Running {
         faults(trainer.state_, steps, trainer.update_, saver, trainer.group_, writer,
                trainer.model_.device()),
         stop(trainer.group_) {
-    trainer.update_.optimizer().start_averages(/*saved=*/trainer.state_.step > 0);
+    trainer.start_averages();
     if (trainer.config_.trainer.profile) {
       profiler.emplace(trainer.config_.trainer, trainer.model_.spec(), trainer.model_.device(),
                        trainer.group_.is_first() ? directory.path() : std::filesystem::path());
@@ -75,6 +76,18 @@ struct Trainer::Running {
   int64_t evaluated_step = -1;
   double longest_step = 0;  // seconds
 };
+
+void Trainer::start_averages() {
+  if (std::exchange(averages_started_, true)) return;
+  update_.optimizer().start_averages(/*saved=*/state_.step > 0);
+}
+
+void Trainer::save_start(RunDirectory& directory) {
+  start_averages();
+  RunWriter writer(directory, config_.trainer);
+  CheckpointSaver saver(model_, update_, config_.trainer, group_, writer, start_.saved_step());
+  saver.save(state_, /*last=*/true);
+}
 
 TrainResult Trainer::run(RunDirectory& directory, bool show_progress) {
   Running run(*this, directory, show_progress);
@@ -137,7 +150,7 @@ void Trainer::run_step(Running& run) {
 }
 
 Step Trainer::train_step(Running& run) try {
-  // A hang is told from a step of more work by how long steps took so far.
+  // A hang is recognised by comparison with the longest step so far.
   allow(group_, config_.trainer, fmt::format("step {}", state_.step + 1),
         run.longest_step > 0 ? 10 * run.longest_step : kLongSeconds);
   const Step step = steps_.run(
@@ -166,7 +179,7 @@ void Trainer::evaluate(Running& run) try {
                   how_to_make_evaluations_smaller(config_.trainer));
 }
 
-// One that was due when the run stopped, as a run that never stopped would have it.
+// Runs an evaluation that was due when the run stopped, as an uninterrupted run would have.
 void Trainer::evaluate_missed(Running& run) {
   if (group_.several() || run.recorder.has_evaluation(state_)) return;
   if (schedule_.evaluation_was_due(state_)) evaluate(run);

@@ -34,20 +34,20 @@ void TrainingStart::load(Checkpoint& checkpoint, const embeddings::LoadOptions& 
   }
 }
 
-void TrainingStart::resume(Checkpoint checkpoint) {
+void TrainingStart::resume(Checkpoint checkpoint, bool grown) {
   check_same_model(checkpoint.state, model_.spec());
-  load(checkpoint, {});
+  load(checkpoint, {.all_ids = !grown});
   set_state(checkpoint.state, checkpoint.optimizer);
   saved_step_ = state_.step;
 }
 
-void TrainingStart::load_weights_of(Checkpoint checkpoint) {
+void TrainingStart::load_weights_of(Checkpoint checkpoint, bool grown) {
   const std::vector<std::string> others = compare_with_weights(checkpoint.state, model_.spec());
   if (!others.empty()) {
     log::info("train", "the weights come from a model that differs in\n  {}",
               fmt::join(others, "\n  "));
   }
-  load(checkpoint, {.state = false});
+  load(checkpoint, {.state = false, .all_ids = !grown});
 }
 
 void TrainingStart::set_state(const nlohmann::json& state, const TensorMap& optimizer) {
@@ -67,7 +67,7 @@ void TrainingStart::set_state(const nlohmann::json& state, const TensorMap& opti
 void TrainingStart::share() {
   if (!group_.several()) return;
   allow(group_, args_, "start");
-  // The first process may have found its own files alone, or none.
+  // Other processes may not have found the files that the first one started from.
   const auto state = nlohmann::json::parse(group_.broadcast(
       state_to_json(state_, model_.spec(), args_.seed).dump(), "broadcast of the state"));
   TensorMap dense = update_.optimizer().state();
@@ -76,7 +76,7 @@ void TrainingStart::share() {
     group_.broadcast(std::vector{tensor}, "broadcast of weights");
   }
   const auto loaded = std::exchange(loaded_tables_, std::nullopt);
-  // Only the first process knows whether it has read tables. Otherwise all have the same rows.
+  // Only the first process knows whether it has read tables. If not, all have the same rows.
   if (group_.broadcast(loaded ? "loaded" : "", "broadcast of the state") == "loaded") {
     load_tables(model_.tables(), loaded ? loaded->contents : TableMap(),
                 loaded ? loaded->options : embeddings::LoadOptions());

@@ -1,4 +1,4 @@
-// Where a run starts: anew, from a checkpoint of its own, or from the weights of another run.
+// The starting point of a run: fresh, one of its own checkpoints, or the weights of another run.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace seqfuse::training {
 
-// With several processes, the first one alone calls resume() or load_weights_of(); then all call
+// With several processes, only the first calls resume() or load_weights_of(); then all call
 // share().
 class TrainingStart {
  public:
@@ -24,17 +24,18 @@ class TrainingStart {
                 BatchStream& stream, RunSchedule& schedule, TrainingState& state,
                 distributed::ProcessGroup& group);
 
-  // Throws DataError if the checkpoint is of another model.
-  void resume(Checkpoint checkpoint);
+  // Throws DataError if the checkpoint is of another model. grown: its vocabulary was moved to a
+  // larger one (checkpoint/grown_vocabulary.h), and rows that it lacks keep their initial values.
+  void resume(Checkpoint checkpoint, bool grown);
 
   // Throws DataError if a weight has another shape or the vocabulary is another one; what else
   // differs is logged.
-  void load_weights_of(Checkpoint checkpoint);
+  void load_weights_of(Checkpoint checkpoint, bool grown);
 
-  // Weights, optimiser and state of the first process go to the others.
+  // Sends the first process's weights, optimiser and state to the others.
   void share();
 
-  // The step of the checkpoint at which the run stands; -1: it is not saved yet.
+  // Step of the checkpoint that the run is at; -1: not saved yet.
   int64_t saved_step() const { return saved_step_; }
 
  private:
@@ -48,7 +49,7 @@ class TrainingStart {
   RunSchedule& schedule_;
   TrainingState& state_;
   distributed::ProcessGroup& group_;
-  // Tables that the first of several processes has read, until share().
+  // Tables read by the first of several processes, until share().
   struct LoadedTables {
     TableMap contents;
     embeddings::LoadOptions options;

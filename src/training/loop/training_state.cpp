@@ -12,10 +12,10 @@ namespace seqfuse::training {
 using nlohmann::json;
 namespace {
 
-// The one layout there is; recorded so that a later one can be told apart.
+// The only layout so far; recorded so that a future one can be told apart.
 constexpr const char* kUvqkLayout = "u|v|q|k, heads side by side in each";
 
-// The fields that are numbers, once for both directions.
+// The numeric fields, listed once for both directions.
 template <class State, class V>
 void visit(State& state, V&& v) {
   v("step", state.step);
@@ -35,7 +35,7 @@ struct SpecDifference {
   std::string name, there, here;  // "NetworkArgs.num_layers", JSON of the values
 };
 
-// Between a checkpoint's model and this one. Throws DataError if the vocabularies differ.
+// Compares a checkpoint's model with this one. Throws DataError if the vocabularies differ.
 std::vector<SpecDifference> differences(const json& checkpoint_state,
                                         const models::hstu::ModelSpec& spec) {
   const json here = to_json(spec), there = checkpoint_state.value("spec", json::object());
@@ -77,6 +77,14 @@ json state_to_json(const TrainingState& state, const models::hstu::ModelSpec& sp
   return object;
 }
 
+void begin_new_data(json& checkpoint_state) {
+  const TrainingState anew;
+  checkpoint_state["batch"] = anew.batch;
+  checkpoint_state["best_step"] = anew.best_step;
+  checkpoint_state["best_metrics"] = anew.best_metrics;
+  checkpoint_state["evaluations_since_best"] = anew.evaluations_since_best;
+}
+
 void check_same_model(const json& checkpoint_state, const models::hstu::ModelSpec& spec) {
   for (const SpecDifference& difference : differences(checkpoint_state, spec)) {
     if (may_change_on_resume(difference.name)) continue;
@@ -112,7 +120,7 @@ TrainingState state_from_json(const json& object, const models::hstu::ModelSpec&
     visit(state, [&](const char* name, auto& value) { object.at(name).get_to(value); });
     if (object.at("spec").at(config::NetworkArgs::kName).at("dtype_str") !=
         config::name_of(config::ComputeType::float16)) {
-      // Without loss scaling; versions before format 2 then saved 1.
+      // Without loss scaling, versions before format 2 saved 1.
       state.loss_scale = TrainingState().loss_scale;
       state.loss_scale_steps = 0;
     }

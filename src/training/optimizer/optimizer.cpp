@@ -29,7 +29,7 @@ Optimizer::Optimizer(const torch::nn::Module& module, const config::OptimizerArg
           ? dense
           : embeddings::parse_update_kind(args.embedding_optimizer_str, "embedding_optimizer_str");
   const bool averaged = args.average_decay > 0;
-  embeddings::Tables others = tables;  // that have not been met
+  embeddings::Tables others = tables;  // not seen yet
   const auto add_table = [&](EmbeddingTable* table) {
     table->make_state(table_kind, averaged);
     parameters_.push_back({.name = table->name(), .dense = {}, .table = table});
@@ -50,7 +50,7 @@ Optimizer::Optimizer(const torch::nn::Module& module, const config::OptimizerArg
          .dense = embeddings::ParameterState(weight, dense, args.weight_decay, averaged),
          .table = nullptr});
   }
-  for (EmbeddingTable* table : others) add_table(table);  // whose rows are no parameter
+  for (EmbeddingTable* table : others) add_table(table);  // their rows are not parameters
   for (const Parameter& parameter : parameters_) {
     const at::Device device =
         parameter.table ? parameter.table->options().device() : parameter.dense->weight.device();
@@ -75,7 +75,7 @@ void Optimizer::zero_gradients() {
 }
 
 double Optimizer::gradient_norm(double scale) const {
-  std::array<double, 2> sums = {};  // of squares: of what all processes have alike, of shards
+  std::array<double, 2> sums = {};  // of squares: of replicated gradients, of shards
   for (const Parameter& parameter : parameters_) {
     const at::Tensor gradient = parameter.gradient();
     if (!gradient.defined()) continue;
@@ -87,7 +87,7 @@ double Optimizer::gradient_norm(double scale) const {
 }
 
 at::Tensor Optimizer::gradient_norm_on_device() const {
-  std::array<std::vector<at::Tensor>, 2> gradients;  // that all processes have alike, of shards
+  std::array<std::vector<at::Tensor>, 2> gradients;  // replicated, of shards
   for (const Parameter& parameter : parameters_) {
     const at::Tensor gradient = parameter.gradient();
     if (gradient.defined()) gradients[parameter.is_shard() ? 1 : 0].push_back(gradient);
@@ -98,7 +98,7 @@ at::Tensor Optimizer::gradient_norm_on_device() const {
   };
   at::Tensor norm = norm_of(gradients[0]);
   if (!has_shards()) return norm;
-  // Squares in float64: those of a large norm do not fit float32.
+  // Squares in float64, since those of a large norm overflow float32.
   const at::Tensor square = norm_of(gradients[1]).to(torch::kDouble).square();
   group_.all_reduce(square, kNormExchange)();
   return (norm.to(torch::kDouble).square() + square).sqrt().to(norm.scalar_type());

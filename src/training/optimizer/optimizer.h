@@ -17,34 +17,34 @@
 
 namespace seqfuse::training {
 
-// What an update is: embeddings/update/update_step.h. Dense weights have their state here; tables
-// have their own, and update themselves.
+// Updates as in embeddings/update/update_step.h. Keeps the state of dense weights; tables keep
+// their own and update themselves.
 class Optimizer {
  public:
-  // tables: those of the module; every other parameter is dense. group: the processes over which
-  // tables are sharded. Throws UsageError on an unknown optimiser.
+  // tables: those of the module; every other parameter is dense. group: the processes that share
+  // the tables. Throws UsageError for an unknown optimiser.
   Optimizer(const torch::nn::Module& module, const config::OptimizerArgs& args,
             const embeddings::Tables& tables = {},
             distributed::ProcessGroup& group = distributed::ProcessGroup::single());
 
   void zero_gradients();
-  // The 2-norm of all gradients together, those of sharded tables in all processes, times scale.
-  // With sharded tables every process calls it.
+  // The 2-norm of all gradients, including those of sharded tables in all processes, times scale.
+  // With sharded tables, call from every process.
   double gradient_norm(double scale) const;
-  // Updates with gradients times scale. Parameters without a gradient are left alone. CPU.
+  // Updates with gradients times scale. Parameters without a gradient do not change. CPU only.
   void step(double learning_rate, double scale);
 
-  // The same for parameters on a GPU, without waiting for it. All arguments are float32 scalars on
-  // the device; where skip is 1 nothing changes, the number of steps neither. (Of a sparse gradient
-  // the number of rows is read back.)
+  // The same for parameters on a GPU, without synchronising (except to read the number of rows of a
+  // sparse gradient). All arguments are float32 scalars on the device; if skip is 1, nothing
+  // changes, including the number of steps.
   at::Tensor gradient_norm_on_device() const;
   void step_on_device(const at::Tensor& learning_rate, const at::Tensor& scale,
                       const at::Tensor& skip);
 
-  // While it lives, the module's weights are their averages over the updates (average_decay d:
-  // after update t the average goes 1 - min(d, (t - 1) / (t + 8)) of the way to the weights, so
-  // that it does not remember where they began). Nothing without average_decay. What is evaluated
-  // and saved are averages; state() then holds the weights themselves, "NAME.unaveraged".
+  // While it exists, the module's weights are their averages over the updates (average_decay d:
+  // after update t the average moves 1 - min(d, (t - 1) / (t + 8)) of the way to the weights, so
+  // that it forgets the initial weights). Does nothing without average_decay. Averages are what is
+  // evaluated and saved; state() then contains the weights themselves, "NAME.unaveraged".
   class Averages {
    public:
     explicit Averages(Optimizer& optimizer) : optimizer_(optimizer) { optimizer_.swap_averages(); }
@@ -55,26 +55,26 @@ class Optimizer {
    private:
     Optimizer& optimizer_;
   };
-  // Before the first update after weights came from elsewhere. saved: weights and state were loaded
-  // as they are saved; else averages begin with the weights.
+  // Call before the first update after loading weights. saved: weights and state were loaded as
+  // they are saved; otherwise averages start from the weights.
   void start_averages(bool saved);
 
-  // Updates so far. Waits for a GPU.
+  // Updates so far. Synchronises a GPU.
   int64_t steps() const;
-  // Of dense weights: "NAME.exp_avg", ...: shared storage. steps is restored by the caller's own
-  // count.
+  // State of dense weights, "NAME.exp_avg", ...; shares storage. The caller saves and restores the
+  // number of steps.
   TensorMap state() const;
-  // Throws DataError naming what is missing or has another shape.
+  // Throws DataError naming a missing tensor or one of another shape.
   void load_state(const TensorMap& state, int64_t steps);
 
  private:
   struct Parameter {
     std::string name;
     std::optional<embeddings::ParameterState> dense;
-    embeddings::EmbeddingTable* table = nullptr;  // else
+    embeddings::EmbeddingTable* table = nullptr;  // else weight is set
 
     bool is_shard() const { return table && table->is_sharded(); }
-    // [n, ...]: of a table, only of the rows that have one; undefined: it has none.
+    // [n, ...]; for a table only the n rows that have a gradient; undefined: no gradient.
     at::Tensor gradient() const;
   };
   bool has_shards() const;
@@ -83,10 +83,9 @@ class Optimizer {
 
   const config::OptimizerArgs args_;
   distributed::ProcessGroup& group_;
-  std::vector<Parameter> parameters_;  // in the order of the module; sums depend on it
+  std::vector<Parameter> parameters_;  // in the module's order, which determines the sums
   int64_t steps_ = 0;
-  at::Tensor
-      device_steps_;  // float32 scalar on the parameters' GPU, which then counts instead of steps_
+  at::Tensor device_steps_;  // float32 scalar on the parameters' GPU; replaces steps_ there
 };
 
 }  // namespace seqfuse::training

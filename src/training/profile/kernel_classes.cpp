@@ -13,7 +13,7 @@ struct Rule {
   KernelClass kernel_class;
 };
 
-// The first matching rule wins. Kernels with the same name differ in the type of their argument.
+// The first matching rule wins. Kernels with the same name differ in their argument's type.
 constexpr Rule kOurs[] = {
     {"gemm", products},
     {"ColumnSums", products},  // bias gradient of a product
@@ -67,7 +67,7 @@ constexpr Rule kOthers[] = {
     {"indexFunc", embeddings},
     {"index_elementwise_kernel", embeddings},
     {"vectorized_gather_kernel", embeddings},
-    {"RadixSort", embeddings},  // sorts ids for gradients of tables
+    {"RadixSort", embeddings},  // sorts ids for table gradients
     {"coalesce", embeddings},
     {"gemm", products},
     {"gemv", products},

@@ -31,7 +31,7 @@ double ratio(int64_t part, int64_t whole) {
   return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0;
 }
 
-// The time that rows are shares of: that in which the GPU was busy, or that of the steps.
+// The denominator of the rows' shares: the GPU's busy time, or the steps' wall time.
 int64_t whole_of(const StepProfile& profile) {
   return profile.on_gpu ? profile.busy : profile.time;
 }
@@ -56,7 +56,7 @@ nlohmann::json rows_to_json(const std::vector<Row>& rows, size_t limit,
 }
 
 std::string format_rows(const std::vector<Row>& rows, size_t limit, const StepProfile& profile) {
-  std::string text = fmt::format("  {:<40}{:>11}{:>9}{:>12}\n", "", "ms a step", "share",
+  std::string text = fmt::format("  {:<40}{:>11}{:>9}{:>12}\n", "", "ms per step", "share",
                                  profile.on_gpu ? "launches" : "calls");
   for (size_t i = 0; i < std::min(limit, rows.size()); ++i) {
     text += fmt::format("  {:<40}{:>11.3f}{:>7.1f} %{:>12.1f}\n", rows[i].name.substr(0, 39),
@@ -107,7 +107,7 @@ std::vector<int64_t> self_times(const std::vector<Work>& work) {
 }
 
 std::optional<double> peak_tflops(const std::string& gpu_name) {
-  // Compare whole words, because there are cards named A1000 and GH200.
+  // Compare whole words, since there are cards named A1000 and GH200.
   const auto has = [&](std::string_view word) {
     const auto inside = [&](size_t at) {
       return at < gpu_name.size() && std::isalnum(static_cast<unsigned char>(gpu_name[at])) != 0;
@@ -176,7 +176,7 @@ nlohmann::json to_json(const StepProfile& profile) {
 
 std::string format_profile(const StepProfile& profile) {
   std::string text =
-      fmt::format("steps {} to {} on {}: {:.3f} ms a step, {} tokens/s\n", profile.first_step,
+      fmt::format("steps {} to {} on {}: {:.3f} ms per step, {} tokens/s\n", profile.first_step,
                   profile.last_step, profile.device,
                   1e3 * seconds(profile.time) / static_cast<double>(profile.steps()),
                   format_count(static_cast<double>(profile.tokens) / seconds(profile.time)));

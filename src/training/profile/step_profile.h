@@ -24,7 +24,7 @@ struct Work {
   uint64_t thread = 0;
 };
 
-// The self time of each: its time without that of work nested in it on the same thread.
+// Each item's self time: its time without that of work nested in it on the same thread.
 std::vector<int64_t> self_times(const std::vector<Work>& work);
 
 // Dense 16-bit TFLOP/s of a card; none for an unknown card.
@@ -41,18 +41,18 @@ struct StepProfile {
   int64_t first_step = 0, last_step = 0;  // numbered as in metrics.jsonl
   int64_t tokens = 0;                     // of all processes
   int64_t time = 0;                       // wall time
-  int64_t busy = 0;                       // time in which anything ran on the GPU
+  int64_t busy = 0;                       // time with any work on the GPU
   std::vector<Row> classes;               // of kernels
   std::vector<Row> names;                 // kernels or operators, slowest first
-  // Of this process only.
+  // For this process only:
   std::optional<double> layer_flops;    // none if the mask has no closed form
   std::optional<double> peak_tflops;    // of the GPU; none if unknown
   int64_t allocated = 0, reserved = 0;  // peaks of GPU memory, bytes
 
   int64_t steps() const { return last_step - first_step + 1; }
 
-  // Fills in busy, classes and names. Concurrent kernels of two streams count in full each, but
-  // once in busy. Operators count with their self time.
+  // Fills in busy, classes and names. Concurrent kernels each count in full, but only once in busy.
+  // Operators count with their self time.
   void add_up(const std::vector<Work>& work);
 };
 

@@ -29,7 +29,7 @@ namespace {
 namespace kineto = torch::autograd::profiler;
 using Activities = std::set<torch::profiler::impl::ActivityType>;
 
-// The clock of the profiler's events.
+// The current time on the profiler's clock.
 int64_t now() {
   return c10::getTime();
 }
@@ -38,8 +38,8 @@ torch::profiler::impl::ProfilerConfig kineto_config() {
   return torch::profiler::impl::ProfilerConfig(torch::profiler::impl::ProfilerState::KINETO);
 }
 
-// On a GPU, record only its own activity: recording operators would slow the host down, and the
-// time that the GPU waits for the host is one of the results.
+// On a GPU, record only its own activity: recording operators would slow the host down and distort
+// the time that the GPU waits for it.
 Activities activities_on(at::Device device) {
   using torch::profiler::impl::ActivityType;
   return {device.is_cuda() ? ActivityType::CUDA : ActivityType::CPU};
@@ -76,7 +76,7 @@ void reset_peak_memory([[maybe_unused]] at::Device device) {
 void read_peak_memory([[maybe_unused]] at::Device device, [[maybe_unused]] StepProfile& profile) {
 #ifdef SEQFUSE_HAS_CUDA
   const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(device.index());
-  profile.allocated = stats.allocated_bytes[0].peak;  // 0: of all pools together
+  profile.allocated = stats.allocated_bytes[0].peak;  // index 0: all pools together
   profile.reserved = stats.reserved_bytes[0].peak;
 #endif
 }
@@ -86,7 +86,7 @@ void read_peak_memory([[maybe_unused]] at::Device device, [[maybe_unused]] StepP
 StepProfiler::StepProfiler(const config::TrainerArgs& args, const models::hstu::ModelSpec& spec,
                            at::Device device, std::filesystem::path run)
     : args_(args), spec_(spec), device_(device), run_(std::move(run)) {
-  // Kineto looks for a GPU and reports an error if there is none, even if none is wanted.
+  // Kineto looks for a GPU even if none is requested, and reports an error if there is none.
   if (!device.is_cuda()) setenv("KINETO_LOG_LEVEL", "99", /*replace=*/0);
 }
 
@@ -108,7 +108,7 @@ void StepProfiler::unless_it_fails(const Action& action) {
 void StepProfiler::before_step(int64_t step) {
   unless_it_fails([&] {
     if (step >= args_.profile_step_end) return;
-    // One step early where there is one: the profiler's first work takes long.
+    // Start one step early if possible: the profiler's first work takes long.
     if (state_ == State::waiting && step + 1 >= args_.profile_step_start) {
       kineto::prepareProfiler(kineto_config(), activities_on(device_));
       state_ = State::prepared;

@@ -15,7 +15,7 @@
 namespace seqfuse::ops::attention {
 namespace {
 
-// Kernels for an architecture run on it and on later ones. The newest first.
+// Kernels for an architecture also run on later ones. Newest first.
 struct Architecture {
   int sm;
   std::span<const Variant> (*variants)(Pass, int head_dim);
@@ -49,8 +49,7 @@ std::string_view name_of(Pass pass) {
 std::string to_string(const Config& c) {
   return fmt::format(
       "{} of sm{}: head_dim {}, tiles of {} queries and {} keys, {} stage{}, {} warps, {} block{} "
-      "on "
-      "a processor, {} bytes of shared memory",
+      "per SM, {} bytes of shared memory",
       c.kernel, c.architecture, c.head_dim, c.tile_queries, c.tile_keys, c.stages,
       c.stages == 1 ? "" : "s", c.warps, c.blocks, c.blocks == 1 ? "" : "s", c.shared_bytes);
 }
@@ -68,7 +67,7 @@ const Variant& choose_variant(const Problem& problem, const Device& device) {
     if (variant != variants.end()) return *variant;
   }
   throw std::runtime_error(fmt::format(
-      "hstu_attention: the GPU is SM {}.{} with {} bytes of shared memory for a block; expected SM "
+      "hstu_attention: the GPU is SM {}.{} with {} bytes of shared memory per block; expected SM "
       "8.0 or later and at least 99 KiB",
       device.sm / 10, device.sm % 10, device.block_bytes));
 }

@@ -5,7 +5,7 @@ namespace {
 
 constexpr int kThreads = 128;
 
-// A block for each row.
+// One block per row.
 __global__ void __launch_bounds__(kThreads) dense_mask_kernel(DenseMaskParams p) {
   const int64_t b = blockIdx.y, i = blockIdx.x;
   const attention::RowMask row = attention::dense_row(p, b, i);

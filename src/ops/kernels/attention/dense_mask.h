@@ -1,11 +1,11 @@
-// The mask of HSTU attention as a dense matrix, for the path that attends by matrix products.
+// The mask of HSTU attention as a dense matrix, for attention by matrix products.
 //
 //   mask[b, i, j] = whether query i of sequence b sees key j      i < n_q, j < n_k
 //                   false                                         elsewhere
 //
-// Query i stands at position n_k - n_q + i of the keys. The mask, contexts and targets:
+// Query i has position n_k - n_q + i among the keys. The mask, contexts and targets:
 // ops/kernels/attention/hstu_attention.h. Offsets and counts are int64 on the device of the mask.
-// Determinism: the same bits always. Errors: the binding checks shapes and dtypes.
+// Deterministic. Errors: the binding checks shapes and dtypes.
 #pragma once
 
 #include "ops/kernels/attention/common/mask.h"
@@ -17,7 +17,7 @@ struct DenseMaskParams {
   bool* mask;  // [B, max_len, max_len], contiguous
   attention::MaskOptions options;
   const int64_t* q_offsets;     // [B + 1]; null: every sequence has max_len queries and keys
-  const int64_t* k_offsets;     // [B + 1]; null where q_offsets is
+  const int64_t* k_offsets;     // [B + 1]; null iff q_offsets is
   const int64_t* num_contexts;  // [B]; null: none
   const int64_t* num_targets;   // [B]; null: none
   int64_t batch, max_len;

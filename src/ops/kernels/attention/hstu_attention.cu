@@ -1,4 +1,4 @@
-// Launches the attention kernels: checks, workspace, the choice of head_dim.
+// Launches the attention kernels: checks arguments, divides the workspace, chooses kernels.
 #include "ops/kernels/attention/hstu_attention.h"
 
 #include <algorithm>
@@ -10,19 +10,18 @@
 #include "ops/kernels/attention/common/time_kernels.cuh"
 #include "ops/kernels/attention/common/totals.cuh"
 #include "ops/kernels/attention/launch.h"
-#include "ops/kernels/attention/mask_options.h"
 
 namespace seqfuse::ops {
 namespace {
 
 using namespace attention;
 
-// Of the tables for biases by time and both tables of times, with room for their alignment.
+// Bytes for the time-bias tables and both time arrays, including alignment.
 int64_t time_bytes(const HstuAttentionParams& p) {
   return p.time_bias ? int64_t{sizeof(TimeTables)} + p.total_keys * 16 + 3 * 256 : 0;
 }
 
-// With the widest moves that its addresses allow.
+// A view with the widest moves that the addresses and strides allow.
 HeadsView view_of(const JaggedHeads& t, int64_t head_dim) {
   const auto all_multiples = [&](int64_t elements) {
     return reinterpret_cast<uintptr_t>(t.data) % static_cast<uintptr_t>(2 * elements) == 0 &&
@@ -43,7 +42,7 @@ Arguments arguments_of(const HstuAttentionParams& p) {
   a.k = view_of(p.k, p.head_dim);
   a.v = view_of(p.v, p.head_dim);
   a.out = view_of(p.out, p.head_dim);
-  a.mask = kernel_mask(p);
+  a.mask = kernel_mask(p.mask);
   if (p.position_bias) {
     a.bias.reach = static_cast<int>((p.position_bias_size - 1) / 2);
     a.bias.position = static_cast<const float*>(p.position_bias) + a.bias.reach;
@@ -55,7 +54,7 @@ Arguments arguments_of(const HstuAttentionParams& p) {
   return a;
 }
 
-// Takes pieces of the workspace in turn.
+// Hands out pieces of the workspace in order.
 class Workspace {
  public:
   explicit Workspace(void* memory) : at_(static_cast<char*>(memory)) {}
@@ -72,9 +71,8 @@ class Workspace {
 
 ListArguments list_arguments(const HstuAttentionParams& p, int64_t tile_rows, bool of_keys,
                              WorkList* list) {
-  // Two tensors of half words are read for each tile of the list. What was best on an H200, whose
-  // cache has 50 MB: small groups and a last one of two for tiles of queries; for tiles of keys,
-  // whose kernel adds to dq besides, large groups.
+  // Each tile of the list reads two 16-bit tensors. Fastest on an H200 (50 MB L2): small groups with
+  // the last two merged for query tiles; large ones for key tiles, whose kernel also adds to dq.
   const int64_t group_bytes = of_keys ? 32 << 20 : 16 << 20;
   const int64_t rows = of_keys ? p.total_queries : p.total_keys;
   const int64_t bytes = rows * p.heads * p.head_dim * 4;
@@ -91,13 +89,13 @@ ListArguments list_arguments(const HstuAttentionParams& p, int64_t tile_rows, bo
           .tile_rows = static_cast<int>(tile_rows),
           .max_seqlen = bounded(p.max_seqlen),
           .of_keys = of_keys,
-          .causal = p.causal,
+          .causal = p.mask.causal,
           .groups = groups,
           .last_group = of_keys ? groups - 1 : std::max(groups - 2, 0),
           .list = list};
 }
 
-// What biases by time need, if there are any.
+// Builds the tables for time biases, if there are any.
 cudaError_t make_times(const HstuAttentionParams& p, Workspace& workspace, Arguments& a,
                        cudaStream_t stream) {
   if (!p.time_bias || p.total_keys == 0) return cudaSuccess;
@@ -130,7 +128,7 @@ Problem problem_of(const HstuAttentionParams& p, Pass pass, const Arguments& a) 
           .aligned_outputs = backward || a.out.grain == 16};
 }
 
-// The kernel of a pass, which is logged.
+// Chooses and logs the kernel for a pass.
 const Variant& choose(const HstuAttentionParams& p, Pass pass, const Arguments& a,
                       const Device& device, DType dtype) {
   const Problem problem = problem_of(p, pass, a);
@@ -139,12 +137,12 @@ const Variant& choose(const HstuAttentionParams& p, Pass pass, const Arguments& 
   return variant;
 }
 
-// The most tiles of so many rows that there are, for all heads.
+// Upper bound on the number of tiles of tile_rows rows, times heads.
 int64_t most_pieces(const HstuAttentionParams& p, int64_t rows, int tile_rows) {
   return (rows / tile_rows + p.batch) * p.heads;
 }
 
-// With room for the tiles of any device.
+// Sized for the tiles of any device.
 int64_t forward_list_bytes(const HstuAttentionParams& p) {
   return work_list_bytes(p.total_queries, p.batch,
                          least_tile_rows(Pass::forward, static_cast<int>(p.head_dim)));
@@ -188,11 +186,11 @@ cudaError_t hstu_attention_forward_cuda(const HstuAttentionParams& p, DType dtyp
 
 namespace {
 
-// Of the table of masks and the sums of dq.
+// Entries of the mask table and of dq's sums.
 int64_t query_tiles(const HstuAttentionParams& p) {
   return p.total_queries / kBackwardQueries + p.batch;
 }
-// Of whole pieces of the workspace, so that nothing lies between them and what is taken next.
+// A multiple of the workspace's alignment, so no gap follows.
 int64_t dq_sums_bytes(const HstuAttentionParams& p) {
   static_assert(kBackwardQueries * sizeof(float) % 256 == 0);
   return query_tiles(p) * p.heads * kBackwardQueries * width_of(p) * 4;
@@ -238,7 +236,7 @@ cudaError_t add_totals(const HstuAttentionBackwardParams& params, const Argument
   return cudaGetLastError();
 }
 
-// Of any list of tiles of a backward pass, for any device.
+// Size of any tile list of the backward pass, on any device.
 int64_t backward_list_bytes(const HstuAttentionParams& p) {
   const auto least = [&](Pass pass) { return least_tile_rows(pass, static_cast<int>(p.head_dim)); };
   const int rows =
@@ -253,7 +251,7 @@ cudaError_t prepare(const BackwardPreparation& p, cudaStream_t stream) {
   return cudaGetLastError();
 }
 
-// Where there are no keys: those that are not of tokens.
+// Without keys, only the gradients that are not per token need writing.
 cudaError_t zero_small_gradients(const HstuAttentionBackwardParams& params, cudaStream_t stream) {
   const HstuAttentionParams& p = params.forward;
   cudaError_t error = cudaSuccess;
@@ -346,7 +344,7 @@ cudaError_t hstu_attention_backward_cuda(const HstuAttentionBackwardParams& para
   preparation.masks = workspace.take<TileMask>(query_tiles(p) * sizeof(TileMask));
   a.tile_masks = preparation.masks;
   if (!params.deterministic) {
-    // Sums of dq and totals lie side by side, and are zeroed as one.
+    // dq's sums and the totals are adjacent and zeroed together.
     a.dq_sums = workspace.take<float>(dq_sums_bytes(p));
     if (wants_totals(params)) take_totals(params, workspace, a);
     preparation.zeros = reinterpret_cast<uint4*>(a.dq_sums);

@@ -18,9 +18,9 @@ cudaError_t current_device(Device& device) {
   return error;
 }
 
-// A grid that fills the device with so many blocks on a processor, as far as shared memory goes, or
-// less where there are fewer pieces of work. (A block that came later than the others would begin
-// with its first piece when they have done the rest.)
+// The grid fills the device with the chosen number of blocks per SM, or as many as shared memory
+// allows, but never exceeds the pieces of work. (A block that could not start with the others would
+// start its first piece after they have finished.)
 cudaError_t launch(const Variant& variant, DType dtype, const Arguments& args, int64_t pieces,
                    cudaStream_t stream, bool early) {
   const Config& chosen = variant.config;
@@ -47,7 +47,7 @@ cudaError_t launch(const Variant& variant, DType dtype, const Arguments& args, i
   config.dynamicSmemBytes = static_cast<size_t>(chosen.shared_bytes);
   config.stream = stream;
   config.attrs = &attribute;
-  config.numAttrs = attributes.ptxVersion >= 90 ? 1 : 0;  // code for less does not wait
+  config.numAttrs = attributes.ptxVersion >= 90 ? 1 : 0;  // older code does not wait
   return cudaLaunchKernelEx(&config, kernel, args);
 }
 

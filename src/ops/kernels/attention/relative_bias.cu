@@ -1,7 +1,7 @@
-// Forward: a block for each row of a sequence. Backward: a block for each sequence, whose threads
-// walk along diagonals: a diagonal has one distance, so its sum stays in a register, and
-// neighbouring threads read neighbouring elements. Each thread has a histogram of time buckets of
-// its own in shared memory, a bank of its own too, so that nothing is atomic.
+// Forward: one block per row of a sequence. Backward: one block per sequence. Its threads walk
+// along diagonals: a diagonal has one distance, so its sum stays in a register, and neighbouring
+// threads read neighbouring elements. Each thread has its own histogram of time buckets in its own
+// bank of shared memory, so nothing is atomic.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
@@ -17,7 +17,7 @@ namespace seqfuse::ops {
 namespace {
 
 constexpr int kForwardThreads = 128;
-constexpr int kBackwardThreads = 256;  // half as many where shared memory has no room for more
+constexpr int kBackwardThreads = 256;  // halved if shared memory is short
 constexpr int kMaxBuckets = attention::kBuckets;
 
 __device__ int bucket_of(int64_t difference, int num_buckets) {
@@ -25,7 +25,7 @@ __device__ int bucket_of(int64_t difference, int num_buckets) {
   return min(attention::time_bucket(x), num_buckets - 1);
 }
 
-// The time after event i, from which ages are counted.
+// The time after event i, from which its keys' ages are measured.
 __device__ int64_t time_after(const RelativeBiasParams& p, int64_t b, int64_t begin, int64_t i,
                               int64_t length) {
   if (i + 1 < length) return p.timestamps[begin + i + 1];
@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(kBackwardThreads) backward_kernel(RelativeBias
   float* own = histogram + threadIdx.x;
   for (int bucket = 0; bucket < buckets; ++bucket) own[bucket * threads] = 0;
 
-  // Distances that no pair of this sequence has are 0.
+  // Distances that do not occur in this sequence get 0.
   const int64_t center = (p.position_bias_size - 1) / 2;
   for (int64_t e = threadIdx.x; e < p.position_bias_size; e += threads) {
     if (e <= center - length || e >= center + length) sums[e] = 0;
@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(kBackwardThreads) backward_kernel(RelativeBias
     for (int64_t i = first; i < last; ++i) {
       const int64_t j = i + distance;
       const float value = static_cast<float>(gradient[i * p.max_len + j]);
-      if (value == 0) continue;  // masked: half of all, and the logarithm is what takes time
+      if (value == 0) continue;  // masked: about half of all pairs; skips the costly logarithm
       sum += value;
       if (buckets > 0) {
         const int64_t age = time_after(p, b, begin, i, length) - p.timestamps[begin + j];
@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(kBackwardThreads) backward_kernel(RelativeBias
   for (int64_t bucket = threadIdx.x; bucket < p.num_time_buckets; bucket += threads) {
     float sum = 0;
     if (bucket < buckets) {
-      // Begins at another thread for each bucket: no two threads of a warp meet in a bank.
+      // Each bucket starts at another thread, which avoids bank conflicts within a warp.
       for (int t = 0; t < threads; ++t) {
         sum += histogram[bucket * threads + ((t + threadIdx.x) & (threads - 1))];
       }

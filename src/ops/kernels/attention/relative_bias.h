@@ -1,5 +1,4 @@
-// The relative bias of HSTU attention as a dense matrix, for the path that attends by matrix
-// products.
+// The relative bias of HSTU attention as a dense matrix, for attention by matrix products.
 //
 //   bias[b, i, j] = position_bias[(N - 1) + j - i] + time_bias[bucket(t_{i+1} - t_j)]   i, j < n_b
 //                   0                                                                   elsewhere

@@ -1,4 +1,4 @@
-// The compiled kernels of an architecture as rows of a table, which choose_config picks from.
+// An architecture's compiled kernels as rows of a table from which choose_config picks.
 #pragma once
 
 #include <span>
@@ -14,15 +14,15 @@ enum class Needs { nothing, aligned_inputs, aligned_inputs_and_outputs };
 
 struct Variant {
   Config config;
-  bool adds_bias;   // takes problems with bias; slower for those without
-  Needs needs;      // of the problem's alignment
-  int block_bytes;  // the least shared memory of a block on the devices that it is for
+  bool adds_bias;   // supports bias; slower without one
+  Needs needs;      // required alignment of the problem
+  int block_bytes;  // least shared memory per block of the devices it is for
   Kernel f16, bf16;
-  // Writes dq from its sums, after a backward kernel that adds to them; null: there are none.
+  // Converts sums to dq, after a backward kernel that leaves sums; null: there are none.
   Kernel finish_dq_f16 = nullptr, finish_dq_bf16 = nullptr;
 };
 
-// Config of a kernel by its template's Shape.
+// The Config of a kernel with this template Shape.
 template <class Shape>
 constexpr Config config_of(const char* kernel, int architecture, int head_dim) {
   return {.kernel = kernel,
@@ -36,16 +36,16 @@ constexpr Config config_of(const char* kernel, int architecture, int head_dim) {
           .shared_bytes = Shape::kSharedBytes};
 }
 
-// The first variant that takes the problem on the device.
+// The first variant that runs the problem on the device.
 const Variant& choose_variant(const Problem& problem, const Device& device);
 
 namespace sm80 {
 
-// The kernels of a pass for a head_dim of 32, 64, 128 or 256, the preferred first. The last takes
-// every problem.
+// The kernels of a pass for a head_dim of 32, 64, 128 or 256, preferred ones first. The last one
+// runs every problem.
 std::span<const Variant> variants(Pass pass, int head_dim);
 
-// Instantiated in a file for each head_dim, so that they compile in parallel.
+// Instantiated in one file per head_dim, which compile in parallel.
 template <int kHeadDim>
 std::span<const Variant> forward_variants();
 template <int kHeadDim>

@@ -1,4 +1,4 @@
-// The sum of parts that the blocks of a kernel wrote, in order and without atomics.
+// Sums the parts that a kernel's blocks wrote, in order and without atomics.
 #pragma once
 
 #include "ops/kernels/common/row_kernels.cuh"
@@ -17,7 +17,7 @@ __global__ void __launch_bounds__(kPartColumns* kPartLanes)
   const int64_t column = int64_t{blockIdx.x} * kPartColumns + threadIdx.x;
   float sum = 0;
   if (column < columns) {
-#pragma unroll 8  // loads under way together
+#pragma unroll 8  // keeps loads in flight
     for (int64_t p = threadIdx.y; p < count; p += kPartLanes) sum += parts[p * columns + column];
   }
   lanes[threadIdx.y][threadIdx.x] = sum;

@@ -1,5 +1,5 @@
-// CUDA's types for the declarations of launchers, in builds that have CUDA. Headers declare their
-// launchers under SEQFUSE_CUDA_API, so that every C++ file can include them in every build.
+// CUDA types for launcher declarations, in builds with CUDA. Headers declare launchers under
+// SEQFUSE_CUDA_API, so that any C++ file can include them in any build.
 #pragma once
 
 #if defined(SEQFUSE_HAS_CUDA) || defined(__CUDACC__)

@@ -1,9 +1,9 @@
-// What the current GPU has. To try on a newer GPU what an older one runs, set in the environment:
+// Limits of the current GPU. To emulate an older GPU on a newer one, set in the environment:
 //
 //   SEQFUSE_FORCE_SM80=1  an A100: 164 KiB of shared memory, and no kernels for SM 9.0
 //   SEQFUSE_FORCE_SM86=1  SM 8.6 and 8.9 (RTX 30 and 40, A10, L4, L40): 100 KiB
 //
-// Instructions, clocks and caches remain those of the newer one.
+// Instructions, clocks and caches remain those of the newer GPU.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -13,18 +13,18 @@
 
 namespace seqfuse::ops {
 
-// What a block may have, in bytes.
+// Shared memory available to a block, in bytes.
 constexpr int kSharedOfSm80 = 163 * 1024, kSharedOfSm86 = 99 * 1024;
-// What the blocks of a processor have together. Each takes some for itself.
+// Shared memory of an SM, in bytes. Each block takes some for itself.
 constexpr int kSharedOfSm80Processor = 164 * 1024, kSharedOfSm86Processor = 100 * 1024;
 constexpr int kSharedOfBlockItself = 1024;
 
-// How many blocks with so much shared memory a processor runs at a time.
+// How many blocks with this much shared memory an SM runs at a time.
 constexpr int blocks_within(int processor_bytes, int block_bytes) {
   return processor_bytes / (block_bytes + kSharedOfBlockItself);
 }
 
-// 80, 86, or 0 where the GPU is to be taken as it is.
+// 80, 86, or 0: use the GPU as it is.
 inline int forced_sm() {
   static const int sm = [] {
     const auto is_set = [](const char* variable) {
@@ -36,8 +36,8 @@ inline int forced_sm() {
   return sm;
 }
 
-// An attribute of the current device, or what a forced one has, if that is less. Errors: those of
-// the CUDA runtime.
+// An attribute of the current device, limited to the emulated one's. Errors: those of the CUDA
+// runtime.
 inline cudaError_t forced_attribute(int& value, cudaDeviceAttr attribute, int of_sm80,
                                     int of_sm86) {
   int device = 0;
@@ -49,7 +49,7 @@ inline cudaError_t forced_attribute(int& value, cudaDeviceAttr attribute, int of
   return error;
 }
 
-// The shared memory that a block may have, and that of a processor, in bytes. Errors: as above.
+// Shared memory per block, and per SM, in bytes. Errors: as above.
 inline cudaError_t shared_bytes_of_block(int& bytes) {
   return forced_attribute(bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, kSharedOfSm80,
                           kSharedOfSm86);
@@ -59,7 +59,7 @@ inline cudaError_t shared_bytes_of_processor(int& bytes) {
                           kSharedOfSm80Processor, kSharedOfSm86Processor);
 }
 
-// Whether a block has less than on SM 8.0.
+// Whether a block gets less than on SM 8.0.
 constexpr bool is_short_of_shared(int block_bytes) {
   return block_bytes < kSharedOfSm80;
 }

@@ -1,4 +1,4 @@
-// A tensor [T, H, d] of half words in global memory, as kernels on tensor cores read and write it.
+// A tensor [T, H, d] of 16-bit elements in global memory, as tensor-core kernels read and write it.
 #pragma once
 
 #include "ops/kernels/common/host_device.h"
@@ -9,7 +9,7 @@ namespace seqfuse::ops {
 struct HeadsView {
   char* data;
   int64_t row_bytes, head_bytes;
-  int grain;  // bytes that may be moved at once: 16, 4 or 2
+  int grain;  // widest aligned access in bytes: 16, 4 or 2
 };
 
 }  // namespace seqfuse::ops

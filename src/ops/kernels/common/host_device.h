@@ -1,17 +1,8 @@
-// What headers need that the host, nvcc and NVRTC compile: integer types of a fixed width and a few
-// traits, without the standard library, which NVRTC does not have.
+// For headers that the host, nvcc and NVRTC compile: a few traits without the standard library,
+// which NVRTC does not have.
 #pragma once
 
-#ifdef __CUDACC_RTC__
-using int16_t = short;
-using int32_t = int;
-using int64_t = long;
-using uint16_t = unsigned short;
-using uint32_t = unsigned;
-using uint64_t = unsigned long;
-#else
-#include <cstdint>
-#endif
+#include "base/fixed_width.h"
 
 // For functions that both host and device run. Plain C++ compilers see an inline function.
 #ifdef __CUDACC__
@@ -42,11 +33,11 @@ template <class A, class B>
 struct Choice<false, A, B> {
   using Type = B;
 };
-// A where kFirst holds, else B.
+// A if kFirst, else B.
 template <bool kFirst, class A, class B>
 using Either = typename Choice<kFirst, A, B>::Type;
 
-// A value as a type: an argument whose value a generic lambda knows at compile time.
+// A value as a type, so that a generic lambda knows an argument at compile time.
 template <auto kValue>
 struct Constant {
   static constexpr auto value = kValue;

@@ -1,5 +1,5 @@
-// What kernels share that work on the rows of matrices: conversion to float32, loads of several
-// elements at a time, sums over the threads of a row, the choice of types and widths at launch.
+// Shared by kernels that work on matrix rows: conversion to float32, vector loads, sums over the
+// threads of a row, choice of types and widths at launch.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -41,7 +41,7 @@ struct alignas(Width * sizeof(T)) Pack {
   T v[Width];
 };
 
-// Elements j to j + Width of a row of dim; those beyond its end are otherwise.
+// Elements j to j + Width of a row of dim; elements past its end become otherwise.
 template <int Width, class T>
 __device__ Pack<T, Width> load(const T* row, int64_t j, int64_t dim, float otherwise = 0) {
   if (j + Width <= dim) return *reinterpret_cast<const Pack<T, Width>*>(row + j);
@@ -63,8 +63,8 @@ __device__ void store(T* row, int64_t j, int64_t dim, const Pack<T, Width>& pack
   }
 }
 
-// v = the sums of v over the group, the same bits in each of its threads. scratch: [N * Group / 32]
-// shared floats where Group is more than a warp; it is then the whole block.
+// v = sums of v over the group, the same bits in each thread. scratch: [N * Group / 32] shared
+// floats if Group is more than a warp; the group is then the whole block.
 template <int Group, int N>
 __device__ void group_sum(float (&v)[N], float* scratch) {
 #pragma unroll
@@ -74,7 +74,7 @@ __device__ void group_sum(float (&v)[N], float* scratch) {
   }
   if constexpr (Group > 32) {
     constexpr int kWarps = Group / 32;
-    __syncthreads();  // the sums before this one have been read
+    __syncthreads();  // previous sums have been read
     if (threadIdx.x % 32 == 0) {
 #pragma unroll
       for (int n = 0; n < N; ++n) scratch[n * kWarps + threadIdx.x / 32] = v[n];
@@ -89,7 +89,7 @@ __device__ void group_sum(float (&v)[N], float* scratch) {
   }
 }
 
-// Of the current device.
+// Multiprocessors of the current device.
 inline int multiprocessors() {
   int device = 0, count = 1;
   cudaGetDevice(&device);
@@ -101,8 +101,8 @@ inline unsigned divide_up(int64_t n, int64_t d) {
   return static_cast<unsigned>((n + d - 1) / d);
 }
 
-// The sequence that row belongs to, start(b) being the row at which sequence b begins; batch where
-// the row is behind the last one.
+// The sequence that contains row, where sequence b starts at row start(b); batch if row is past the
+// last sequence.
 template <class Start>
 __device__ int64_t sequence_of(int64_t row, int64_t batch, Start&& start) {
   int64_t low = 0,
@@ -114,14 +114,14 @@ __device__ int64_t sequence_of(int64_t row, int64_t batch, Start&& start) {
   return low;
 }
 
-// Threads (of a row, rows) for rows of some words, a thread a word.
+// Block shape (threads per row, rows) for rows of some words, one thread per word.
 inline dim3 row_block(int64_t words, unsigned threads) {
   unsigned lanes = 1;
   while (lanes < words && lanes < threads) lanes *= 2;
   return {lanes, threads / lanes};
 }
 
-// Null pointers, of what is absent, are aligned.
+// Null pointers (absent tensors) count as aligned.
 inline bool all_aligned(std::initializer_list<const void*> pointers, int64_t bytes) {
   for (const void* p : pointers) {
     if (reinterpret_cast<uintptr_t>(p) % static_cast<uintptr_t>(bytes) != 0) return false;
@@ -136,7 +136,7 @@ inline bool all_divisible(std::initializer_list<int64_t> values, int64_t divisor
   return true;
 }
 
-// launch.template operator()<T>() for the type of a dtype.
+// Calls launch.template operator()<T>() with the type of a dtype.
 template <class Launch>
 cudaError_t dispatch_type(DType dtype, Launch&& launch) {
   switch (dtype) {
@@ -155,7 +155,8 @@ cudaError_t dispatch_type(DType dtype, Launch&& launch) {
   return cudaGetLastError();
 }
 
-// launch.template operator()<T, Width>() with the widest loads that fit all pointers and strides.
+// Calls launch.template operator()<T, Width>() with the widest loads that all pointers and strides
+// allow.
 template <class Launch>
 cudaError_t dispatch(DType dtype, std::initializer_list<const void*> pointers,
                      std::initializer_list<int64_t> strides, Launch&& launch) {

@@ -1,13 +1,13 @@
-// The derivative of SiLU, as the kernels that multiply by it compute it.
+// The derivative of SiLU, shared by kernels that multiply by it.
 #pragma once
 
 #include <cuda_runtime.h>
 
 namespace seqfuse::ops {
 
-// For a finite x, a few units in the last place from silu'(x), and never NaN: where exp(-x) is
-// infinite the sigmoid is 0. By approximations of one instruction each, since the exact division is
-// longer than all else.
+// For finite x within a few ulps of silu'(x), and never NaN: where exp(-x) overflows, the sigmoid
+// is 0. Uses approximate single instructions, since an exact division would take longer than the
+// rest.
 __device__ __forceinline__ float silu_gradient(float x) {
   float power, sigmoid;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x * -1.44269504f));

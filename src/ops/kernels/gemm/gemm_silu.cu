@@ -1,4 +1,4 @@
-// What is taken, and the kernel for the device at hand.
+// Checks the problem and picks the kernel for the device.
 #include "ops/kernels/gemm/gemm_silu.h"
 
 #include <initializer_list>

@@ -1,4 +1,4 @@
-// A matrix product with bias and SiLU, the first product of an HSTU layer; on CUDA alone.
+// A matrix product with bias and SiLU, the first product of an HSTU layer. CUDA only.
 //
 //   z = a b + bias, rounded to T      y = silu(z)
 //
@@ -6,7 +6,7 @@
 // Aliasing: none.
 // Determinism: the same bits from run to run on the same kind of GPU.
 // Exactness: T2, sums are re-associated.
-// Errors: cudaErrorInvalidValue for what gemm_silu_cuda_takes does not.
+// Errors: cudaErrorInvalidValue if gemm_silu_cuda_takes is false.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +27,8 @@ struct GemmSiluParams {
 };
 
 #ifdef SEQFUSE_CUDA_API
-// Whether n, k and the strides are multiples of 8 and the pointers of 16 bytes, n and k are not 0,
-// sizes are below 2^30 and dtype is a T. Asks no GPU.
+// True if n, k and the strides are multiples of 8, pointers are 16-byte aligned, n and k are not 0,
+// sizes are below 2^30 and dtype is a T. Does not query the GPU.
 bool gemm_silu_cuda_takes(const GemmSiluParams& params, DType dtype);
 
 // Enqueues on the stream of the current device; no allocation, no synchronisation.

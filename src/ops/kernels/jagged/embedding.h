@@ -1,4 +1,4 @@
-// Embedding lookup: out[i] = table[ids[i]]. The gradient towards the table: kernels/row_sums.h.
+// Embedding lookup: out[i] = table[ids[i]]. Its gradient: kernels/row_sums.h.
 //
 // T: float32 or float64, CPU. Matrices are contiguous; count = 0 is allowed. out aliases no input.
 // Determinism: the same bits for any number of threads.   Exactness: T0.

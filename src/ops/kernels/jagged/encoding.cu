@@ -9,7 +9,7 @@ using namespace cuda;
 
 constexpr int kThreads = 256;
 
-// A thread a token. Tokens behind the last sequence get row 0.
+// One thread per token. Tokens past the last sequence get row 0.
 __global__ void __launch_bounds__(kThreads) position_index_kernel(PositionIndexParams params) {
   const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (i >= params.tokens) return;

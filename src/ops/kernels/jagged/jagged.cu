@@ -1,5 +1,5 @@
-// All copies are one kernel over the rows of a matrix: a few threads find where a row comes from
-// and goes to, by binary search in the offsets, and move it in the widest words that divide it.
+// All copies run one kernel over the rows of a matrix: a few threads find a row's source and
+// destination by binary search in the offsets and move it in the widest words that divide it.
 #include "ops/kernels/jagged/jagged.h"
 
 #include <cuda_runtime.h>
@@ -15,13 +15,13 @@ using namespace cuda;
 
 constexpr int kThreads = 256;
 
-// A row to copy; from null: it becomes 0; to null: there is nothing to do.
+// A row copy. from null: write zeros; to null: do nothing.
 struct Move {
   const std::byte* from;
   std::byte* to;
 };
 
-// Rows of a matrix, with the stride in bytes.
+// Rows of a matrix; stride in bytes.
 struct Rows {
   std::byte* first;
   int64_t stride;
@@ -32,7 +32,7 @@ struct Rows {
   __device__ std::byte* row(int64_t i) const { return first + i * stride; }
 };
 
-// find(row) is the Move of a row. blockDim: (threads of a row, rows).
+// find(row) returns the Move of a row. blockDim: (threads per row, rows).
 template <class Word, class Find>
 __global__ void __launch_bounds__(kThreads) copy_kernel(int64_t rows, int64_t words, Find find) {
   const int64_t row = int64_t{blockIdx.x} * blockDim.y + threadIdx.y;
@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(kThreads) copy_kernel(int64_t rows, int64_t wo
   }
 }
 
-// The matrices and their strides in bytes decide about the words.
+// Picks the word width by the matrices' addresses and strides in bytes.
 template <class Find>
 cudaError_t copy_rows(int64_t rows, int64_t row_bytes, std::initializer_list<Rows> matrices,
                       cudaStream_t stream, Find find) {
@@ -80,13 +80,13 @@ struct Parts {
   int count;
 };
 
-// Rows of values, each with its place in a part.
+// Rows of values, each with its position in a part.
 cudaError_t copy_parts(const JaggedPartsParams& params, bool to_values, cudaStream_t stream) {
   if (std::ssize(params.parts) > kMaxJaggedParts) return cudaErrorInvalidValue;
   if (params.batch == 0) return cudaSuccess;
   Parts parts{.count = static_cast<int>(params.parts.size())};
   const Rows values(params.values, params.values_stride, params.element_size);
-  Rows widest = values;  // its address and stride have the set bits of all
+  Rows widest = values;  // the bitwise or of all addresses and strides
   for (int p = 0; p < parts.count; ++p) {
     const auto& part = params.parts[p];
     parts.rows[p] = Rows(part.rows, part.stride, params.element_size);
@@ -105,7 +105,7 @@ cudaError_t copy_parts(const JaggedPartsParams& params, bool to_values, cudaStre
                      };
                      const int64_t b = sequence_of(row, batch, start);
                      if (b == batch) return {};
-                     int64_t place = row - start(b);  // in the sequence
+                     int64_t place = row - start(b);  // within the sequence
                      for (int p = 0; p < parts.count; ++p) {
                        const int64_t first = parts.offsets[p][b];
                        const int64_t length = parts.offsets[p][b + 1] - first;
@@ -134,7 +134,7 @@ struct Sum<double> {
   static __device__ double to(double v) { return v; }
 };
 
-// A thread adds one column of one sequence.
+// One thread per column of a sequence.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     repeat_backward_kernel(JaggedRepeatBackwardParams params) {

@@ -1,6 +1,6 @@
-// Moving the rows of jagged tensors. A jagged tensor is a matrix values [T, D] and offsets [B + 1]:
-// rows offsets[b] to offsets[b + 1] are sequence b. All but repeat's backward pass copy rows of any
-// dtype.
+// Copies rows of jagged tensors. A jagged tensor is a matrix values [T, D] with offsets [B + 1]:
+// rows offsets[b] to offsets[b + 1] are sequence b. All operations but repeat's backward pass copy
+// rows of any dtype.
 //
 //   concat    values = for each b: rows of parts[0], then of parts[1], ...   (backward: split)
 //   split     the inverse                                                    (backward: concat)
@@ -31,7 +31,7 @@ namespace seqfuse::ops {
 
 constexpr int64_t kMaxJaggedParts = 8;  // on CUDA
 
-// Both directions of concat and split; what is read is not written.
+// Both directions of concat and split; the source is not modified.
 struct JaggedPartsParams {
   struct Part {
     void* rows;              // [offsets[B], dim]
@@ -50,7 +50,7 @@ struct JaggedDenseParams {
   void* values;            // [offsets[B], dim]
   const int64_t* offsets;  // [B + 1]
   void* dense;             // [B, max_len, dim]
-  const void* fill;        // one row [dim]: what goes where there is nothing to copy
+  const void* fill;        // one row [dim] to fill gaps with
   int64_t batch, max_len, dim, element_size;
   int64_t values_stride, dense_batch_stride, dense_stride;
   int64_t total;  // rows of values; CUDA

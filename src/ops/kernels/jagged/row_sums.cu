@@ -1,7 +1,7 @@
-// Two ways to the sums. Atomic: a warp takes a position, keeps its row in registers and adds it,
-// times a weight, to the sum of each of its ids; neighbouring lanes add to neighbouring columns, on
-// compute capability 9 two or four each by one instruction. Sorted: the terms come sorted by id; a
-// warp, or eight where ids have many terms, adds those of one id in a fixed order.
+// Two algorithms. Atomic: a warp takes a position, keeps its row in registers and adds it,
+// weighted, to the sum of each of its ids; neighbouring lanes add to neighbouring columns, on
+// compute capability 9 two or four per instruction. Sorted: terms are sorted by id; a warp, or
+// eight for ids with many terms, adds one id's terms in a fixed order.
 #include "ops/kernels/common/row_kernels.cuh"
 #include "ops/kernels/jagged/row_sums.h"
 
@@ -11,7 +11,7 @@ namespace {
 using namespace cuda;
 
 constexpr int kAtomicWarps = 4, kSortedWarps = 8;
-constexpr int kSortedItems = 4;  // columns of a lane
+constexpr int kSortedItems = 4;  // columns per lane
 constexpr unsigned kAll = 0xFFFFFFFF;
 
 template <int Width>
@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(32 * kAtomicWarps) atomic_kernel(RowSumCudaPar
   }
 }
 
-// The first place in sorted [count] whose value is at least id.
+// The first index in sorted [count] with a value of at least id.
 __device__ int64_t first_not_below(const int32_t* sorted, int64_t count, int64_t id) {
   int64_t low = 0, high = count;
   while (low < high) {
@@ -82,14 +82,14 @@ __device__ int64_t first_not_below(const int32_t* sorted, int64_t count, int64_t
   return low;
 }
 
-// Warps: those that share the terms of an id, 32 in turn. blockIdx.y: a range of 128 columns.
+// Warps: how many share the terms of an id, 32 terms in turn. blockIdx.y: a range of 128 columns.
 template <class T, int Warps>
 __global__ void __launch_bounds__(32 * kSortedWarps) sorted_kernel(RowSumCudaParams params) {
   __shared__ float shared[kSortedWarps][32 * kSortedItems];
   const RowSumParams& terms = params.terms;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, part = warp % Warps;
   const int64_t id = int64_t{blockIdx.x} * (kSortedWarps / Warps) + warp / Warps;
-  if (id >= terms.num_rows) return;  // a whole warp; the whole block where warps share an id
+  if (id >= terms.num_rows) return;  // the whole warp, or the whole block if warps share an id
   const int64_t dim = terms.dim, count = terms.positions * terms.columns;
   const int64_t first_column = int64_t{blockIdx.y} * 32 * kSortedItems + lane;
   const auto* weights = static_cast<const float*>(terms.weights);
@@ -134,7 +134,7 @@ __global__ void __launch_bounds__(32 * kSortedWarps) sorted_kernel(RowSumCudaPar
   }
 }
 
-// Columns that a lane adds by one instruction: as many as let a row fill a warp.
+// Columns that a lane adds per instruction: as many as still let a row fill a warp.
 int atomic_width(const RowSumCudaParams& params, DType dtype) {
   int device = 0, major = 0;
   cudaGetDevice(&device);

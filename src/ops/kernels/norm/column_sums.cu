@@ -7,11 +7,11 @@
 namespace seqfuse::ops {
 namespace {
 
-constexpr int kLanes = 32;  // threads beside each other in a row
-constexpr int kRows = 8;    // rows that a block reads at a time
-constexpr int kAhead = 4;   // loads of a thread under way together
+constexpr int kLanes = 32;  // adjacent threads in a row
+constexpr int kRows = 8;    // rows that a block reads at once
+constexpr int kAhead = 4;   // loads in flight per thread
 
-// Sums of every gridDim.y-th group of rows to workspace[blockIdx.y].
+// Sums every gridDim.y-th group of rows into workspace[blockIdx.y].
 template <class T, int Width>
 __global__ void __launch_bounds__(kLanes* kRows) part_sums_kernel(ColumnSumsParams params) {
   __shared__ float totals[kRows][kLanes * Width + 1];
@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(kLanes* kRows) part_sums_kernel(ColumnSumsPara
 }  // namespace
 
 int64_t column_sums_parts(int64_t rows, int64_t columns) {
-  // As many blocks as run at a time, if there are rows for them, with the widest loads.
+  // As many blocks as can run at once, unless there are fewer rows, with the widest loads.
   constexpr int64_t kBlocks = 4, kMostColumns = kLanes * 8;
   const int64_t across = cuda::divide_up(columns, kMostColumns);
   const int64_t wanted = cuda::divide_up(cuda::multiprocessors() * kBlocks, across);

@@ -2,8 +2,8 @@
 //
 //   sums_j = sum_i x_ij
 //
-// T: float32, float16 and bfloat16, on CUDA; sums in float32. rows = 0 is allowed, and gives zeros;
-// columns is at least 1. sums and workspace overlap nothing.
+// T: float32, float16 and bfloat16, on CUDA; sums in float32. rows = 0 is allowed and yields zeros;
+// columns is at least 1. sums and workspace must not overlap anything.
 // Determinism: the same bits from run to run on the same GPU.   Exactness: T2, re-associated.
 // Errors: cudaErrorInvalidValue for another dtype.
 #pragma once

@@ -1,4 +1,4 @@
-// A warp reads its row twice, the second time from the first-level cache.
+// A warp reads its row twice, the second time from L1.
 #include "ops/kernels/norm/l2_normalize.h"
 
 #include "ops/kernels/common/row_kernels.cuh"
@@ -9,12 +9,12 @@ namespace {
 using namespace cuda;
 
 constexpr int kThreads = 256;
-constexpr int kWarps = kThreads / 32;  // rows of a block
+constexpr int kWarps = kThreads / 32;  // rows per block
 
 template <class T, int Width>
 __global__ void __launch_bounds__(kThreads) forward_kernel(L2NormalizeParams params) {
   const int64_t row = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
-  if (row >= params.rows) return;  // a whole warp
+  if (row >= params.rows) return;  // the whole warp
   const int64_t first = threadIdx.x % 32 * Width, dim = params.dim;
   const T* x = static_cast<const T*>(params.x) + row * params.x_stride;
   T* y = static_cast<T*>(params.y) + row * params.y_stride;
@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(L2NormalizeBackwardP
     for (int k = 0; k < Width; ++k) sum[0] += to_float(value.v[k]) * to_float(gradient.v[k]);
   }
   group_sum<32>(sum, nullptr);
-  // Below eps the divisor is a constant, and y does not turn with x.
+  // Below eps the divisor is constant, so the projection term vanishes.
   const float along = norm > eps ? sum[0] * scale * scale : 0;
   for (int64_t j = first; j < dim; j += 32 * Width) {
     auto value = load<Width>(x, j, dim);

@@ -1,6 +1,7 @@
 #include "ops/kernels/norm/layer_norm.h"
 
 #include "ops/kernels/norm/layer_norm_stream.cuh"
+#include "ops/kernels/step/make_dropout_mask.h"
 
 namespace seqfuse::ops {
 
@@ -23,7 +24,7 @@ cudaError_t layer_norm_forward_cuda(const LayerNormParams& params, DType dtype,
                                .u_stride = 0,
                                .y_stride = params.y_stride,
                                .eps = static_cast<float>(params.eps),
-                               .mask = {0, 0}};
+                               .mask = cuda::make_dropout_mask(0, 0)};
   return cuda::launch_norm_forward<false>(norm, dtype, stream);
 }
 
@@ -53,7 +54,7 @@ cudaError_t layer_norm_backward_cuda(const LayerNormBackwardParams& params, DTyp
                                 .dy_stride = params.dy_stride,
                                 .dx_stride = params.dx_stride,
                                 .du_stride = 0,
-                                .mask = {0, 0}};
+                                .mask = cuda::make_dropout_mask(0, 0)};
   return cuda::launch_norm_backward<false>(norm, dtype, stream);
 }
 

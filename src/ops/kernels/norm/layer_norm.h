@@ -47,8 +47,7 @@ struct LayerNormBackwardParams {
   float* workspace;    // CUDA, with dweight: [layer_norm_backward_partials(rows, dim), 2, dim]
   int64_t rows, dim;
   int64_t x_stride, dy_stride, dx_stride;
-  // CUDA only: the gradient that reaches x by another way, T [rows, dim], is added to dx. Null:
-  // none.
+  // CUDA only: another gradient of x, T [rows, dim], which is added to dx. Null: none.
   const void* residual = nullptr;
   int64_t residual_stride = 0;
   bool float_gradients = false;  // CUDA only: dweight and dbias are float32

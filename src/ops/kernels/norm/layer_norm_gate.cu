@@ -1,6 +1,7 @@
 #include "ops/kernels/norm/layer_norm_gate.h"
 
 #include "ops/kernels/norm/layer_norm_stream.cuh"
+#include "ops/kernels/step/make_dropout_mask.h"
 
 namespace seqfuse::ops {
 
@@ -23,7 +24,7 @@ cudaError_t layer_norm_gate_forward_cuda(const LayerNormGateParams& params, DTyp
                                .u_stride = params.u_stride,
                                .y_stride = params.y_stride,
                                .eps = static_cast<float>(params.eps),
-                               .mask = {params.dropout, params.seed}};
+                               .mask = cuda::make_dropout_mask(params.dropout, params.seed)};
   return cuda::launch_norm_forward<true>(norm, dtype, stream);
 }
 
@@ -53,7 +54,7 @@ cudaError_t layer_norm_gate_backward_cuda(const LayerNormGateBackwardParams& par
                                 .dy_stride = params.dy_stride,
                                 .dx_stride = params.d_o_stride,
                                 .du_stride = params.du_stride,
-                                .mask = {params.dropout, params.seed}};
+                                .mask = cuda::make_dropout_mask(params.dropout, params.seed)};
   return cuda::launch_norm_backward<true>(norm, dtype, stream);
 }
 

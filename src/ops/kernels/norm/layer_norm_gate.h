@@ -2,7 +2,8 @@
 //
 //   l = (o - mean) rstd w + b      y = u l m      m: dropout factors, 0 or 1 / (1 - p)
 //
-// Backward: du = dy m l, then that of layer norm with dl = dy m u. m is drawn again, not stored.
+// Backward: du = dy m l, then the layer norm's backward pass with dl = dy m u. m is drawn again,
+// not stored.
 //
 // T: float32 or float64 on the CPU; float32, float16 and bfloat16 on CUDA. S, the statistics and
 // the arithmetic: float64 where T is float64, else float32. rows = 0 is allowed; dim is at least 1.
@@ -55,7 +56,7 @@ struct LayerNormGateBackwardParams {
   int64_t o_stride, u_stride, dy_stride, d_o_stride, du_stride;
   double dropout;
   Seed seed;
-  // CUDA only: u = silu(pre_u), and du is the gradient of pre_u, T [rows, dim]. Null: of u.
+  // CUDA only: u = silu(pre_u), and du becomes the gradient of pre_u, T [rows, dim]. Null: of u.
   const void* pre_u = nullptr;
   int64_t pre_u_stride = 0;
   bool float_gradients = false;  // CUDA only: dweight and dbias are float32

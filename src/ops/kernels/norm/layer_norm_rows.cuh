@@ -1,16 +1,16 @@
-// The kernels of layer_norm and of layer_norm_gate, which is the same with Gate: y is multiplied by
-// u and by dropout factors.
+// The kernels of layer_norm and, with Gate, of layer_norm_gate, which multiplies y by u and by
+// dropout factors.
 //
 // A row is read once: a group of 32, 64, 128, 256 or 1024 threads keeps it in registers, 8 elements
-// a thread, in 16-byte loads where pointers, strides and dim allow them. Each warp of the group has
-// neighbouring columns, whose dropout factors it draws for itself. Two kinds of rows are read again
-// from the cache instead (layer_norm_stream.cuh): of more than 8192 elements, and of more than 256
-// where 16-byte loads do not fit. Both are rare, and kernels for them take long to compile.
+// per thread, in 16-byte loads if pointers, strides and dim allow them. Each warp of the group has
+// adjacent columns and draws their dropout factors itself. Two kinds of rows are reread from the
+// cache instead (layer_norm_stream.cuh): those of more than 8192 elements, and of more than 256
+// without 16-byte loads. Both are rare, and kernels for them compile slowly.
 //
-// As many blocks as run at a time share the rows, so that a thread reads weight and bias once. In
-// the forward pass it asks for its next row before it works on this one. In the backward pass,
-// which has no registers left for that, a block sums its part of dweight and dbias and writes it to
-// the workspace; a second kernel adds the parts in order, without atomics.
+// The rows are divided among as many blocks as run at once, so that a thread reads weight and bias
+// once. In the forward pass a thread prefetches its next row. The backward pass has no registers
+// left for that; a block sums its part of dweight and dbias into the workspace, and a second kernel
+// adds the parts in order, without atomics.
 #pragma once
 
 #include "ops/kernels/common/row_kernels.cuh"
@@ -19,11 +19,11 @@
 
 namespace seqfuse::ops::cuda {
 
-constexpr int kItems = 8;           // elements of a row that a thread keeps
-constexpr int kSpan = 32 * kItems;  // those of a warp
+constexpr int kItems = 8;           // elements of a row per thread
+constexpr int kSpan = 32 * kItems;  // per warp
 constexpr int64_t kMaxDim = 1024 * kItems;
 template <int Width>
-constexpr int64_t kMaxDimOf = Width > 1 ? kMaxDim : kSpan;  // of rows in registers
+constexpr int64_t kMaxDimOf = Width > 1 ? kMaxDim : kSpan;  // longest row in registers
 
 // Fields as in LayerNormParams and LayerNormGateParams; u and mask: Gate only.
 struct NormForward {
@@ -53,16 +53,15 @@ __device__ const T* row_or_null(const void* matrix, int64_t row, int64_t stride)
 }
 
 template <int Group>
-constexpr int kRows = Group < 256 ? 256 / Group : 1;  // rows that a block works on at a time
+constexpr int kRows = Group < 256 ? 256 / Group : 1;  // rows that a block works on at once
 
 template <int Group>
 constexpr int kThreads = Group * kRows<Group>;
 
 template <int Group, int Threads>
-constexpr int kBlocks =
-    Threads > kThreads<Group> ? Threads / kThreads<Group> : 1;  // of that many threads together
+constexpr int kBlocks = Threads > kThreads<Group> ? Threads / kThreads<Group> : 1;  // blocks per SM
 
-// What a thread works on: row group of a block's rows, and of it the columns j(p) to j(p) + Width.
+// A thread's work: row group of a block's rows, and in it columns j(p) to j(p) + Width.
 template <int Width, int Group>
 struct Place {
   const int group = threadIdx.x / Group;
@@ -72,8 +71,8 @@ struct Place {
   __device__ int j(int p) const { return start + offset + p * 32 * Width; }
 };
 
-// Width adjacent elements as they are in memory. The compiler would keep each of 16 bits, as Pack
-// has them, in a register of its own; here, where there are two, in one.
+// Width adjacent elements as they are in memory. With Pack, the compiler would keep each 16-bit
+// element in a register; this packs two in one.
 template <class T, int Width>
 struct alignas(Width * sizeof(T)) Packed {
   static constexpr bool kPairs = sizeof(T) == 2 && Width > 1;
@@ -108,8 +107,8 @@ struct alignas(Width * sizeof(T)) Packed {
     return result;
   }
 
-  // The compiler then keeps what many rows use as it is, not the floats it becomes, which take
-  // twice the registers.
+  // Makes the compiler keep reused values in their 16-bit form; as floats they take twice the
+  // registers.
   __device__ void stay() {
     if constexpr (kPairs) {
 #pragma unroll
@@ -118,7 +117,7 @@ struct alignas(Width * sizeof(T)) Packed {
   }
 };
 
-// What a thread keeps of a row, whose dim is a multiple of Width.
+// A thread's elements of a row; dim is a multiple of Width.
 template <class T, int Width>
 struct Items {
   static constexpr int kPacks = kItems / Width;
@@ -158,8 +157,8 @@ struct Items {
   }
 };
 
-// The sums of rows' groups. Two sets of shared floats take turns, so that one barrier is enough:
-// nobody writes to a set before all have passed the barrier that follows its reading.
+// Sums over the groups that share a row. Two sets of shared floats alternate, so one barrier is
+// enough: a set is written only after all threads have passed the barrier that follows its reading.
 template <int Group, int N>
 class GroupSums {
  public:
@@ -168,7 +167,7 @@ class GroupSums {
 
   __device__ explicit GroupSums(Shared& shared) : sets_(shared[threadIdx.x / Group]) {}
 
-  // v = the sums of v over the group, the same bits in each of its threads.
+  // v = sums of v over the group, the same bits in each thread.
   __device__ void add(float (&v)[N]) {
 #pragma unroll
     for (int n = 0; n < N; ++n) {
@@ -197,13 +196,13 @@ class GroupSums {
   int turn_ = 0;
 };
 
-// Threads that run on a multiprocessor, by the registers they need. Without pairs an element takes
-// a register, not half of one.
+// Threads per multiprocessor, given the registers they need. Without pairs an element takes a whole
+// register instead of half.
 template <class T, int Width, bool Gate>
 constexpr int kForwardThreads = !Packed<T, Width>::kPairs ? 768
                                 : Gate                    ? 1024
                                                           : 1280;
-// For all types, which share norm_backward_partials.
+// For all types, since they share norm_backward_partials.
 template <bool Gate>
 constexpr int kBackwardThreads = Gate ? 768 : 1024;
 
@@ -282,7 +281,7 @@ __global__ void __launch_bounds__(kThreads<Group>, kBlocks<Group, kForwardThread
   }
 }
 
-// The groups of a block add their sums in order; part [2, dim] is the block's total.
+// The groups of a block add their sums in order; part [2, dim] gets the block's total.
 template <int Width, int Group>
 __device__ void write_part(const float (&dweight)[kItems], const float (&dbias)[kItems],
                            const Place<Width, Group>& place, float* part, int dim) {
@@ -296,7 +295,7 @@ __device__ void write_part(const float (&dweight)[kItems], const float (&dbias)[
       part[dim + j] = dbias[i];
     }
   } else {
-    __shared__ float totals[2][kItems][Group];  // each thread's elements apart from each other
+    __shared__ float totals[2][kItems][Group];  // keeps each thread's elements apart
     const int thread = threadIdx.x % Group;
     for (int turn = 0; turn < kGroups; ++turn) {
       if (turn == place.group) {
@@ -317,7 +316,7 @@ __device__ void write_part(const float (&dweight)[kItems], const float (&dbias)[
   }
 }
 
-// Affine: with the block's part of dweight and dbias, workspace[blockIdx.x].
+// Affine: also writes the block's part of dweight and dbias to workspace[blockIdx.x].
 template <class T, int Width, int Group, bool Affine, bool Gate>
 __global__ void __launch_bounds__(kThreads<Group>, kBlocks<Group, kBackwardThreads<Gate>>)
     norm_backward_kernel(const __grid_constant__ NormBackward params) {
@@ -343,7 +342,7 @@ __global__ void __launch_bounds__(kThreads<Group>, kBlocks<Group, kBackwardThrea
        row += step) {
     weight.stay();
     if constexpr (Gate) bias.stay();
-    Items<T, Width> x, dy, u, before, added;  // before: what u is silu of; added: to dx
+    Items<T, Width> x, dy, u, before, added;  // before: pre-activation of u; added: added to dx
     x.load(static_cast<const T*>(params.x) + row * params.x_stride, place, dim);
     dy.load(static_cast<const T*>(params.dy) + row * params.dy_stride, place, dim);
     if constexpr (Gate) {
@@ -359,7 +358,7 @@ __global__ void __launch_bounds__(kThreads<Group>, kBlocks<Group, kBackwardThrea
 
     if constexpr (Gate) mask.draw(row * dim + place.start, min(dim - place.start, kSpan));
 
-    // n, and the gradient g of n: 0 beyond the end of the row.
+    // The normalised row n, and the gradient g of n: 0 past the end of the row.
     float n[kItems], g[kItems], sums[2] = {0, 0};  // of g and of g n
     [[maybe_unused]] Items<T, Width> du;
 #pragma unroll
@@ -414,7 +413,8 @@ __global__ void __launch_bounds__(kThreads<Group>, kBlocks<Group, kBackwardThrea
     write_part(dweight, dbias, place, params.workspace + int64_t{blockIdx.x} * 2 * dim, dim);
 }
 
-// launch.template operator()<Group>() for the smallest group that can keep a row of dim <= MaxDim.
+// Calls launch.template operator()<Group>() with the smallest group that fits a row of dim <=
+// MaxDim.
 template <int64_t MaxDim, class Launch>
 void with_group(int64_t dim, Launch&& launch) {
   if constexpr (MaxDim <= 32 * kItems) {

@@ -1,5 +1,5 @@
-// Layer norm of the rows that layer_norm_rows.cuh does not keep in registers, an element a load,
-// and the launchers for all rows.
+// Layer norm of rows that layer_norm_rows.cuh does not keep in registers, one element per load, and
+// the launchers for all rows.
 #pragma once
 
 #include "ops/kernels/common/add_parts.cuh"
@@ -51,7 +51,7 @@ __global__ void __launch_bounds__(kStreamThreads) norm_forward_stream_kernel(Nor
   }
 }
 
-// The gradient of the layer norm at one element; with Gate, u and the mask are part of it.
+// The gradient of the layer norm at one element; with Gate, it includes u and the mask.
 template <bool Gate, class T>
 __device__ float gradient_of_norm(const NormBackward& params, int64_t row, int64_t j, float dy) {
   if constexpr (!Gate) return dy;
@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(kStreamThreads) norm_backward_stream_kernel(No
   [[maybe_unused]] T* du = static_cast<T*>(params.du) + row * params.du_stride;
   const float mean = static_cast<const float*>(params.mean)[row];
   const float rstd = static_cast<const float*>(params.rstd)[row];
-  // n, and the gradient g of n.
+  // n, and the gradient g of n, element by element.
   const auto for_each_element = [&](auto&& visit) {
     for (int64_t j = threadIdx.x; j < dim; j += kStreamThreads) {
       const float dl = gradient_of_norm<Gate, T>(params, row, j, to_float(dy[j]));
@@ -103,8 +103,8 @@ __global__ void __launch_bounds__(kStreamThreads) norm_backward_stream_kernel(No
   });
 }
 
-// The parts of dweight and dbias for rows of any length: a thread owns a column, blockIdx.y a part.
-// Runs before dx, which may overwrite dy.
+// Parts of dweight and dbias for rows of any length: a thread has a column, blockIdx.y is the part.
+// Runs before dx is computed, which may overwrite dy.
 template <class T, bool Gate>
 __global__ void column_parts_kernel(NormBackward params) {
   const int64_t column = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
@@ -123,8 +123,7 @@ __global__ void column_parts_kernel(NormBackward params) {
   part[params.dim + column] = dbias;
 }
 
-// As many blocks for rows in registers as run at a time on the current device, where Threads run on
-// a multiprocessor.
+// How many blocks for rows in registers run at once on the current device, with Threads per SM.
 template <int Threads>
 int64_t resident_blocks(int64_t rows, int64_t dim) {
   int64_t wanted = 0, resident = 0;
@@ -135,8 +134,8 @@ int64_t resident_blocks(int64_t rows, int64_t dim) {
   return wanted < resident ? wanted : resident;
 }
 
-// Parts of dweight and dbias that the backward pass writes on the current device: its blocks, where
-// rows are kept in registers.
+// Number of parts of dweight and dbias that the backward pass writes on the current device: its
+// blocks, if rows are kept in registers.
 template <bool Gate>
 int64_t norm_backward_partials(int64_t rows, int64_t dim) {
   if (dim <= kMaxDim) return resident_blocks<kBackwardThreads<Gate>>(rows, dim);

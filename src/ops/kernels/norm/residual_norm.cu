@@ -1,8 +1,8 @@
-// A block works on one row, or several rows of a warp each. A thread keeps its elements of s in
-// registers, in 16-byte pieces where pointers, strides and dim allow them. All loads are issued
-// before the first sum waits for them: at batch 1 the kernel takes one trip to memory and two
-// reductions. Inputs that are read once bypass the first-level cache, which keeps the weights. Rows
-// of more than 16384 elements are added again in each of three passes.
+// A block works on one row, or on several rows of one warp each. A thread keeps its elements of s
+// in registers, loaded 16 bytes at a time if pointers, strides and dim allow. All loads are issued
+// before the first reduction: at batch 1 the kernel takes one trip to memory and two reductions.
+// Inputs that are read once bypass L1, which keeps the weights. For rows of more than 16384
+// elements, each of three passes recomputes s.
 #include "ops/kernels/norm/residual_norm.h"
 
 #include "ops/kernels/norm/layer_norm_rows.cuh"
@@ -11,8 +11,8 @@ namespace seqfuse::ops {
 namespace cuda {
 namespace {
 
-constexpr int kFewItems = 8, kManyItems = 16;  // elements of a row that a thread keeps
-// Threads of a block: with few items all loads are under way together, which takes registers.
+constexpr int kFewItems = 8, kManyItems = 16;  // elements of a row per thread
+// Threads per block. With few items all loads are in flight together, which needs registers.
 template <int Items>
 constexpr int kMaxThreads = Items == kFewItems ? 640 : 1024;
 constexpr int kStreamThreads = 1024;
@@ -51,7 +51,7 @@ __device__ float rounded(float v) {
   return to_float(from_float<T>(v));
 }
 
-// What is loaded of the terms of s: Width elements at column j of a row.
+// Loaded terms of s: Width elements at column j of a row.
 template <class T, int Width>
 struct Terms {
   Piece<T, Width> x, a, b;
@@ -72,8 +72,8 @@ struct Terms {
   }
 };
 
-// The sum over a row's threads, which are threadIdx.x of the block, the same bits in each.
-// scratch: 32 floats that no other sum of the kernel uses; read where a row has more than a warp.
+// The sum over a row's threads (threadIdx.x of the block), the same bits in each. scratch: 32
+// floats that no other sum of the kernel uses; needed if a row has more than a warp.
 __device__ float row_sum(float v, float* scratch) {
 #pragma unroll
   for (int mask = 16; mask > 0; mask /= 2) v += __shfl_xor_sync(0xFFFFFFFF, v, mask);
@@ -86,7 +86,7 @@ __device__ float row_sum(float v, float* scratch) {
   return v;
 }
 
-// y, and y2 if it is wanted, at columns j to j + Width.
+// y and, if wanted, y2 at columns j to j + Width.
 template <class T, int Width>
 __device__ void write_norms(const ResidualNormParams& params, int64_t at, const float (&n)[Width],
                             const Piece<T, Width>& weight, const Piece<T, Width>& bias,
@@ -112,12 +112,12 @@ __device__ void write_statistics(const ResidualNormParams& params, int64_t row, 
   static_cast<float*>(params.rstd)[row] = rstd;
 }
 
-// Rows of up to blockDim.x * Items elements; blockDim.y rows a block, if blockDim.x is a warp.
+// Rows of up to blockDim.x * Items elements; blockDim.y rows per block if blockDim.x is a warp.
 template <class T, int Width, int Items>
 __global__ void __launch_bounds__(kMaxThreads<Items>)
     residual_norm_kernel(const __grid_constant__ ResidualNormParams params) {
   constexpr int kPieces = Items / Width;
-  // Enough registers to fetch the weights before the statistics are known.
+  // There are registers to fetch the weights before the statistics are known.
   constexpr bool kEarlyWeights = Items == kFewItems;
   __shared__ float scratch[2][32];
   const int64_t row = int64_t{blockIdx.x} * blockDim.y + threadIdx.y;
@@ -189,8 +189,7 @@ __global__ void __launch_bounds__(kMaxThreads<Items>)
   write_statistics(params, row, mean, rstd);
 }
 
-// Rows of any length. sum may be one of the terms: it is written when they have been read for the
-// last time.
+// Rows of any length. sum may alias one of the terms: it is written after their last read.
 template <class T, int Width>
 __global__ void __launch_bounds__(kStreamThreads)
     residual_norm_stream_kernel(const __grid_constant__ ResidualNormParams params) {
@@ -240,7 +239,7 @@ void launch(const ResidualNormParams& params, cudaStream_t stream) {
   }
   const bool few = params.dim <= kMaxThreads<kFewItems> * kFewItems;
   const unsigned threads = divide_up(divide_up(params.dim, few ? kFewItems : kManyItems), 32) * 32;
-  const unsigned together = threads == 32 ? 4 : 1;  // rows of a block
+  const unsigned together = threads == 32 ? 4 : 1;  // rows per block
   const auto kernel =
       few ? residual_norm_kernel<T, Width, kFewItems> : residual_norm_kernel<T, Width, kManyItems>;
   kernel<<<divide_up(rows, together), dim3(threads, together), 0, stream>>>(params);

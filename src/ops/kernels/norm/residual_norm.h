@@ -1,4 +1,4 @@
-// Layer norms beside residual additions: the operators between the blocks of a transformer.
+// Layer norms fused with residual additions: the operators between the blocks of a transformer.
 //
 //   s = x, x + a, or (x + a) + b     each sum rounded to T, in this order
 //   n_ij = (s_ij - mean_i) rstd_i    mean_i, rstd_i of row i of s, as in layer_norm.h

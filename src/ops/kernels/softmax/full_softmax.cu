@@ -1,5 +1,5 @@
-// A block works on a row: it strikes out what was seen, reads the row twice, and writes it once
-// where the derivative is wanted.
+// One block per row: it masks seen columns, reads the row twice, and writes it once if the
+// derivative is wanted.
 #include "ops/kernels/softmax/full_softmax.h"
 
 #include "ops/kernels/common/row_kernels.cuh"
@@ -11,7 +11,7 @@ using namespace cuda;
 
 constexpr int kThreads = 512;
 
-// Sums of exp((product - highest) / temperature) over some columns, and over others, as one.
+// Merges two partial sums of exp((product - highest) / temperature).
 __device__ void combine(float& highest, float& sum, float other_highest, float other_sum,
                         float inverse_temperature) {
   const float both = fmaxf(highest, other_highest);
@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(kThreads) softmax_kernel(FullSoftmaxParams par
     __syncthreads();
   }
 
-  // The target is kept apart: what the others sum to is exact where it is all but certain.
+  // Leave the target out of the sum: 1 - p stays exact when p is near 1.
   const float positive = row[target];
   float highest = positive, others = 0;
   for (int64_t j = threadIdx.x; j < columns; j += kThreads) {

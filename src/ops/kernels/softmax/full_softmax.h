@@ -1,17 +1,17 @@
-// The softmax part of a cross entropy over many columns, on a block of rows of products that a
-// matrix multiplication has made:
+// The softmax part of a cross entropy over many columns, for a block of rows of products from a
+// matrix multiplication:
 //
 //   l_ij = products_ij / temperature
 //   losses_i = -log softmax(l_i)_targets_i
 //   products_ij <- weights_i (softmax(l_i)_j - [j = targets_i]) / temperature
 //                  the derivative of sum_i weights_i losses_i by products_ij
 //
-// Row i leaves out the columns seen[seen_begin[i] : seen_end + i], but its target: they are no part
-// of its softmax. Negative ones stand for no column.
+// Row i's softmax leaves out the columns seen[seen_begin[i] : seen_end + i], except its target.
+// Negative entries mean no column.
 //
 // T: float32 or float64 on the CPU, float32 on CUDA. products are contiguous; rows = 0 is allowed;
-// columns is at least 1. Aliasing: products is overwritten, with intermediate values where weights
-// is null; no other overlap. Determinism: the same bits for any number of threads, and from run to
+// columns is at least 1. Aliasing: products is overwritten, with intermediate values if weights is
+// null; no other overlap. Determinism: the same bits for any number of threads, and from run to
 // run on a GPU. Exactness: T2. Errors: the binding checks, on the CPU, that targets lie in [0,
 // columns). CUDA: cudaErrorInvalidValue for another dtype.
 #pragma once

@@ -1,4 +1,4 @@
-// A thread draws the four words of one counter, which are those of samples 16 apart.
+// A thread draws the four words of one counter, which belong to samples 16 apart.
 #include "ops/kernels/softmax/sample_uniform.h"
 
 #include "base/philox.h"
@@ -11,7 +11,7 @@ constexpr int kThreads = 256;
 
 __global__ void __launch_bounds__(kThreads) sample_kernel(SampleUniformParams params) {
   const int64_t counter = int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  const Philox philox{params.seed.get(), 0x73616D706C657300};
+  const Philox philox{params.seed.get(), kSampleStream};
   const auto words = philox(static_cast<uint64_t>(counter));
   const auto size = static_cast<uint32_t>(params.size);
 #pragma unroll

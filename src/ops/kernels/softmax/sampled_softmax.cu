@@ -1,11 +1,10 @@
-// A warp works on a position. Rows are read once: the loss is taken by an online softmax, whose
-// highest logit so far scales the sum of exponentials and, with gradients, the sum of rows weighted
-// by them, from which dhidden follows. Where rows are short, groups of 8 lanes take a row each and
-// a warp works on four; their sums are joined at the end. Two rows of a group are under way at a
-// time.
+// A warp works on a position. Rows are read once, with an online softmax: the highest logit so far
+// scales the sum of exponentials and, with gradients, the weighted sum of rows, which yields
+// dhidden. For short rows, groups of 8 lanes take a row each, so a warp works on four; their sums
+// are merged at the end. Each group has two rows in flight.
 //
-// Rows are read twice (stream_kernel) where they have more than 1024 columns, or more than 256 that
-// 16-byte loads do not fit, or an odd number. These are rare, and each kernel takes long to compile.
+// Rows are read twice (stream_kernel) if they have more than 1024 columns, or more than 256 without
+// 16-byte loads, or an odd number. These are rare, and each kernel compiles slowly.
 #include <cmath>
 #include <cstddef>
 
@@ -22,30 +21,30 @@ constexpr int64_t kMaxDim = 1024;
 constexpr float kCollisionLogit = -5e4F;
 constexpr unsigned kAll = 0xFFFFFFFF;
 
-// Bindings do not read ids, which are in the GPU's memory.
+// The binding cannot check ids, which are in GPU memory.
 __device__ void check_id(int64_t id, int64_t num_rows) {
   if (id < 0 || id >= num_rows) __trap();
 }
 
-// e^x by one instruction, whose relative error of about 2^-22 (1 + |x|) is largest where the result
-// is smallest; 0 below 2^-126.
+// e^x in one instruction; its relative error of about 2^-22 (1 + |x|) is largest where the result
+// is smallest. 0 below 2^-126.
 __device__ float fast_exp(float x) {
   float result;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x * 1.44269504F));
   return result;
 }
 
-// The part of a row that a lane holds: packs of Width elements, Lanes apart. Width divides dim.
+// A lane's part of a row: packs of Width elements, Lanes apart. Width divides dim.
 template <class T, int Width, int Lanes, int Items>
 struct RowPart {
   static constexpr int kPacks = Items / Width;
-  Pack<T, Width> packs[kPacks] = {};  // 0 beyond the end of the row, which is never read
+  Pack<T, Width> packs[kPacks] = {};  // 0 past the end of the row, which is never read
 
   static __device__ int column(int p) {
     return (p * Lanes + static_cast<int>(threadIdx.x) % Lanes) * Width;
   }
 
-  // rows: where the lane's first pack of row 0 is.
+  // rows: address of the lane's first pack of row 0.
   __device__ void read(const std::byte* rows, int row, int row_bytes, int dim) {
     const auto* from = reinterpret_cast<const Pack<T, Width>*>(rows + int64_t{row} * row_bytes);
 #pragma unroll
@@ -56,7 +55,7 @@ struct RowPart {
 
   __device__ float get(int i) const { return to_float(packs[i / Width].v[i % Width]); }
 
-  // In every lane of the group.
+  // Returned in every lane of the group.
   __device__ float dot(const RowPart& other) const {
     float sum = 0;
 #pragma unroll
@@ -67,7 +66,7 @@ struct RowPart {
   }
 };
 
-// sum_k exp(l_k - highest), and the same of rows, over negatives seen so far.
+// sum_k exp(l_k - highest), and the same weighted sum of rows, over the negatives seen so far.
 template <int Items>
 struct OnlineSums {
   float highest;
@@ -92,7 +91,7 @@ struct OnlineSums {
     for (int i = 0; i < Items; ++i) rows[i] += first * added[0].get(i) + second * added[1].get(i);
   }
 
-  // Over all groups of Lanes lanes, in each of them.
+  // Sums over all groups of Lanes lanes; all lanes get the result.
   template <int Lanes>
   __device__ void join() {
 #pragma unroll
@@ -105,12 +104,12 @@ struct OnlineSums {
   }
 };
 
-// coefficients [1 + num_negatives] from logits [num_negatives] behind the first, which each lane
-// finds where it has written them.
+// Converts logits [num_negatives] after the first to coefficients [1 + num_negatives]; each lane
+// reads what it wrote.
 __device__ void write_coefficients(float* coefficients, int64_t num_negatives, float highest,
                                    float exps, float total) {
   const int lane = threadIdx.x % 32;
-  // -sum of the others rather than p - 1, which cancels where p is near 1.
+  // Not p - 1, which cancels when p is near 1.
   if (lane == 0) coefficients[0] = -exps / total;
   const float scale = 1 / total;
   for (int64_t k = lane; k < num_negatives; k += 32)
@@ -142,11 +141,11 @@ __global__ void __launch_bounds__(32 * kWarps) forward_kernel(SampledSoftmaxPara
 
   Row rows[2];
   for (int first = 0; first < count; first += 32) {
-    // Lane n has the id, and then the logit, of negative first + n.
+    // Lane n has the id, and later the logit, of negative first + n.
     const int own_id = first + lane < count ? negatives[first + lane] : target;
     check_id(own_id, params.num_rows);
     float own_logit = 0;
-    const int left = count - first - group * Lanes;  // negatives for this group, and those behind
+    const int left = count - first - group * Lanes;  // negatives for this group and later ones
 #pragma unroll 1
     for (int i = 0; i < Lanes && first + i < count; i += 2) {
       const int ids[2] = {__shfl_sync(kAll, own_id, i, Lanes),
@@ -231,7 +230,7 @@ __global__ void __launch_bounds__(32 * kWarps) stream_kernel(SampledSoftmaxParam
   }
 }
 
-// The kernel for loads of Width elements; of rows of up to 256 columns where Width is below 16 bytes.
+// The kernel for loads of Width elements; for rows of up to 256 columns if Width is below 16 bytes.
 template <class T, int Width>
 auto kernel_for(int64_t dim) {
   if (dim <= 64) return forward_kernel<T, Width, 8, 8>;

@@ -1,19 +1,17 @@
-// Sampled softmax: cross entropy of a positive row of a table among itself and K negatives, which
-// are given for each position.
+// Sampled softmax: cross entropy of a positive table row among itself and K negatives, which are
+// given per position.
 //
 //   l_t0 = <hidden_t, table[targets_t]> / temperature
-//   l_tk = <hidden_t, table[negatives_tk]> / temperature, or -5e4 where the negative is the target
-//   (a
-//          collision): its probability and its gradients are 0
+//   l_tk = <hidden_t, table[negatives_tk]> / temperature; -5e4 if the negative is the target
+//          (a collision), whose probability and gradients are then 0
 //   losses_t = -log softmax(l_t)_0
 //   coefficients_t = softmax(l_t) - (1, 0, ..., 0)       the derivative of losses_t by l_t
-//   dhidden_t = sum_k coefficients_tk row_tk / temperature    the derivative of losses_t by
-//   hidden_t
+//   dhidden_t = sum_k coefficients_tk row_tk / temperature    that of losses_t by hidden_t
 //
-// The gradient towards the table is the sum of coefficients_tk hidden_t / temperature by row, which
-// kernels/row_sums.h computes. Gathered rows are read where they are, for the loss and while still
-// in cache for dhidden, and never stored: memory is that of the outputs, and of a copy of the table
-// where dim is not a multiple of the vector width.
+// The table's gradient is the sum of coefficients_tk hidden_t / temperature by row, computed by
+// kernels/row_sums.h. Gathered rows are never stored; they are read in place, for the loss and,
+// still in cache, for dhidden. Memory is that of the outputs, plus a copy of the table if dim is
+// not a multiple of the vector width.
 //
 // T: float32 or float64 on the CPU; float32, float16 and bfloat16 on CUDA. S, of the results and
 // the arithmetic: float64 where T is float64, else float32. Matrices are contiguous; positions = 0

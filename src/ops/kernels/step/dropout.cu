@@ -1,8 +1,8 @@
-// A warp works on 128 neighbouring elements, whose words are those of 32 neighbouring counters.
+// A warp works on 128 adjacent elements, whose words belong to 32 consecutive counters.
 #include "ops/kernels/step/dropout.h"
 
 #include "ops/kernels/common/row_kernels.cuh"
-#include "ops/kernels/step/dropout_mask.cuh"
+#include "ops/kernels/step/make_dropout_mask.h"
 
 namespace seqfuse::ops {
 namespace {
@@ -11,7 +11,7 @@ using namespace cuda;
 
 constexpr int kThreads = 256, kPerThread = 4;
 
-// Width: 4 where x and y are aligned to 4 elements, else 1.
+// Width: 4 if x and y are aligned to 4 elements, else 1.
 template <class T, int Width>
 __global__ void __launch_bounds__(kThreads)
     dropout_kernel(const T* x, T* y, int64_t count, DropoutMask mask) {
@@ -42,7 +42,7 @@ cudaError_t dropout_forward_cuda(const DropoutParams& params, DType dtype, cudaS
     const auto kernel = wide ? dropout_kernel<T, kPerThread> : dropout_kernel<T, 1>;
     kernel<<<blocks, kThreads, 0, stream>>>(static_cast<const T*>(params.x),
                                             static_cast<T*>(params.y), params.count,
-                                            DropoutMask(params.p, params.seed));
+                                            make_dropout_mask(params.p, params.seed));
   });
 }
 

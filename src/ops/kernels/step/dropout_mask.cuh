@@ -1,50 +1,35 @@
-// The dropout factors of kernels/dropout.h, drawn where they are needed. A thread draws the words
-// of one counter, which belong to elements 16 apart; a warp exchanges them as bits. 32 neighbouring
-// counters hold the words of 128 neighbouring elements.
+// The dropout factors of kernels/dropout.h, drawn on the fly. A thread draws the words of one
+// counter, which belong to elements 16 apart; a warp exchanges them as bits. 32 consecutive
+// counters cover 128 adjacent elements.
 #pragma once
-
-#include <array>
-#include <cmath>
-#include <cstdint>
 
 #include "base/philox.h"
 #include "ops/kernels/step/seed.h"
 
 namespace seqfuse::ops::cuda {
 
-constexpr uint64_t kDropoutStream = 0x64726F706F757400;
-
 struct DropoutMask {
   Seed seed;
-  uint32_t threshold;  // words below it drop their element
-  float scale;         // factor of the others
-
-  DropoutMask(double p, Seed seed_in)
-      : seed(seed_in), threshold(threshold_of(p)), scale(static_cast<float>(1 / (1 - p))) {}
-
-  static uint32_t threshold_of(double p) {
-    const double words = std::round(p * 0x1p32);
-    return words < 0x1p32 ? static_cast<uint32_t>(words) : UINT32_MAX;
-  }
+  uint32_t threshold;  // an element is dropped if its word is below this
+  float scale;         // factor of elements that stay
 
   __device__ bool drops_any() const { return threshold > 0; }
   __device__ Philox philox() const { return {seed.get(), kDropoutStream}; }
 
-  // The factor of one element, by itself.
+  // The factor of a single element.
   __device__ float factor(int64_t element) const {
     const auto e = static_cast<uint64_t>(element);
     const auto words = philox()(16 * (e / 64) + e % 16);
     return words[e % 64 / 16] < threshold ? 0 : scale;
   }
 
-  // For a whole warp: bit i of the result of lane n tells whether element 128 chunk + 32 (n mod 4)
-  // + i is kept.
+  // Call from a whole warp. Bit i of lane n's result: element 128 chunk + 32 (n mod 4) + i is kept.
   __device__ uint32_t draw(int64_t chunk) const {
     return kept_bits(philox()(static_cast<uint64_t>(chunk) * 32 + threadIdx.x % 32));
   }
 
-  // The same of the words of counter 32 chunk + lane.
-  __device__ uint32_t kept_bits(const std::array<uint32_t, 4>& words) const {
+  // The same, given the words of counter 32 chunk + lane.
+  __device__ uint32_t kept_bits(const PhiloxWords& words) const {
     const unsigned lane = threadIdx.x % 32;
     uint32_t kept[4];  // [word], bits by counter: 16 of the first 64 elements, 16 of the others
 #pragma unroll
@@ -54,58 +39,48 @@ struct DropoutMask {
   }
 };
 
-// Philox as in base/random.h, with the keys of its rounds in shared memory: adding them up would
-// take many instructions, and registers where it is done once.
+// base/philox.h with the keys of its rounds in shared memory: adding them up would
+// cost many instructions, keeping them registers.
 struct SharedPhilox {
-  uint4 keys[5];  // of two rounds each
+  uint4 keys[5];  // two rounds each
 
-  // For a whole block, with a barrier.
+  // Call from the whole block; contains a barrier.
   __device__ void set(const DropoutMask& mask) {
     if (mask.drops_any()) set_own(mask.philox());
     __syncthreads();
   }
 
-  __device__ std::array<uint32_t, 4> operator()(uint64_t counter, uint64_t stream) const {
+  __device__ PhiloxWords operator()(uint64_t counter, uint64_t stream) const {
     uint32_t c0 = static_cast<uint32_t>(counter), c1 = static_cast<uint32_t>(counter >> 32);
     uint32_t c2 = static_cast<uint32_t>(stream), c3 = static_cast<uint32_t>(stream >> 32);
-    const auto round = [&](uint32_t k0, uint32_t k1) {
-      uint32_t low0, high0, low1, high1;
-      multiply(0xD2511F53, c0, low0, high0);
-      multiply(0xCD9E8D57, c2, low1, high1);
-      c0 = high1 ^ c1 ^ k0;
-      c2 = high0 ^ c3 ^ k1;
-      c1 = low1;
-      c3 = low0;
+    // One instruction; the compiler turns a 64-bit multiplication into two.
+    const auto multiply = [](uint32_t a, uint32_t b, uint32_t& low, uint32_t& high) {
+      asm("{ .reg .b64 p; mul.wide.u32 p, %2, %3; mov.b64 {%0, %1}, p; }"
+          : "=r"(low), "=r"(high)
+          : "r"(a), "r"(b));
     };
 #pragma unroll
     for (const uint4& two : keys) {
-      round(two.x, two.y);
-      round(two.z, two.w);
+      philox_round(c0, c1, c2, c3, two.x, two.y, multiply);
+      philox_round(c0, c1, c2, c3, two.z, two.w, multiply);
     }
-    return {c0, c1, c2, c3};
+    return {{c0, c1, c2, c3}};
   }
 
  private:
-  // The keys of a thread, if it has any.
+  // The keys that this thread computes, if any.
   __device__ void set_own(const Philox& philox) {
     if (threadIdx.x >= 5) return;
     const auto low = static_cast<uint32_t>(philox.seed),
                high = static_cast<uint32_t>(philox.seed >> 32);
     const uint32_t first = 2 * threadIdx.x, second = first + 1;
-    keys[threadIdx.x] = {low + first * 0x9E3779B9, high + first * 0xBB67AE85,
-                         low + second * 0x9E3779B9, high + second * 0xBB67AE85};
-  }
-
-  // One instruction; of a multiplication in 64 bits the compiler makes two.
-  static __device__ void multiply(uint32_t a, uint32_t b, uint32_t& low, uint32_t& high) {
-    asm("{ .reg .b64 p; mul.wide.u32 p, %2, %3; mov.b64 {%0, %1}, p; }"
-        : "=r"(low), "=r"(high)
-        : "r"(a), "r"(b));
+    keys[threadIdx.x] = {low + first * kPhiloxWeyl0, high + first * kPhiloxWeyl1,
+                         low + second * kPhiloxWeyl0, high + second * kPhiloxWeyl1};
   }
 };
 
-// The factors of up to Elements neighbouring elements, drawn together by the warp that works on
-// them. words: kWords shared words of the warp's own.
+// The factors of up to Elements adjacent elements, drawn by the warp that uses them. words: kWords
+// shared words of this warp.
 template <int Elements>
 class WarpMask {
  public:
@@ -121,9 +96,9 @@ class WarpMask {
     skip_ = static_cast<unsigned>(place) % 128;
     const uint64_t chunk = place / 128;
     const unsigned chunks = (skip_ + static_cast<unsigned>(count) + 127) / 128;
-    __syncwarp();  // the elements before these have been read
+    __syncwarp();  // earlier elements have been read
     if (chunks > 1) {
-      const uint32_t bits = bits_of(chunk), more = bits_of(chunk + 1);  // by the same keys
+      const uint32_t bits = bits_of(chunk), more = bits_of(chunk + 1);  // with the same keys
       keep(0, bits);
       keep(1, more);
     }
@@ -155,7 +130,7 @@ class WarpMask {
   const DropoutMask& mask_;
   const SharedPhilox& philox_;
   uint32_t* words_;
-  unsigned skip_ = 0;  // elements of the first chunk before the first element
+  unsigned skip_ = 0;  // elements of the first chunk before `first`
 };
 
 }  // namespace seqfuse::ops::cuda

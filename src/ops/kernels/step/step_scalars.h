@@ -1,15 +1,14 @@
-// The scalars of a training step: what to multiply gradients by, whether to use them at all, and
-// what the host reads some time later. They stay where the model is, so that nothing waits for
-// them.
+// The scalars of a training step: the factor of the gradients, whether to skip the update, and what
+// the host reads later. They stay on the model's device, so nothing waits for them.
 //
 //   factor = scale / loss_scale      norm = norm factor      skip = norm is finite ? 0 : 1
 //   factor = factor min(1, max_norm / norm), if there is a max_norm
 //   loss_sum = loss_sum + step_loss      step_loss = 0
 //   bad_step, bad_loss: of the first step whose loss is not finite, or, without loss scaling, norm
 //
-// What differs from step to step is in memory too, so that a CUDA graph can hold the rest.
+// Per-step values are in memory too, so that a CUDA graph can replay the rest.
 //
-// CPU and CUDA: the same operations in float32, loss_sum's in float64. No pointer is null.
+// CPU and CUDA do the same operations: float32, loss_sum in float64. No pointer is null.
 // Aliasing: none. Exactness: T1.
 #pragma once
 
@@ -20,7 +19,7 @@
 
 namespace seqfuse::ops {
 
-// Sets what a step begins with.
+// Sets the values at the start of a step.
 struct StepStartParams {
   int64_t* step_to;
   float* scale_to;
@@ -33,19 +32,19 @@ struct StepStartParams {
 struct StepScalarsParams {
   double* loss_sum;
   float* step_loss;   // of this step
-  float* norm;        // in: of the gradients as they are
+  float* norm;        // in: of the gradients, before factor
   int64_t* bad_step;  // -1: none so far
-  int64_t* bad_loss;  // 1: it was the loss
+  int64_t* bad_loss;  // 1: the loss was not finite
   const float* loss_scale;
   float* factor;
   float* skip;
   const int64_t* step;
   const float* scale;
   float max_norm;    // 0: none
-  bool scales_loss;  // a norm that is not finite is then no error
+  bool scales_loss;  // then a norm that is not finite is no error
 };
 
-// On the CPU and, by a kernel's only thread, on a GPU.
+// Runs on the CPU, or in a single-thread kernel on a GPU.
 constexpr void step_start(const StepStartParams& p) {
   *p.step_to = p.step;
   *p.scale_to = p.scale;

@@ -1,4 +1,4 @@
-// What attention's kernels are given, on any architecture.
+// Arguments of the attention kernels, the same for all architectures.
 #pragma once
 
 #include "ops/kernels/attention/common/time_buckets.h"
@@ -9,23 +9,23 @@ namespace seqfuse::ops::attention {
 
 struct TileMask;  // tile_mask.cuh
 
-// Queries of an entry in the table of masks, and of a part of dq's sums.
+// Queries per entry of the mask table and per part of dq's sums.
 constexpr int kBackwardQueries = 64;
-// Keys of a tile of the gradients of biases.
+// Keys per tile in the bias-gradient kernel.
 constexpr int kBiasGradientKeys = 64;
-// What kernels of the backward pass multiply gradients of scores with, and divide their sums by:
-// dp 2 silu'(2 h) = dp (1 + tanh h) (1 + h (1 - tanh h)) takes an operation less, where dp is at
-// hand, than with silu' itself. In float16 they reach its limit a bit sooner; loss scaling adapts.
+// The backward kernels scale score gradients by this and divide their sums by it: dp 2 silu'(2 h) =
+// dp (1 + tanh h) (1 + h (1 - tanh h)) saves one operation over silu' when dp is at hand. float16
+// overflows slightly earlier; loss scaling adapts.
 constexpr float kScoreGradientFactor = 2;
 
-// Rows of sums over tokens: many, lest the atomics of all blocks meet at one address.
+// Rows that token sums are spread over, so that the blocks' atomics do not all hit one address.
 constexpr int kTotals = 32;
 
-// Where a gradient goes.
+// Destination of a gradient.
 struct GradientView {
   HeadsView to;
-  HeadsView pre;  // it is multiplied by silu' of this, if it has data
-  // With pre: sums over tokens are added to one of kTotals rows, [heads, head_dim]; null: to none.
+  HeadsView pre;  // if it has data, the gradient is multiplied by silu' of it
+  // With pre: sums over tokens go to one of kTotals rows, [heads, head_dim]; null: no sums.
   float* totals;
   int totals_row;  // elements
 };
@@ -34,9 +34,9 @@ struct BiasArguments {
   const float* position;     // at distance 0; null: none
   int reach;                 // N - 1
   const TimeTables* tables;  // null: none
-  // Of each key, since the first of its sequence: exact to 2^53.
-  const double* times;        // when it happened
-  const double* times_after;  // when the next one did, or the request came
+  // Times of each key relative to the sequence's first: exact up to 2^53.
+  const double* times;        // of the event
+  const double* times_after;  // of the next event, or of the request
 };
 
 struct Arguments {
@@ -48,15 +48,15 @@ struct Arguments {
   int heads, head_dim;
   float alpha, inverse_scale;
   WorkList* list;
-  // Backward.
-  const TileMask* tile_masks;  // of tiles of kBackwardQueries; of sequence b from tile_base
+  // Backward only.
+  const TileMask* tile_masks;  // per kBackwardQueries queries; sequence b starts at tile_base
   const void* q_offsets;
   bool int32_offsets;
   int batch, max_seqlen;
-  // With gradients of scores times kScoreGradientFactor:
+  // Sums of score gradients times kScoreGradientFactor:
   float* bias_sums;  // [tiles of keys][bias_row]: see bias_gradient.cuh
   int bias_row;
-  float* dq_sums;  // [tile, head][fragments]; null: a kernel of its own computes dq
+  float* dq_sums;  // [tile, head][fragments]; null: a separate kernel computes dq
 };
 
 }  // namespace seqfuse::ops::attention

@@ -9,7 +9,7 @@ namespace seqfuse::ops::attention {
 struct BiasSums {
   const float* rows;  // [tiles of keys][row]: max_seqlen + kBiasGradientKeys diagonals, buckets
   int row, max_seqlen;
-  float scale;        // that sums are multiplied with
+  float scale;        // factor of the sums
   float* d_position;  // [2 reach + 1]; null: none
   int reach;
   float* d_time;  // [buckets]; null: none
@@ -18,14 +18,14 @@ struct BiasSums {
 
 constexpr int kSumColumns = 32, kSumParts = 32;
 
-// A column of the block for each weight, positions first; its parts share the rows.
+// A column of the block per weight, positions first; the rows are split over its parts.
 __global__ void __launch_bounds__(kSumColumns* kSumParts)
     bias_sums_kernel(ListArguments a, BiasSums s) {
   __shared__ float parts[kSumParts][kSumColumns + 1];
   const int column = threadIdx.x % kSumColumns, part = threadIdx.x / kSumColumns;
   const int positions = s.d_position ? 2 * s.reach + 1 : 0;
   const int weight = blockIdx.x * kSumColumns + column, bucket = weight - positions;
-  // Buckets beyond the last weight count as the last; weights beyond the last bucket have none.
+  // Buckets beyond the last weight count as the last; weights beyond the last bucket get 0.
   const int bucket_end = bucket == s.buckets - 1 ? kBuckets : min(bucket + 1, kBuckets);
   float total = 0;
   for (int b = part; b < a.batch; b += kSumParts) {
@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(kSumColumns* kSumParts)
     const float* row = s.rows + tile_base(item.k_begin, b, a.tile_rows) * s.row;
     for (int n0 = 0; n0 < item.keys; n0 += a.tile_rows, row += s.row) {
       if (bucket < 0) {
-        // Distance 0 of the last query is at its own key.
+        // The last query is at distance 0 from its own key.
         const int at = weight - s.reach + item.keys - 1 - n0;
         if (at >= 0 && at < item.queries + a.tile_rows - 1) total += row[at];
       } else if (bucket < s.buckets) {

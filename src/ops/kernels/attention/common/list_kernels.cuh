@@ -1,4 +1,4 @@
-// Writes the lists of tiles.
+// Writes the lists of tiles that attention kernels work through.
 #pragma once
 
 #include "ops/kernels/attention/common/sequences.cuh"
@@ -7,14 +7,14 @@
 namespace seqfuse::ops::attention {
 
 constexpr int kPrepareThreads = 1024;
-constexpr int kOrderSlice = kPrepareThreads;  // sequences that are put in order at a time
-constexpr int kSequenceThreads = 8;           // that work on a sequence together
+constexpr int kOrderSlice = kPrepareThreads;  // sequences sorted at a time
+constexpr int kSequenceThreads = 8;           // threads per sequence
 
 __device__ __forceinline__ int tiles_of(const ListArguments& a, const WorkItem& item) {
   return ((a.of_keys ? item.keys : item.queries) + a.tile_rows - 1) >> (31 - __clz(a.tile_rows));
 }
 
-// The first place of [from, to) where a condition holds that holds from some place on; else to.
+// The first index in [from, to) where a monotone condition (false, then true) holds; to if none.
 template <class Condition>
 __device__ __forceinline__ int first_place(int from, int to, Condition&& holds) {
   while (from < to) {
@@ -30,29 +30,27 @@ __device__ __forceinline__ int first_place(int from, int to, Condition&& holds) 
 
 // A block writes the records of all tiles of a slice of sequences.
 //
-// Sequences are in order of length. They are cut into groups, such that what the tiles of one group
-// read fits in the second-level cache, and within a group the tiles that see most come first: a
-// grid that works on small tiles in the end has all its blocks end together. Without groups, tiles
-// that run at the same time would read different heads; without the order within them, the last
-// sequence's largest tiles would begin when most blocks have nothing left to do.
-// The last group may be two in one: with more small tiles left for the end, it comes out evener.
+// Sequences are sorted by length and cut into groups whose inputs fit in the L2 cache. Within a
+// group the tiles that see most come first, so the grid ends on small tiles and its blocks finish
+// together. Without groups, concurrent tiles would read different heads; without sorting within
+// groups, the last sequence's largest tiles would start when most blocks are out of work. The last
+// group may merge two: with more small tiles left for the end, the load is more even.
 //
-// For small batches this is a chain of latencies, of memory and of instructions that are run once,
-// and so are in no cache. So memory is read once; arguments are all read at the beginning; loops
-// over sequences and tiles are not unrolled, and there is no division of integers; and whoever
-// finds a sequence's rank and place tells where groups begin and end, so that nobody has to search.
+// Small batches are bound by latency: of memory, and of instructions that run once and so miss the
+// instruction cache. So memory is read once, arguments are all read at the start, loops over
+// sequences and tiles are not unrolled, and integers are not divided. The thread that finds a
+// sequence's rank and position also writes group bounds, which saves a search.
 __device__ __forceinline__ void make_list(const ListArguments a, int slice) {
-  __shared__ uint64_t size[kOrderSlice];  // tiles, then length of the other side; 0 behind the last
-  // The records but for their tile: begin and length of the queries; the same of the keys, contexts
-  // and targets.
+  __shared__ uint64_t size[kOrderSlice];  // tiles, then length of the other side; 0 past the end
+  // The records without tile: start and length of queries, of keys; contexts and targets.
   __shared__ int2 queries[kOrderSlice];
   __shared__ int4 keys[kOrderSlice];
   __shared__ int start[kOrderSlice + 1];                                 // by rank, as the next two
-  __shared__ uint16_t sequence[kOrderSlice], group[kOrderSlice];         // of the slice
+  __shared__ uint16_t sequence[kOrderSlice], group[kOrderSlice];         // within the slice
   __shared__ uint16_t group_begin[kOrderSlice], group_end[kOrderSlice];  // ranks
-  __shared__ int earlier;  // tiles of the slices before
+  __shared__ int earlier;                                                // tiles of earlier slices
   constexpr unsigned kAll = 0xffffffffu;
-  constexpr int kSequences = 32 / kSequenceThreads;  // of a warp
+  constexpr int kSequences = 32 / kSequenceThreads;  // per warp
   const int lane = threadIdx.x % 32, part = threadIdx.x % kSequenceThreads;
   const int first = slice * kOrderSlice;
   const int count = min(kOrderSlice, a.batch - first);
@@ -67,7 +65,7 @@ __device__ __forceinline__ void make_list(const ListArguments a, int slice) {
     queries[s] = {item.q_begin, item.queries};
     keys[s] = {item.k_begin, item.keys, item.contexts, item.targets};
   }
-  // By other threads than those, where the batch is small: beside them, so that nobody waits.
+  // In small batches other threads do the check, in parallel with the sort.
   const int checked = kOrderSlice - 1 - static_cast<int>(threadIdx.x);
   if (checked < count) check_sequence(a, first + checked, "list of work");
   __syncthreads();
@@ -136,8 +134,8 @@ __device__ __forceinline__ void make_list(const ListArguments a, int slice) {
     for (int t = part; t < tiles; t += kSequenceThreads) {
       int place = from + t;
       if (a.causal) {
-        // t: how many tiles of this sequence see less. Before it are the tiles of the group that
-        // see more, and those that see as much, of the sequences before.
+        // t: the number of this sequence's tiles that see less. In the list they follow the group's
+        // tiles that see more, and those of earlier sequences that see as much.
         const int more =
             first_place(begin, end, [&](int r) { return start[r + 1] - start[r] <= t + 1; });
         place = start[more] - (more - begin) * (t + 1) + rank - begin;
@@ -162,7 +160,7 @@ SEQFUSE_HOST_DEVICE constexpr int list_slices(int64_t batch) {
   return static_cast<int>((batch + kOrderSlice - 1) / kOrderSlice);
 }
 
-// A block for each slice.
+// One block per slice.
 __global__ void __launch_bounds__(kPrepareThreads)
     forward_list_kernel(const __grid_constant__ ListArguments list) {
   ops::sm80::begin_next_kernel();

@@ -1,6 +1,6 @@
-// The mask of attention as intervals of keys: the one closed form of the definition in
-// ops/kernels/attention/hstu_attention.h. Kernels on the CPU and on GPUs take what a query sees from
-// here; the path by matrix products evaluates the definition itself, on whole tensors.
+// The attention mask as intervals of keys: the one closed form of the definition in
+// ops/kernels/attention/hstu_attention.h, used by CPU and GPU kernels. The matrix-product path
+// evaluates the definition itself on whole tensors.
 #pragma once
 
 #include "ops/kernels/common/host_device.h"
@@ -12,13 +12,13 @@ struct MaskOptions {
   bool causal;
 };
 
-// A sequence as the mask sees it.
+// The sequence lengths that the mask depends on.
 struct MaskedSequence {
   int keys, contexts, targets;  // contexts + targets <= keys <= 2^30
 };
 
 // A query sees the keys [lo, lo + length) and [group_lo, group_lo + group_length). The first
-// interval holds contexts and history, the second a target's own group; lengths may be 0.
+// interval is contexts and history, the second a target's own group; lengths may be 0.
 struct RowMask {
   int lo, length;
   int group_lo, group_length;
@@ -46,7 +46,7 @@ SEQFUSE_HOST_DEVICE constexpr RowMask row_mask(const MaskOptions& o, const Maske
   }
   const bool windowed = o.window > 0 && !(o.full_rows > 0 && i >= history_end - o.full_rows);
   int lo = windowed ? most(0, i - o.window) : 0;
-  if (lo < contexts) lo = 0;  // all contexts stand at one position, that before the first event
+  if (lo < contexts) lo = 0;  // all contexts share one position, just before the first event
   const int hi = least(o.causal ? i + 1 : windowed ? i + o.window + 1 : keys, keys);
   if (i < history_end) return make_row_mask(lo, hi, 0, 0);
   const int group = history_end + (i - history_end) / o.group_size * o.group_size;

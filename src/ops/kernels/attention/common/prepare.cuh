@@ -1,4 +1,4 @@
-// What a backward pass needs before its kernels: lists of tiles, masks of tiles, zeros for sums.
+// Prepares a backward pass: lists of tiles, masks of tiles, zeroed sums.
 #pragma once
 
 #include "ops/kernels/attention/common/list_kernels.cuh"
@@ -6,7 +6,7 @@
 
 namespace seqfuse::ops::attention {
 
-// A warp makes the mask of a tile of queries.
+// One warp computes the mask of one tile of queries.
 __device__ __forceinline__ void make_tile_mask(const ListArguments& a, const MaskOptions& mask,
                                                int sequence, int tile, TileMask* masks) {
   const WorkItem item = checked_item_of(a, sequence, "masks of tiles");
@@ -20,16 +20,15 @@ __device__ __forceinline__ void make_tile_mask(const ListArguments& a, const Mas
   if (lane == 0) masks[tile_base(item.q_begin, item.sequence, a.tile_rows) + tile] = all;
 }
 
-constexpr int kMostLists = 3;  // of a backward pass: of keys, of keys for biases, of queries
+constexpr int kMostLists = 3;  // in a backward pass: keys, keys for biases, queries
 constexpr int kZerosOfThread = 8;
 constexpr int kZerosOfBlock = kPrepareThreads * kZerosOfThread;
 
-// What a backward pass needs before its kernels. Blocks are of lists, of masks and of zeros, in
-// this order, side by side.
+// The work of the preparation kernel: its blocks write the lists, then the masks, then the zeros.
 struct BackwardPreparation {
   ListArguments lists[kMostLists];
   int list_count;
-  ListArguments tiles;  // of queries, that masks are made of
+  ListArguments tiles;  // tiles of queries, whose masks are computed
   int tiles_of_longest;
   MaskOptions mask;
   TileMask* masks;

@@ -1,9 +1,9 @@
-// The sequences of a batch as kernels find them in offsets and counts, and the check of both.
+// Reads a batch's sequences from offsets and counts, and checks both.
 #pragma once
 
 #include "ops/kernels/attention/common/work_list.h"
 
-// Of the CUDA runtime, as assert() calls it; declared here so that the compiler knows what follows.
+// Declared by the CUDA runtime for assert(); repeated here so that the compiler knows its effect.
 extern "C" __host__ __device__ void __assert_fail(const char* assertion, const char* file,
                                                   unsigned line, const char* function) noexcept
     __attribute__((noreturn));
@@ -19,8 +19,8 @@ struct ListArguments {
   int batch, total_queries, total_keys;
   int tile_rows, max_seqlen;  // tile_rows: a power of two
   bool of_keys;               // tiles of keys, not of queries
-  bool causal;  // later tiles of queries see more, later tiles of keys are seen by less
-  int groups;   // that sequences are cut into; those from last_group on are one
+  bool causal;                // later query tiles see more keys, later key tiles are seen by less
+  int groups;                 // groups of sequences; last_group and later ones are merged
   int last_group;
   WorkList* list;
 };
@@ -55,14 +55,14 @@ __device__ __forceinline__ WorkItem item_of(const ListArguments& a, int b) {
   return SequenceBounds(a, b).item(b);
 }
 
-// Where offsets and counts are read first. The host does not wait for the GPU to see them, so it is
-// an assertion that fails, in the name of a kernel. It ends the kernel; the program gets
-// cudaErrorAssert from its next call that waits. Nothing is read or written outside of tensors for
-// a sequence that passes, whatever the others are.
+// Called where a kernel first reads offsets and counts. The host does not wait for the GPU to check
+// them, so a bad value fails a device assertion that names the kernel. The kernel stops, and the
+// program gets cudaErrorAssert from its next synchronising call. A sequence that passes accesses
+// nothing outside its tensors, whatever the other sequences are.
 __device__ __forceinline__ void check_sequence(const ListArguments& a, int b, const char* kernel) {
   const SequenceBounds bounds(a, b);
   const WorkItem item = bounds.item(b);
-  const auto within = [](int value, int most) {  // [0, most], of which most is not negative
+  const auto within = [](int value, int most) {  // value in [0, most]; most is never negative
     return static_cast<unsigned>(value) <= static_cast<unsigned>(most);
   };
   const int q_end = item.q_begin + item.queries, k_end = item.k_begin + item.keys;
@@ -77,8 +77,8 @@ __device__ __forceinline__ void check_sequence(const ListArguments& a, int b, co
   if (!right) {
     __assert_fail(
         "expected q_offsets and k_offsets that start with 0, do not decrease and end with the rows "
-        "of q and k; of each sequence queries <= keys <= max_seqlen; and num_contexts >= 0 and "
-        "num_targets >= 0 that are no more than its keys together",
+        "of q and k; for each sequence queries <= keys <= max_seqlen; and num_contexts >= 0 and "
+        "num_targets >= 0 with a sum of at most its keys",
         "hstu_attention", 0, kernel);
   }
 }
@@ -88,7 +88,7 @@ __device__ __forceinline__ WorkItem checked_item_of(const ListArguments& a, int 
   return item_of(a, b);
 }
 
-// For attention that none of these kernels run.
+// Only the check, for attention that does not run these kernels.
 __global__ void __launch_bounds__(kElementThreads)
     check_sequences_kernel(const __grid_constant__ ListArguments a) {
   const int b = static_cast<int>(blockIdx.x * kElementThreads + threadIdx.x);

@@ -1,13 +1,13 @@
-// What tiles of queries see of tiles of keys: which to visit, and which need no mask. Runs on the
-// host too, for tests.
+// Which tiles of keys a tile of queries must visit, and which of those need no mask. Also compiled
+// for the host, for tests.
 #pragma once
 
 #include "ops/kernels/attention/common/work_list.h"
 
 namespace seqfuse::ops::attention {
 
-// A RowMask as seen from a tile of keys, in one word: four numbers of [0, keys of the tile], counted
-// from its first key.
+// A RowMask relative to a tile of keys, packed in one word: four numbers in [0, keys per tile],
+// counted from the tile's first key.
 class RowMaskOfTile {
  public:
   RowMaskOfTile() = default;
@@ -28,22 +28,22 @@ class RowMaskOfTile {
   unsigned bits_;
 };
 
-constexpr int kNone = 0x7fffffff;  // behind all keys
+constexpr int kNone = 0x7fffffff;  // past all keys
 
-// What the queries of a tile see, together: which tiles of keys to visit, and which need no mask.
+// The masks of a tile's queries combined: which tiles of keys to visit, and which need no mask.
 struct TileMask {
   int lo_min, lo_max, hi_min, hi_max, group_lo, group_hi;
 
   SEQFUSE_HOST_DEVICE bool touches(int begin, int end) const {
     return (begin < hi_max && end > lo_min) || (begin < group_hi && end > group_lo);
   }
-  // Keys beyond the sequence need no mask: their rows are zeros.
+  // Keys past the end of the sequence need no mask: their rows are zeros.
   SEQFUSE_HOST_DEVICE bool covers(int begin, int end, int keys) const {
     return lo_max <= begin && hi_min >= min(end, keys);
   }
 };
 
-// Over the lanes of a warp; the host has one.
+// Minimum over the lanes of a warp; on the host there is one lane.
 SEQFUSE_HOST_DEVICE int least_of_lanes(int value) {
 #ifdef __CUDA_ARCH__
   return __reduce_min_sync(0xffffffffu, value);
@@ -59,7 +59,7 @@ SEQFUSE_HOST_DEVICE int most_of_lanes(int value) {
 #endif
 }
 
-// Of the masks of a warp's lanes.
+// Combines the masks of a warp's lanes.
 SEQFUSE_HOST_DEVICE TileMask combine_lanes(const RowMask& m) {
   const int hi = m.lo + m.length, group_hi = m.group_lo + m.group_length;
   return {least_of_lanes(m.length > 0 ? m.lo : kNone),
@@ -75,8 +75,8 @@ SEQFUSE_HOST_DEVICE TileMask combine(const TileMask& a, const TileMask& b) {
           max(a.hi_max, b.hi_max), min(a.group_lo, b.group_lo), max(a.group_hi, b.group_hi)};
 }
 
-// The tiles of kN keys that a tile of queries sees: two runs, for the two intervals. Those that
-// need no mask are a run too.
+// The tiles of kN keys that a tile of queries sees: one run per interval. Those that need no mask
+// also form a run.
 template <int kN>
 struct KeyTiles {
   int first, first_count, second, count, keys;
@@ -92,7 +92,7 @@ struct KeyTiles {
     covered_begin = (m.lo_max + kN - 1) / kN - first;
     covered_end = (m.hi_min >= keys ? (keys + kN - 1) / kN : m.hi_min / kN) - first;
   }
-  // Tiles have numbers from 0 on; now from this.
+  // Renumbers the tiles to start at number instead of 0.
   SEQFUSE_HOST_DEVICE void number_from(int number) {
     first -= number;
     first_count += number;

@@ -1,9 +1,9 @@
-// Buckets of time, of which relative biases have a weight each:
+// Buckets of time, each with a weight in the relative bias:
 //   bucket(x) = floor(ln(max(|x|, 1)) / 0.301), evaluated in float64.
 //
-// A cell holds the differences within a quarter of an octave. It is narrower than a bucket, so that
-// it has the edge of one bucket at most: a lookup and a comparison give what the logarithm gives.
-// Cells are numbered by the exponent of a double and the first two bits of its mantissa.
+// A cell is a quarter of an octave. Cells are narrower than buckets, so each contains at most one
+// bucket edge: one lookup and one comparison replace the logarithm. A cell's number is the exponent
+// of a double and the first two bits of its mantissa.
 #pragma once
 
 #ifndef __CUDACC_RTC__
@@ -14,28 +14,28 @@
 
 namespace seqfuse::ops::attention {
 
-constexpr int kBuckets = 148;  // differences of 64 bits reach 2^64: bucket 147
+constexpr int kBuckets = 148;  // int64 differences reach 2^64: bucket 147
 constexpr double kBucketWidth = 0.301;
 constexpr int kTimeCells = 4 * 64;
-constexpr int kTimeCellShift = 18;                            // of the high word of a double
-constexpr int kFirstTimeCell = 0x3ff00000 >> kTimeCellShift;  // that of 1.0
+constexpr int kTimeCellShift = 18;                            // in the high word of a double
+constexpr int kFirstTimeCell = 0x3ff00000 >> kTimeCellShift;  // the cell of 1.0
 
 // The definition, for x >= 1.
 SEQFUSE_HOST_DEVICE int time_bucket(double x) {
   return static_cast<int>(floor(log(x) / kBucketWidth));
 }
 
-// The smallest whole number of each bucket and above, as float64 arithmetic gives it.
+// edge[b]: the smallest whole number in bucket b or above, in float64 arithmetic.
 struct TimeEdges {
   uint64_t edge[kBuckets + 1];
 };
 
 struct TimeCell {
-  uint32_t edge_high;  // of the second bucket's smallest difference, the high word of its double
-  int first;           // bucket
+  uint32_t edge_high;  // high word of the double at which the cell's second bucket starts
+  int first;           // bucket of the cell's start
 };
 
-// What lookups on a GPU need, made anew for each launch.
+// Lookup tables for a GPU, rebuilt for each launch.
 struct TimeTables {
   TimeCell cells[kTimeCells];
   uint32_t edge_low[kTimeCells];

@@ -1,4 +1,4 @@
-// Where buckets of time begin, by their definition; on the host.
+// The edges of time buckets, computed on the host from their definition.
 #pragma once
 
 #include <cmath>
@@ -7,7 +7,7 @@
 
 namespace seqfuse::ops::attention {
 
-// Found by evaluating the definition in float64.
+// Finds the edges by evaluating the definition in float64.
 inline const TimeEdges& time_edges() {
   static const TimeEdges edges = [] {
     TimeEdges e{};

@@ -1,4 +1,4 @@
-// The tables of times and of buckets of time, made anew for each launch.
+// Builds the tables of times and of time buckets for each launch.
 #pragma once
 
 #include "ops/kernels/attention/common/list_kernels.cuh"
@@ -10,7 +10,7 @@ __global__ void __launch_bounds__(kTimeCells)
     time_tables_kernel(const __grid_constant__ TimeEdges edges, const float* weights, int buckets,
                        TimeTables* tables) {
   const int c = threadIdx.x;
-  // The first whole number of the cell; small cells may have none, and are never asked for.
+  // The first whole number in the cell; small cells may contain none and are never looked up.
   const auto first =
       static_cast<uint64_t>(ceil(__hiloint2double((c << kTimeCellShift) + 0x3ff00000, 0)));
   const int bucket = first_place(0, kBuckets - 1, [&](int b) { return edges.edge[b + 1] > first; });
@@ -20,7 +20,7 @@ __global__ void __launch_bounds__(kTimeCells)
   if (c <= kBuckets) tables->weights[c] = weights[min(c, buckets - 1)];
 }
 
-// Times since the first of each sequence; rows of the grid are sequences.
+// Times relative to each sequence's first event. One grid row per sequence.
 __global__ void __launch_bounds__(kElementThreads)
     times_kernel(ListArguments a, const int64_t* timestamps, const int64_t* request_times,
                  double* times, double* times_after) {

@@ -1,4 +1,4 @@
-// Adds the rows of sums over tokens that the backward pass wrote.
+// Adds up the rows of token sums that the backward pass wrote.
 #pragma once
 
 #include "ops/kernels/attention/common/arguments.h"
@@ -7,7 +7,7 @@
 namespace seqfuse::ops::attention {
 
 struct Totals {
-  float* of[3];  // of dq, dk and dv, [width] each
+  float* of[3];  // outputs for dq, dk and dv, [width] each
 };
 
 // rows: [3, kTotals, width].

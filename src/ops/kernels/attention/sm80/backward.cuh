@@ -1,12 +1,12 @@
-// Backward: a block takes a tile of keys and walks over the tiles of queries that see it.
+// Backward: a block takes a tile of keys and loops over the tiles of queries that see it.
 //
 //   S = K Q'  dP = V dO'  P = silu(S)  dS = dP silu'(S)  dV += P dO  dK += dS Q  dQ += dS' K
 //
-// Up to head_dim 64: backward_wide.cuh has the others. Scores have keys as rows, 32 for each warp,
-// which has all of a tile's queries, so that P and dS go from accumulators to fragments without
-// leaving the registers; dS goes to shared memory for dQ alone.
+// For head_dim up to 64; backward_wide.cuh handles more. Scores have keys as rows, 32 per warp, and
+// each warp has all of a tile's queries, so P and dS go from accumulators to fragments in
+// registers; dS goes to shared memory only for dQ.
 //
-// dQ is summed in global memory by float atomics, in an order that makes them whole cache lines.
+// dQ is summed in global memory by float atomics, ordered so that they cover whole cache lines.
 #pragma once
 
 #include "ops/kernels/attention/sm80/backward_parts.cuh"
@@ -19,11 +19,11 @@ struct BackwardShape {
   static constexpr int kD = kD_, kStages = 2, kM = kBackwardQueries, kN = 128;
   static constexpr bool kBias = kBias_;
   static constexpr int kWarps = kN / 32, kThreads = 32 * kWarps, kBlocks = 2;
-  static constexpr int kQueries = 32;  // of a warp at a time
+  static constexpr int kQueries = 32;  // per warp at a time
   static constexpr int kKeyTile = kN * kD * 2, kQueryTile = kM * kD * 2, kScores = kN * kM * 2;
 
   struct Shared {
-    RowMaskOfTile rows[kM];  // with whole masks two blocks would not fit on SM 8.0
+    RowMaskOfTile rows[kM];  // whole masks would not leave room for two blocks on SM 8.0
     Worker::Shared work;
     MaybeBias<kM, kN, kBias> bias;
   };
@@ -61,7 +61,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
         .load(v_tile, args.v, 0, keys, args.head_dim);
     if constexpr (kBias) shared.bias.template load_times<kThreads>(args.bias, item, n0, 0);
 
-    const int shift = item.keys - item.queries;  // the first query's place among the keys
+    const int shift = item.keys - item.queries;  // position of the first query among the keys
     QueryTiles<kN> tiles;
     const auto fill = [&](int tile, int stage) {
       if (tile >= 0) {
@@ -83,7 +83,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     dv.clear();
     typename QueryTiles<kN>::Visit visit = tiles.next(args.tile_masks, item);
     fill(visit.tile(), 0);
-    // The next piece is asked for in the last visit.
+    // Ask for the next piece during the last visit.
     if (visit.tile() < 0) {
       worker.ask();
       worker.fetch();
@@ -139,7 +139,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
       visit = next;
     }
 
-    // Through the places of K and V, so that rows are written whole.
+    // By way of the K and V stages, so that rows are written whole.
     commit_copies();
     wait_copies<0>();
     __syncthreads();

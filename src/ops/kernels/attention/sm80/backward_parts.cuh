@@ -1,4 +1,4 @@
-// What the kernels of the backward pass that go by tiles of keys have in common.
+// Shared by the backward kernels that loop over query tiles for a tile of keys.
 #pragma once
 
 #include "ops/kernels/attention/common/tile_mask.cuh"
@@ -6,25 +6,25 @@
 
 namespace seqfuse::ops::attention::sm80 {
 
-// A part of a tile of kBackwardQueries, or a whole one, where kM queries are visited at a time.
+// The part (or all) of a kBackwardQueries tile that a visit of kM queries covers.
 template <int kM>
 struct PartOfTile {
   static constexpr int kParts = kBackwardQueries / kM;
-  int64_t tile;  // in tables of tiles
+  int64_t tile;  // index in the tile tables
   int part;
 
-  // Of the queries from number * kM of a sequence.
+  // For queries number * kM and on of a sequence.
   __device__ __forceinline__ PartOfTile(int64_t q_begin, int sequence, int number)
       : tile(tile_base(q_begin, sequence, kBackwardQueries) + number / kParts),
         part(number % kParts) {}
 };
 
-// The tiles of kM queries that see some keys of a tile of kN. Each warp tests 32 at a time; all
-// else is in shared memory, since there are no registers to spare.
+// Iterates over the tiles of kM queries that see keys of a tile of kN. Each warp tests 32 tiles at
+// a time. All other state is in shared memory, since registers are scarce.
 template <int kN, int kM = kBackwardQueries>
 class QueryTiles {
  public:
-  // One register.
+  // Packed in one register.
   class Visit {
    public:
     __device__ __forceinline__ Visit() : bits_(-1) {}
@@ -32,7 +32,7 @@ class QueryTiles {
         : bits_(tile << 2 | (half ? 2 : 0) | (covered ? 1 : 0)) {}
     __device__ __forceinline__ int tile() const { return bits_ >> 2; }  // -1: no more
     __device__ __forceinline__ bool covered() const { return (bits_ & 1) != 0; }
-    // No query sees the second half of the keys, where a tile has twice as many as of queries.
+    // With twice as many keys as queries per tile: no query sees the second half of the keys.
     __device__ __forceinline__ bool half() const {
       return kN == 2 * kBackwardQueries && (bits_ & 2) != 0;
     }
@@ -67,12 +67,12 @@ class QueryTiles {
 
  private:
   int base_ = -32;
-  // Bits of tiles: covered ones are in both, ones of which half is seen in the second alone.
+  // One bit per tile. Covered tiles are in both, half-seen tiles in special_ only.
   unsigned whole_ = 0, special_ = 0;
 };
 
-// Accumulators of keys from j, of the sequence or of the tile as the masks are, and queries from
-// row: to a value where the mask hides them.
+// Sets accumulators that the mask hides to a value. j and row: first key and first query, relative
+// to the sequence or to the tile, like the masks.
 template <int kRows, int kColumns, class Mask>
 __device__ __forceinline__ void hide_transposed(Accumulators<kRows, kColumns>& x, float value,
                                                 const Mask* rows, int row, int j, int lane) {
@@ -88,17 +88,17 @@ __device__ __forceinline__ void hide_transposed(Accumulators<kRows, kColumns>& x
   }
 }
 
-// Half a score that is hidden: its SiLU and silu' are exactly 0 (or -0), since its tanh is -1.
+// A hidden score, halved: tanh is -1, so its SiLU and silu' are exactly 0 (or -0).
 constexpr float kHiddenHalf = -1e30f;
 
-// silu(2 h), and h becomes kScoreGradientFactor silu'(2 h).
+// Returns silu(2 h) and sets h to kScoreGradientFactor silu'(2 h).
 __device__ __forceinline__ float silu_and_gradient(float& h) {
   const float t = tanh_approximate(h), one_and_t = 1 + t, silu = h * one_and_t;
   h = fmaf(one_and_t, fmaf(-h, t, h), one_and_t);
   return silu;
 }
 
-// s becomes silu(2 s scale), dp becomes dp kScoreGradientFactor silu'(2 s scale).
+// s = silu(2 s scale), dp = dp kScoreGradientFactor silu'(2 s scale).
 template <int kRows, int kColumns>
 __device__ __forceinline__ void silu_and_gradient(Accumulators<kRows, kColumns>& s,
                                                   Accumulators<kRows, kColumns>& dp, float scale) {
@@ -117,7 +117,7 @@ __device__ __forceinline__ void silu_and_gradient(Accumulators<kRows, kColumns>&
   }
 }
 
-// Fragments of A from the accumulators of 16 columns.
+// Fragments of A from accumulators of 16 columns.
 template <class T, int kRows, int kColumns>
 __device__ __forceinline__ void to_fragments(uint32_t (&a)[kRows / 16][4],
                                              const Accumulators<kRows, kColumns>& x, int k) {
@@ -131,13 +131,13 @@ __device__ __forceinline__ void to_fragments(uint32_t (&a)[kRows / 16][4],
   }
 }
 
-// What a warp has of dq's sums of a tile of queries: 32 rows and some columns.
+// A warp's share of dq's sums for a tile of queries: 32 rows and some columns.
 template <class Shape>
 struct DqOfWarp {
   static constexpr int kGroups = Shape::kM / 32;  // of rows
   static constexpr int kColumns = kGroups * Shape::kD / Shape::kWarps;
 
-  // Where a lane's first are, of the queries from tile * kM.
+  // Offset of a lane's first element for queries tile * kM and on.
   static __device__ __forceinline__ int64_t place(const Arguments& args, int64_t q_begin,
                                                   int sequence, int tile, int head, int warp,
                                                   int lane) {
@@ -147,9 +147,9 @@ struct DqOfWarp {
   }
 };
 
-// dq's sums of a tile of queries += dS' K of a tile of keys: by all warps, in blocks of 32 rows, in
-// an order of elements that makes the atomics of a warp whole cache lines. half: of the first half
-// of the keys alone.
+// Adds dS' K of a tile of keys to dq's sums of a tile of queries. All warps take part, in blocks of
+// 32 rows; elements are ordered so that a warp's atomics cover whole cache lines. half: first half
+// of the keys only.
 template <class Shape>
 __device__ __forceinline__ void add_dq(const Arguments& args, const WorkItem& item, int head,
                                        int tile, bool half, uint32_t ds_tile, uint32_t k_tile,
@@ -182,8 +182,8 @@ __device__ __forceinline__ void add_dq(const Arguments& args, const WorkItem& it
       add_to_global(to + (r * (kDqColumns / 8) + c) * 128, dq.v[r][c]);
 }
 
-// How a backward kernel leaves the sums of dq, which is all that the kernel that reads them depends
-// on.
+// The layout in which a backward kernel leaves dq's sums; the kernel that reads them depends on
+// nothing else.
 template <class T_, int kD_, int kM_, int kWarps_>
 struct DqSums {
   using T = T_;
@@ -192,7 +192,7 @@ struct DqSums {
 template <class Shape>
 using DqSumsOf = DqSums<typename Shape::T, Shape::kD, Shape::kM, Shape::kWarps>;
 
-// dq from its sums. A block for each (tile, head, sequence); threads as in the kernel before.
+// Converts sums to dq. One block per (tile, head, sequence), with the backward kernel's threads.
 template <class Shape>
 __global__ void __launch_bounds__(Shape::kThreads)
     finish_dq_kernel(const __grid_constant__ Arguments args) {

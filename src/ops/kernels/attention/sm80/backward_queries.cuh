@@ -1,5 +1,5 @@
-// dQ alone, for the deterministic backward: a block takes a tile of queries and walks over the
-// tiles of keys that it sees, as the forward kernel does, with dQ += dS K in place of O += P V.
+// Only dQ, for the deterministic backward pass: a block takes a tile of queries and loops over the
+// tiles of keys that it sees, like the forward kernel, with dQ += dS K instead of O += P V.
 #pragma once
 
 #include "ops/kernels/attention/sm80/backward_parts.cuh"
@@ -76,7 +76,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     };
     fill(0);
 
-    // The next piece is asked for two tiles before the last.
+    // Ask for the next piece two tiles before the last.
     if (tiles.count == 0) {
       worker.ask();
       worker.fetch();
@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
       if constexpr (kBias)
         add_bias<false>(s, shared.bias, args, 0, t & 1, t & 1, row0, part * kKeys, lane);
       if (!tiles.covered(t)) {
-        // Hidden scores have no gradient: silu'(0) is not 0, so it is dp that must be.
+        // Mask dp, not the score: silu'(0) is not 0.
         hide(dp, shared.rows, row0, j0 + part * kKeys, lane);
       }
       silu_and_gradient(s, dp, scale);

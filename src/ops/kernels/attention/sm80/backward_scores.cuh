@@ -1,35 +1,35 @@
-// P = silu(S) and dS = dP silu'(S), kScoreGradientFactor times, of a tile of keys and a tile of
-// queries, for backward_wide.cuh: warps make them in registers and leave them in shared
-// memory. There are two ways to divide the two products.
+// For backward_wide.cuh: computes P = silu(S) and dS = dP silu'(S) kScoreGradientFactor of a tile
+// of keys and a tile of queries in registers and stores them in shared memory. The two classes
+// below split the two products among warps in different ways.
 #pragma once
 
 #include "ops/kernels/attention/sm80/backward_parts.cuh"
 
 namespace seqfuse::ops::attention::sm80 {
 
-// Where the tiles are, and what else the scores depend on.
+// Addresses of the tiles, and other inputs of the scores.
 struct ScoreTiles {
   uint32_t k, v, q, dout, p, ds;
   uint32_t silu_gradients;           // memory for ScoresInHalves
-  uint32_t arrived_q, arrived_dout;  // barriers of copies
-  int parity;                        // that the barriers are waited for with
-  bool half;                         // only the first half of the keys is seen
+  uint32_t arrived_q, arrived_dout;  // of the copies
+  int parity;                        // phase parity to wait for
+  bool half;                         // only the first half of the keys is visible
 };
 
-// A warp makes both products of 32 keys and some queries.
+// Each warp computes both products for 32 keys and some queries.
 template <class T, int kD, int kN, int kM>
 struct ScoresTogether {
-  static constexpr int kWarps = kN * kM / 1024;  // of 32 by 32
+  static constexpr int kWarps = kN * kM / 1024;  // 32 x 32 scores each
   static constexpr int kKeyGroups = kN / 32, kQueries = kM / (kWarps / kKeyGroups);
   static constexpr int kSharedBytes = 0;
-  static constexpr bool kCompleteAtEnter = true;  // by then P and dS are, in registers
+  static constexpr bool kCompleteAtEnter = true;  // P and dS are in registers by then
 
-  // finish(s, row, query): scaling, bias and mask of S [32, kQueries]. enter(): once by every warp,
-  // before P and dS are written.
+  // finish(s, row, query) applies scale, bias and mask to S [32, kQueries]. Every warp calls
+  // enter() once, before P and dS are written.
   template <class Finish, class Enter>
   static __device__ __forceinline__ void make(const ScoreTiles& at, Finish&& finish, Enter&& enter,
                                               int warp, int lane) {
-    // A scheduler has warps w and w + 4: of different halves of the keys.
+    // Warps w and w + 4 share a scheduler and get different halves of the keys.
     const int part = warp / kKeyGroups, query0 = part * kQueries;
     const int row0 = (warp % kKeyGroups ^ kKeyGroups / 2 * part) * 32;
     if (at.half && row0 >= kN / 2) {
@@ -41,7 +41,7 @@ struct ScoresTogether {
     multiply_rows<T, kD>(s, at.k, at.q, row0, query0, lane);
     finish(s, row0, query0);
     wait_arrivals(at.arrived_dout, at.parity);
-    // SiLU beside the product of dP: a block of S, 16 x 8, for each of its steps.
+    // Overlap SiLU with the product for dP: one 16 x 8 block of S per step.
     constexpr int kC = kQueries / 8;
     static_assert(kD / 16 == 2 * kC);
     uint32_t p[2][kC][2];
@@ -78,8 +78,8 @@ struct ScoresTogether {
   }
 };
 
-// Warps 0 to 3 make S and P, warps 4 to 7 dP and dS, in larger blocks, which read less of shared
-// memory. silu'(S) goes from warp w to warp w + 4 as halves: with 11 bits, of which dS keeps 8 or
+// Warps 0 to 3 compute S and P, warps 4 to 7 dP and dS, in larger blocks, which read less from
+// shared memory. Warp w passes silu'(S) to warp w + 4 in float16: 11 bits, of which dS keeps 8 or
 // 11.
 template <class T, int kD, int kN, int kM>
 struct ScoresInHalves {
@@ -93,7 +93,7 @@ struct ScoresInHalves {
     const int row0 = warp % 2 * kRows, query0 = warp % 4 / 2 * kQueries;
     const bool second = warp >= 4;
     const uint32_t gradients = at.silu_gradients + warp % 4 * kPairBytes + lane * 16;
-    const int pair = 1 + warp % 4;  // a barrier of two warps; 0 is that of the block
+    const int pair = 1 + warp % 4;  // named barrier of two warps; 0 is the block's
     Accumulators<kRows, kQueries> x;
     wait_arrivals(second ? at.arrived_dout : at.arrived_q, at.parity);
     multiply_rows<T, kD>(x, second ? at.v : at.k, second ? at.dout : at.q, row0, query0, lane);
@@ -133,9 +133,9 @@ struct ScoresInHalves {
           store_shared_16(gradients + (r * kQueries / 16 + c / 2) * 512, {g[0], g[1], g[2], g[3]});
         }
       }
-      sync_threads(pair, 64);  // which need not be waited for: racecheck takes it for a race else
+      sync_threads(pair, 64);  // not needed for correctness; without it racecheck reports a race
     }
-    // Not by store_matrices, which was slower here.
+    // store_matrices was slower here.
     store_accumulators<T, kM, false>(second ? at.ds : at.p, row0, query0, x, 1.0f, lane);
   }
 };

@@ -9,7 +9,7 @@
 
 namespace seqfuse::ops::attention::sm80 {
 
-// OfHalf, OfBfloat16: the same shape for both types.
+// OfHalf, OfBfloat16: the same shape in both types.
 template <class OfHalf, class OfBfloat16>
 constexpr Variant backward_row(const char* name, Kernel f16, Kernel bf16, Needs needs,
                                int block_bytes) {
@@ -33,7 +33,7 @@ constexpr Variant backward_narrow_row() {
                                           kSharedOfSm86);
 }
 
-// block_bytes 0: what the kernel takes.
+// block_bytes 0: the shared memory that the kernel uses.
 template <int kHeadDim, bool kBias, Places kPlaces, bool kIsShort = false>
 constexpr Variant backward_wide_row(Needs needs, int block_bytes = 0) {
   using OfHalf = BackwardWideShape<__half, kHeadDim, kBias, kPlaces, kIsShort>;
@@ -50,7 +50,7 @@ std::span<const Variant> backward_variants() {
                                    backward_narrow_row<kHeadDim, true>()};
     return rows;
   } else {
-    constexpr int kFew = kHeadDim == 128 ? 2 : 1;  // biases take the room of a second dO
+    constexpr int kFew = kHeadDim == 128 ? 2 : 1;  // a bias takes the space of a second dO
     static constexpr Variant rows[] = {
         backward_wide_row<kHeadDim, false, Places{2, kFew, 2}>(Needs::aligned_inputs),
         backward_wide_row<kHeadDim, false, Places{kFew, kFew, 1}>(Needs::nothing, kSharedOfSm80),

@@ -1,22 +1,20 @@
-// Backward for head_dim 128 and 256: as backward.cuh, with eight warps (or four) that share a tile
-// of keys.
+// Backward for head_dim 128 and 256: like backward.cuh, with four or eight warps per tile of keys.
 //
-// All warps leave P and dS in shared memory (backward_scores.cuh); then half of them make dV and
-// half dK, in blocks of 64 x 64, and all of them dQ. It is shared memory that these kernels wait
-// for, and larger blocks read less of it.
+// All warps store P and dS in shared memory (backward_scores.cuh). Then half of them compute dV and
+// half dK, in blocks of 64 x 64, and all compute dQ. These kernels are limited by shared-memory
+// bandwidth, and larger blocks read less.
 //
-// There is one barrier for each tile of queries: P and dS of two tiles have places of their own, so
-// that warps may be in the first products of a tile while others are in the last of the one before.
-// Copies are waited for by counting arrivals. Where shared memory is short, or rows have no grain
-// of 16, there are fewer places and more barriers; where it is shorter yet, as on SM 8.6, smaller
-// tiles as well.
+// One barrier per tile of queries: P and dS have two stages, so some warps may be in a tile's first
+// products while others finish the last ones of the previous tile. Copies are awaited by arrival
+// counts. If shared memory is short or the rows' grain is below 16, there are fewer stages and more
+// barriers; with even less shared memory, as on SM 8.6, tiles are smaller too.
 #pragma once
 
 #include "ops/kernels/attention/sm80/backward_scores.cuh"
 
 namespace seqfuse::ops::attention::sm80 {
 
-// Places for tiles of Q, of dO, and of P and dS: 1 or 2 each. Two of P and dS: for a grain of 16.
+// Stages of Q, of dO, and of P and dS: 1 or 2 each. Two of P and dS need a grain of 16.
 struct Places {
   int q, dout, scores;
 };
@@ -33,7 +31,7 @@ struct BackwardWideShape {
   using MakeScores =
       Either<kD == 128, ScoresTogether<T, kD, kN, kM>, ScoresInHalves<T, kD, kN, kM>>;
   static constexpr int kWarps = MakeScores::kWarps, kThreads = 32 * kWarps, kBlocks = 1;
-  // A warp has 64 columns and these rows of dK or dV.
+  // A warp computes 64 columns and this many rows of dK or dV.
   static constexpr int kGradRows = least(kN, 64), kRowBlocks = kN / kGradRows;
   static_assert(kWarps / 2 == kRowBlocks * kD / 64);
   static constexpr int kKeyTile = kN * kD * 2, kQueryTile = kM * kD * 2, kScores = kN * kM * 2;
@@ -47,7 +45,7 @@ struct BackwardWideShape {
   static constexpr int kTiles = 2 * kKeyTile + (kPlaces.q + kPlaces.dout) * kQueryTile +
                                 2 * kPlaces.scores * kScores + MakeScores::kSharedBytes;
   static constexpr int kSharedBytes = kTiles + sizeof(Shared);
-  // The places that gradients of keys are written through.
+  // Key gradients are written through the Q stages.
   static_assert(kPlaces.q * kQueryTile >= kKeyTile);
   static_assert(kPlaces.dout * kQueryTile + 2 * kPlaces.scores * kScores >= kKeyTile);
 };
@@ -69,13 +67,13 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
   const uint32_t k_tile = shared_address(memory), v_tile = k_tile + Shape::kKeyTile;
   const uint32_t q_tiles = v_tile + Shape::kKeyTile;
   const uint32_t do_tiles = q_tiles + kPlaces.q * Shape::kQueryTile;
-  const uint32_t p_tiles = do_tiles + kPlaces.dout * Shape::kQueryTile;  // dS behind each P
+  const uint32_t p_tiles = do_tiles + kPlaces.dout * Shape::kQueryTile;  // dS follows each P
   const uint32_t silu_gradients = p_tiles + 2 * kPlaces.scores * Shape::kScores;
   const uint32_t arrived_q = shared_address(&shared.arrived_q);
   const uint32_t arrived_dout = shared_address(&shared.arrived_dout);
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const bool makes_dk = warp >= Shape::kWarps / 2;  // or dV
-  // A scheduler has warps w and w + 4: of different halves of the keys.
+  const bool makes_dk = warp >= Shape::kWarps / 2;  // else dV
+  // Warps w and w + 4 share a scheduler and get different halves of the keys.
   const int grad_row0 = (warp ^ (makes_dk ? 1 : 0)) % Shape::kRowBlocks * Shape::kGradRows;
   const int grad_column0 = warp % (Shape::kWarps / 2) / Shape::kRowBlocks * 64;
   const float scale = kBias ? 0.5f : 0.5f * args.alpha;
@@ -84,11 +82,11 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     init_arrivals(arrived_q, 2 * kThreads);
     init_arrivals(arrived_dout, 2 * kThreads);
   }
-  int stage = 0;  // of tiles of queries, and what their arrivals are waited for with
-  Worker worker(args.list, args.heads, &shared.work);  // a barrier for the lines above, too
+  int stage = 0;  // stage of the query tiles; also the phase parity of their copies
+  Worker worker(args.list, args.heads, &shared.work);  // its barrier covers the lines above, too
   if constexpr (kBias) shared.bias.template load_tables<kThreads>(args.bias);
-  // One piece further ahead than elsewhere: in the last visit of a tile, where others ask, all
-  // registers are taken.
+  // Ask one piece further ahead than elsewhere: in a tile's last visit, where other kernels ask, no
+  // register is free.
   worker.ask();
   const auto load = [&](auto loader, uint32_t tile, const HeadsView& view, int rows) {
     if constexpr (Shape::kAligned) {
@@ -112,7 +110,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     worker.fetch();
     worker.ask();
 
-    const int shift = item.keys - item.queries;  // the first query's place among the keys
+    const int shift = item.keys - item.queries;  // position of the first query among the keys
     QueryTiles<kN, kM> tiles;
     using Visit = typename QueryTiles<kN, kM>::Visit;
     const auto fill_q = [&](const Visit& to, int at) {
@@ -165,8 +163,8 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
                     of_warp, of_lane);
     };
     while (true) {
-      // P and dS of a visit, and dQ of the one before. If possible, the warps of a scheduler, w and
-      // w + 4, do that in different order, so that one has products while the other is busy with
+      // Scores of this visit and dQ of the previous one. If possible, the two warps of a scheduler,
+      // w and w + 4, do them in opposite order, so that one multiplies while the other computes
       // SiLU.
       if constexpr (kOnePlaceOfScores) {
         const auto add_dq_now = [&] {
@@ -179,13 +177,13 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
         if (visit.tile() >= 0) {
           make_scores(stage, warp, lane, [&] {
             if (late) add_dq_now();
-            __syncthreads();  // then the place may be written
+            __syncthreads();  // the stage is free to be written
           });
         }
       } else {
 #pragma unroll 1
         for (int step = 0; step < 2; ++step) {
-          // So that no addresses are kept in registers all the while.
+          // Recomputed, so that addresses do not occupy registers meanwhile.
           int of_lane = static_cast<int>(threadIdx.x) % 32, of_warp = threadIdx.x / 32, at = stage;
           asm volatile("" : "+r"(of_lane), "+r"(of_warp), "+r"(at));
           if (step != static_cast<int>(makes_dk)) {
@@ -214,7 +212,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
                                       : do_tiles + (kLateDout ? 0 : stage) * Shape::kQueryTile,
                              of_lane);
         const uint32_t b_columns =
-            Wide::block(b_at, 0, 0) + grad_column0 * 2;  // 64 columns are 128 bytes
+            Wide::block(b_at, 0, 0) + grad_column0 * 2;  // 64 columns of 2 bytes
 #pragma unroll
         for (int k = 0; k < kM / 16; ++k) {
           uint32_t a[Shape::kGradRows / 16][4];
@@ -241,8 +239,8 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     commit_copies();
     wait_copies<0>();
     __syncthreads();
-    // K and V of the next piece are under way while this one's gradients are written, through the
-    // places of Q and of what is behind, so that rows are written whole.
+    // Copy K and V of the next piece while writing this one's gradients. They go through the Q
+    // stages and the memory after them, so that rows are written whole.
     worker.advance();
     if (!worker.done()) load_keys();
     const WorkItem& last = worker.last_item();

@@ -1,20 +1,20 @@
-// The relative bias of a tile of scores, from what is staged in shared memory.
+// The relative bias of a tile of scores, staged in shared memory.
 #pragma once
 
 #include "ops/kernels/attention/sm80/worker.cuh"
 
 namespace seqfuse::ops::attention::sm80 {
 
-// Of kQ queries and kK keys; which are the rows of scores is the caller's affair.
+// For kQ queries and kK keys, in either orientation of the scores.
 template <int kQ, int kK>
 struct BiasShared {
-  static constexpr int kDistances = kQ + kK;  // one more than there are
+  static constexpr int kDistances = kQ + kK;  // one more than occur
   TimeTables tables;
-  double times_after[2][kQ];  // of a tile's queries
-  double times[2][kK];        // of a tile's keys
+  double times_after[2][kQ];  // per query of a tile
+  double times[2][kK];        // per key of a tile
   float position[2][kDistances];
 
-  // Once for each block.
+  // Call once per block.
   template <int kThreads>
   __device__ void load_tables(const BiasArguments& b) {
     if (!b.tables) return;
@@ -24,7 +24,7 @@ struct BiasShared {
       to[e] = from[e];
   }
 
-  // Each of these belongs to the caller's next group of copies.
+  // The copies join the caller's next commit group.
   template <int kThreads>
   __device__ void load_times_after(const BiasArguments& b, const WorkItem& item, int i0, int slot) {
     if (!b.tables) return;
@@ -51,8 +51,8 @@ struct BiasShared {
   }
 };
 
-// s becomes alpha s + bias, for rows of queries and columns of keys from (row, column) of the tile;
-// with kTransposed, rows are keys. Slots are those of what was loaded.
+// s = alpha s + bias, for rows of queries and columns of keys from (row, column) of the tile; with
+// kTransposed, rows are keys. The slots are those passed to the loads.
 template <bool kTransposed, int kRows, int kColumns, class Bias>
 __device__ __forceinline__ void add_bias(Accumulators<kRows, kColumns>& s, const Bias& bias,
                                          const Arguments& args, int q_slot, int k_slot,

@@ -1,9 +1,10 @@
 // The gradients of the relative biases: sums of dS over sequences, heads and pairs.
 //
-// A bias is the same for all heads, so a block computes dS of a tile for one head after the other
-// and adds them up in registers: what follows, sums along diagonals and by buckets, is done once.
-// A block takes a tile of keys and walks over the tiles of queries that see it. Its sums are a row
-// of their own in the workspace, and a second kernel adds the rows in order: nothing is atomic.
+// All heads share the biases, so a block computes a tile's dS for one head after the other and adds
+// them up in registers; the sums along diagonals and by bucket are then done only once. A block
+// takes a tile of keys and loops over the tiles of queries that see it. It writes its sums to its
+// own row of the workspace; a second kernel adds the rows in order. Nothing is atomic in floating
+// point.
 #pragma once
 
 #include "ops/kernels/attention/sm80/backward_parts.cuh"
@@ -13,7 +14,7 @@ namespace seqfuse::ops::attention::sm80 {
 template <int kD_, bool kIsShort = false>
 struct BiasGradientShape {
   static constexpr int kM = kBackwardQueries, kN = kBiasGradientKeys;
-  // Columns that are multiplied at a time, of head_dim; where shared memory is short, not all.
+  // Columns of head_dim per product; fewer than all if shared memory is short.
   static constexpr int kD = kIsShort ? least(kD_, 128) : kD_, kParts = kD_ / kD;
   static constexpr int kThreads = 128, kBlocks = kD <= 64 ? 2 : 1;
   static constexpr int kStages = kD == 256 || kIsShort ? 1 : 2;
@@ -23,30 +24,30 @@ struct BiasGradientShape {
     RowMask rows[kM];
     Worker::Shared work;
     BiasShared<kM, kN> bias;
-    float sums[kM * kPitch];                  // dS of a tile, all heads
-    int histograms[kReplicas][kBuckets + 1];  // of a tile; an odd pitch spreads them over banks
+    float sums[kM * kPitch];                  // dS of a tile, summed over heads
+    int histograms[kReplicas][kBuckets + 1];  // of one tile; the odd pitch avoids bank conflicts
     float by_bucket[kBuckets];                // of all tiles so far
-    unsigned largest[kThreads / 32];          // bits of |dS|
+    unsigned largest[kThreads / 32];          // max |dS|, as bits
   };
   static constexpr int kTiles = 4 * kStages * kTile;
   static constexpr int kSharedBytes = kTiles + sizeof(Shared);
   static_assert(kM == kN);
 };
 
-// The sums by bucket are sums of whole numbers, whose order does not matter: atomics that are the
-// same from run to run. A tile's largest value has 17 bits, so that 4096 of them cannot overflow;
-// the values came from products of numbers of 8 or 11 bits.
+// Sums by bucket are in fixed point: integer addition is associative, so atomics give the same bits
+// from run to run. A tile's largest value gets 17 bits, so 4096 of them cannot overflow; the values
+// come from products of numbers with 8 or 11 bits.
 struct FixedPoint {
   float scale, inverse;
   __device__ __forceinline__ explicit FixedPoint(unsigned largest_bits) {
-    const int exponent = static_cast<int>(largest_bits >> 23);  // of a float, biased
+    const int exponent = static_cast<int>(largest_bits >> 23);  // biased, as in a float
     const int biased = min(127 + 17 - (exponent - 127), 253);
     scale = __int_as_float(biased << 23);
     inverse = __int_as_float((254 - biased) << 23);
   }
 };
 
-// multiply_rows of one of several parts of the columns: the first begins the sums.
+// multiply_rows for one of several parts of the columns; the first part clears the sums.
 template <class T, int kD>
 __device__ __forceinline__ void multiply_part(Accumulators<32, 32>& sums, int part, uint32_t tile_a,
                                               uint32_t tile_b, int row_a, int row_b, int lane) {
@@ -68,12 +69,12 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
   auto& shared = *reinterpret_cast<typename Shape::Shared*>(memory + Shape::kTiles);
   const uint32_t tiles_at = shared_address(memory);
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const int row0 = warp % 2 * 32, query0 = warp / 2 * 32;  // keys and queries of a warp
+  const int row0 = warp % 2 * 32, query0 = warp / 2 * 32;  // of this warp's first key and query
   const BiasArguments& b = args.bias;
 
   Worker worker(args.list, 1, &shared.work);
   shared.bias.template load_tables<kThreads>(b);
-  // Adds a tile of shared.sums to shared.by_bucket.
+  // Adds shared.sums of a tile to shared.by_bucket.
   const auto add_by_bucket = [&](int slot) {
     unsigned largest = 0;
 #pragma unroll
@@ -83,7 +84,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     for (int e = threadIdx.x; e < Shape::kReplicas * (kBuckets + 1); e += kThreads)
       shared.histograms[0][e] = 0;
     __syncthreads();
-    // A thread has one key, and every other query.
+    // A thread has one key and every other query.
     const int c = threadIdx.x % kN;
     const double time = shared.bias.times[0][c];
     int* histogram = shared.histograms[lane % Shape::kReplicas];
@@ -115,7 +116,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     shared.bias.template load_times<kThreads>(b, item, n0, 0);
     worker.ask();
     QueryTiles<kN> tiles;
-    // step: of the heads and their parts.
+    // step: counts heads and their parts.
     const auto fill = [&](int tile, int step, int stage, int slot) {
       if (tile >= 0) {
         const int m0 = tile * kM, rows = item.queries - m0, head = step / kParts;
@@ -212,7 +213,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
 #pragma unroll 4
         for (int q = max(0, -diagonal); q < min(kM, kN - diagonal); ++q)
           total += shared.sums[q * kPitch + q + diagonal];
-        // Counted from the last query and this tile's first key.
+        // Relative to the last query and this tile's first key.
         const int at = item.queries - 1 - m0 + diagonal;
         if (at >= 0) row[at] += total;
       }

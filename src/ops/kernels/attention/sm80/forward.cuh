@@ -1,16 +1,15 @@
-// Forward: a block takes a tile of queries and walks over the tiles of keys that it sees.
+// Forward: a block takes a tile of queries and loops over the tiles of keys that it sees.
 //
-// A warp has 32 queries, so that each fragment of K and V that it reads serves two products: with
-// 16, shared memory would be what limits the speed. For head_dim 256 the sums of 32 queries do not
-// fit in the registers of a warp: there two warps share 32 queries, each with half of the keys in
-// the first product and half of the columns in the second.
+// A warp has 32 queries, so each fragment of K and V that it reads serves two products; with 16,
+// shared memory would limit the speed. For head_dim 256 the accumulators of 32 queries do not fit
+// in a warp's registers: two warps share 32 queries, each with half of the keys in the first
+// product and half of the columns in the second.
 //
-// Where shared memory is shorter than on SM 8.0, tiles are half as large for head_dim 256.
+// With less shared memory than on SM 8.0, tiles for head_dim 256 are half as large.
 //
-// K and V take turns in a ring of tiles, K0 V0 K1 V1 ..., which is filled kStages - 1 tiles ahead.
-// For what is most common there are kernels of their own: for head_dim 256, and for 128 where
-// shared memory has room for four tiles in each of an SM's two blocks (forward_lagging.cuh,
-// forward_pairs.cuh).
+// K and V alternate in a ring of stages, K0 V0 K1 V1 ..., filled kStages - 1 tiles ahead. The most
+// common cases have kernels of their own (forward_lagging.cuh, forward_pairs.cuh): head_dim 256,
+// and 128 where shared memory fits four tiles for each of an SM's two blocks.
 #pragma once
 
 #include "ops/kernels/attention/sm80/bias.cuh"
@@ -25,13 +24,13 @@ struct ForwardShape {
   static constexpr bool kBias = kBias_;
   static constexpr int kSplit = kD == 256 ? 2 : 1;
   static constexpr int kStages = kD == 256 || (kD == 128 && kBias) ? 2 : 3;
-  static constexpr bool kKeepQ = kD <= 64 && !kBias;  // Q's fragments in registers
+  static constexpr bool kKeepQ = kD <= 64 && !kBias;  // keep Q's fragments in registers
   static constexpr int kRowGroups = kM / 32, kThreads = 32 * kRowGroups * kSplit;
-  static constexpr int kBlocks = kD == 256 ? 1 : kD == 32 && !kBias ? 3 : 2;  // of an SM
+  static constexpr int kBlocks = kD == 256 ? 1 : kD == 32 && !kBias ? 3 : 2;  // per SM
   static constexpr int kTile = kM * kD * 2, kRingTile = kN * kD * 2;
   static constexpr int kP = kSplit > 1 ? kM* kN * 2 : 0;
-  // With masks of rows made anew for each tile of keys, which are smaller: two blocks of head_dim
-  // 128 would not fit beside each other on SM 8.0.
+  // Masks of rows relative to each tile of keys, which are smaller: otherwise two blocks of
+  // head_dim 128 would not fit on SM 8.0.
   static constexpr bool kMaskOfTile = kD == 128;
 
   struct Shared {
@@ -50,8 +49,8 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
   constexpr int kD = Shape::kD, kM = Shape::kM, kN = Shape::kN, kSplit = Shape::kSplit;
   constexpr int kStages = Shape::kStages, kThreads = Shape::kThreads;
   constexpr bool kBias = Shape::kBias;
-  constexpr int kKeys = kN / kSplit;     // of a warp, in the first product
-  constexpr int kColumns = kD / kSplit;  // of a warp, in the second
+  constexpr int kKeys = kN / kSplit;     // per warp, in the first product
+  constexpr int kColumns = kD / kSplit;  // per warp, in the second
   extern __shared__ __align__(1024) char memory[];
   auto& shared = *reinterpret_cast<typename Shape::Shared*>(memory + Shape::kTiles);
   const uint32_t q_tile = shared_address(memory), ring = q_tile + Shape::kTile;
@@ -70,12 +69,12 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
   while (!worker.done()) {
     const WorkItem& item = worker.item();
     const int head = worker.head(), m0 = item.tile * kM;
-    const int i0 = item.keys - item.queries + m0;  // the first query's place among the keys
+    const int i0 = item.keys - item.queries + m0;  // position of the first query among the keys
     TileLoader<kM, kD, kThreads>(args.q, item.q_begin + m0, head)
         .load(q_tile, args.q, 0, item.queries - m0, args.head_dim);
     if constexpr (kBias) shared.bias.template load_times_after<kThreads>(args.bias, item, i0, 0);
     const KeyTiles<kN> tiles(make_row_masks<kM>(shared, args.mask, item, m0), item.keys);
-    // Before the barrier that a tile of keys begins with.
+    // Call before the barrier at the start of a tile of keys.
     const auto make_masks = [&](int t) {
       if constexpr (Shape::kMaskOfTile) {
         if (t < tiles.count && !tiles.covered(t) && threadIdx.x < kM)
@@ -94,7 +93,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     uint32_t q[Shape::kKeepQ ? kD / 16 : 1][2][4];
     using Loader = TileLoader<kN, kD, kThreads>;
     const Loader keys(args.k, item.k_begin, head), values(args.v, item.k_begin, head);
-    int filling = 0;  // the stage that is filled next
+    int filling = 0;  // next stage to fill
     const auto fill = [&](int t, auto is_v) {
       if (t < tiles.count) {
         const int j = tiles[t] * kN;
@@ -160,7 +159,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
         store_accumulators<T, kN>(p_tile, row0, part * kKeys, s, 1.0f, lane);
       }
       reading = reading + 1 == kStages ? 0 : reading + 1;
-      // Only now, where there is time: the products that were begun run beside it.
+      // Late on purpose: it overlaps with the products already issued.
       if constexpr (kStages == 3) fill(t + 1, kKeysTile);
       wait_copies<kStages - 2>();
       __syncthreads();
@@ -188,8 +187,8 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     commit_copies();
     wait_copies<0>();
     if (tiles.count == 0) __syncthreads();
-    // Through the place of Q, which nobody reads any more. The piece comes from shared memory
-    // again, rather than in registers all the while.
+    // Goes through Q's memory, which is free now. The piece is read from shared memory again,
+    // rather than kept in registers.
     write_output<T, kD, kM>(args, worker.item(), worker.head(), q_tile, row0, part * kColumns, out,
                             lane);
     __syncthreads();

@@ -1,22 +1,22 @@
-// Forward for head_dim 256: the second product lags one tile behind the first, so that SiLU of one
-// tile runs beside the product of the one before.
+// Forward for head_dim 256. The second product lags one tile behind the first, so that SiLU of one
+// tile overlaps with the product of the previous one.
 //
-// Where shared memory has room for two tiles each of K and V, one barrier a tile is enough. With
-// one place each, as on SM 8.0, there is a second one, between the products: behind it K of the
-// next tile is asked for (at the last tile, V of it), and behind the first V of the tile before,
-// each while the other is read.
+// With two stages each of K and V, one barrier per tile is enough. With one stage each, as on SM
+// 8.0, a second barrier separates the products: after it, the next tile's K is loaded (at the last
+// tile, that tile's V); after the first barrier, the previous tile's V. Each load overlaps with
+// reading the other.
 //
-// There is one block of an SM, so that nothing else runs while a block begins or ends a piece, and
-// what a piece begins with takes as long to arrive as a tile does. So Q and the first K of the next
-// piece are asked for at the last tile of this one, as soon as nobody reads Q any more (K, with one
-// place, after that tile), and with two places its first V and second K before the output, which is
-// written beside the next piece's first product, where there is nothing to multiply with V yet. For
-// that, the ring goes on from piece to piece, so that a piece begins with the places that the last
-// product does not read, and the output goes through the free place of P, some columns at a time.
-// For rows of a grain of 16 alone, and without bias.
+// An SM runs one block, so nothing hides the start and end of a piece, and a piece's first loads
+// take as long as a tile. So the next piece's Q and first K are loaded during this one's last tile,
+// as soon as Q is no longer read (with one stage, K after that tile); with two stages also its
+// first V and second K, before the output. The output is written during the next piece's first
+// product, while there is no V to multiply with yet. To allow that, the ring continues across
+// pieces, so that a piece starts with the stages that the last product does not read, and the
+// output goes through the free stage of P, some columns at a time. Requires a grain of 16 and no
+// bias.
 //
-// The main loop takes all registers but few, and whether ptxas finds enough hangs on trifles: look
-// for spills, and measure, after each change.
+// The main loop needs nearly all registers, and small changes can make ptxas spill: after each
+// change, check for spills and measure.
 #pragma once
 
 #include "ops/kernels/attention/sm80/forward_parts.cuh"
@@ -26,7 +26,7 @@ namespace seqfuse::ops::attention::sm80 {
 template <int kD_, int kPlaces_>
 struct ForwardLaggingShape {
   static constexpr int kD = kD_, kM = 128, kN = 64;
-  static constexpr int kPlaces = kPlaces_, kStages = kPlaces;  // for tiles of K, and of V
+  static constexpr int kPlaces = kPlaces_, kStages = kPlaces;  // stages of K, and of V
   static constexpr int kSplit = 2;                             // as in ForwardShape
   static constexpr int kThreads = 128 * kSplit, kBlocks = 1;
   static constexpr int kTile = kM * kD * 2, kRingTile = kN * kD * 2, kP = kM * kN * 2;
@@ -46,16 +46,16 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
   constexpr int kD = Shape::kD, kM = Shape::kM, kN = Shape::kN;
   constexpr int kThreads = Shape::kThreads, kRingTile = Shape::kRingTile;
   constexpr bool kOnePlace = Shape::kPlaces == 1;
-  constexpr int kKeys = kN / Shape::kSplit;     // of a warp, in the first product
-  constexpr int kColumns = kD / Shape::kSplit;  // of a warp, in the second
+  constexpr int kKeys = kN / Shape::kSplit;     // per warp, in the first product
+  constexpr int kColumns = kD / Shape::kSplit;  // per warp, in the second
   static_assert(kKeys == 32 && kD == 256);
   extern __shared__ __align__(1024) char memory[];
   auto& shared = *reinterpret_cast<typename Shape::Shared*>(memory + Shape::kTiles);
   const uint32_t q_tile = shared_address(memory), ring = q_tile + Shape::kTile;
   const uint32_t p_tile = ring + 2 * Shape::kPlaces * kRingTile;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  // A scheduler has warps w and w + 4: of different queries, so that none is idle while all keys of
-  // a tile are hidden from half of the queries.
+  // Warps w and w + 4 share a scheduler and get different queries, so that none idles while a
+  // tile's keys are all hidden from half of the queries.
   const int part = warp / 4, group = warp % 4 ^ 2 * part, row0 = group * 32;
   const uint32_t q_lane = Tile<kD>::rows_first(q_tile + row0 * Tile<kD>::kRowBytes, lane);
   const uint32_t k_lane = Tile<kD>::columns_first(ring + part * kKeys * Tile<kD>::kRowBytes, lane);
@@ -67,10 +67,10 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
   wait_for_kernel_before();
   Worker worker(args.list, args.heads, &shared.work);
   KeyTiles<kN> tiles;
-  // A piece's tiles have numbers from this on, whose parity is their place in what has two.
+  // Number of the piece's first tile. With two stages, the parity of a tile's number selects one.
   int first = 0;
-  // Where in the ring: K0 K1 V0 V1. With one place each, a piece's last V goes where K was, which
-  // is free first, and the next piece's K where V was: they change places.
+  // Offset in the ring K0 K1 V0 V1. With one stage each, K and V swap: a piece's last V goes where
+  // K was, which is free first, and the next piece's K where V was.
   int k_place = 0;
   const auto keys_at = [&](int parity) {
     if constexpr (kOnePlace) return k_place;
@@ -80,8 +80,8 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     if constexpr (kOnePlace) return k_place ^ kRingTile;
     return (2 + parity) * kRingTile;
   };
-  // Asks for every other of the rows of Q that this warp multiplies with: the other warp of the
-  // group asks for the rest.
+  // Loads every other row of Q that this warp multiplies with; the other warp of the group loads
+  // the rest.
   const auto load_queries = [&](const WorkItem& item, int head) {
     const int m0 = item.tile * kM + row0 + part, rows = item.queries - m0;
     const char* from = RowsView(args.q, item.q_begin + m0, head, args.head_dim).data + lane * 16;
@@ -97,23 +97,23 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     Loader(args.k, item.k_begin, head)
         .load_aligned(ring + keys_at(parity), args.k, 0, item.keys, args.head_dim);
   };
-  // Asks for the piece's Q and first K, unless that was done early (of Q alone, with one place),
-  // and finds out what it sees.
+  // Loads the piece's Q and first K unless that was done early (with one stage, Q only), and
+  // determines what it sees.
   const auto begin = [&](bool early) {
     const WorkItem& item = worker.item();
-    const bool without_window = args.mask.window == 0;  // the first K is taken to be that of key 0
+    const bool without_window = args.mask.window == 0;  // then the first K tile starts at key 0
     if (!early) {
       if (without_window) load_first_keys(item, worker.head(), first);
       load_queries(item, worker.head());
     }
-    if constexpr (kOnePlace) {  // written so that nothing spills
+    if constexpr (kOnePlace) {  // arranged to avoid spills
       if (early && without_window) load_first_keys(item, worker.head(), first);
     }
     tiles = KeyTiles<kN>(make_row_masks<kM>(shared, args.mask, item, item.tile * kM), item.keys);
     tiles.number_from(first);
     worker.begin_piece(tiles.count - first);
     if (tiles.count > first && !(without_window && tiles[first] == 0)) {
-      if (without_window) {  // for those to the same place
+      if (without_window) {  // for copies to the same stage
         commit_copies();
         wait_copies<0>();
       }
@@ -123,8 +123,8 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     }
     commit_copies();
   };
-  // With two places, asks for the piece's first V and second K: not at once, since the others are
-  // waited for.
+  // With two stages, loads the piece's first V and second K; not at once, since the other loads are
+  // awaited first.
   const auto begin_values = [&] {
     if constexpr (kOnePlace) return;
     const WorkItem& item = worker.item();
@@ -144,7 +144,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     begin_values();
   }
   Accumulators<32, kColumns> out;
-  OutputInParts output;  // of the piece before, whose values are in out
+  OutputInParts output;  // of the previous piece, whose values are in out
   const auto stage_part = [&](int n, int place) {
     output.stage<T>(args, n, p_tile + place * Shape::kP, row0, part * kKeys, out, lane);
   };
@@ -170,7 +170,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     constexpr Constant<Second::kNone> kNone;
     constexpr Constant<Second::kValues> kValues;
     constexpr Constant<Second::kOutput> kOutput;
-    // Whether at the last tile there is a record of a next piece.
+    // At the last tile: whether the record of a next piece is there.
     const auto knows_next = [&] { return tiles.count - first > 1 && worker.next_item().tile >= 0; };
     const auto load_keys = [&](int t, int to) {
       const int j = tiles[t] * kN;
@@ -184,16 +184,16 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
       load_values(t - 1, values_at(~t & 1));
       commit_copies();
     };
-    // The scores of tile t, then SiLU of them beside the second product, the values of tile t - 1;
-    // between the two products, copies for the next tile are asked for, if there are more, or for
-    // the next piece. With two places begin_values() did that for the first tile. Beside the scores
-    // of that one the output of the piece before is written. last: t is behind the last tile.
+    // Computes the scores of tile t, then their SiLU while the second product adds the values of
+    // tile t - 1. Between the two products it loads for the next tile, if there is one, or for the
+    // next piece; with two stages begin_values() did so for the first tile. The first tile's scores
+    // also overlap with writing the previous piece's output. last: t is past the last tile.
     const auto run = [&](int t, auto with_scores, auto second, auto masked, auto more, auto last) {
       Accumulators<32, kKeys> s;
       if constexpr (with_scores()) {
         multiply_rows_at<T, kD>(s, q_lane, k_lane + keys_at(t & 1), [&](int d) {
           if constexpr (kOnePlace) {
-            // Not at once, which is slower.
+            // Doing so at once would be slower.
             if (d == 4 && (second() == Second::kValues || t > first)) load_values_before(t);
           }
           if constexpr (second() == Second::kOutput) {
@@ -258,7 +258,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     };
     const int count = tiles.count;
     struct Sight {
-      bool any, partly, more;  // keys that this warp's queries see, not all, and tiles behind
+      bool any, partly, more;  // visible keys: any, not all; tiles left
     };
     const auto enter = [&](int t) {
       __syncthreads();
@@ -279,7 +279,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
       write_output(first);
       if (count > first) run(first, kNo, kNone, kNo, start.more, kNo);
     }
-    bool before = start.any;  // whether tile t - 1 has values for this warp
+    bool before = start.any;  // tile t - 1 has values for this warp
     for (int t = first + 1; t < count; ++t) {
       wait_copies<0>();
       const auto [any, partly, more] = enter(t);
@@ -296,8 +296,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
       }
       before = any;
     }
-    // Then nobody reads Q, the masks, one of P's places and, of the ring, what the last tile's
-    // values are not in.
+    // Now Q, the masks, one stage of P and all of the ring but the last tile's values are free.
     const bool early = knows_next();
     worker.end_piece(count - first, early);
     if (kOnePlace && count > first) k_place ^= kRingTile;

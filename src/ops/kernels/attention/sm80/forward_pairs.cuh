@@ -1,8 +1,8 @@
-// Forward for head_dim 128 where shared memory has room for two tiles each of K and V in both
-// blocks of an SM: one barrier a tile.
+// Forward for head_dim 128 where shared memory fits two stages each of K and V in both blocks of an
+// SM: one barrier per tile.
 //
-// The next piece's Q, K and V are asked for before this one's output is written, which goes through
-// the second places of K and V. For rows of a grain of 16 alone, and without bias.
+// The next piece's Q, K and V are loaded before this one's output is written, which goes through
+// the second stages of K and V. Requires a grain of 16 and no bias.
 #pragma once
 
 #include "ops/kernels/attention/sm80/forward_parts.cuh"
@@ -18,7 +18,7 @@ struct ForwardPairsShape {
   struct Shared {
     RowMask rows[kM];
     TileMask warps[kM / 32];
-    KeyTiles<kN> tiles[kM / 32];  // for each warp: there are no registers to spare
+    KeyTiles<kN> tiles[kM / 32];  // per warp: registers are scarce
     Worker::Shared work;
   };
   static constexpr int kTiles = kTile + 4 * kRingTile;
@@ -48,14 +48,14 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
   KeyTiles<kN>& tiles = shared.tiles[warp];
   Loader keys, values;
   const auto load_pair = [&](int t) {
-    // Behind the last tile, zeros that nobody reads: no branch.
+    // Past the last tile load zeros, which are not read: this avoids a branch.
     const int j = t < tiles.count ? tiles[t] * kN : tiles.keys;
     const uint32_t to = ring + (t & 1) * kPair;
     keys.load_aligned(to, args.k, j, tiles.keys - j, args.head_dim);
     values.load_aligned(to + Shape::kRingTile, args.v, j, tiles.keys - j, args.head_dim);
     commit_copies();
   };
-  // Asks for the piece's Q and its first K and V, and finds out what it sees.
+  // Loads the piece's Q and its first K and V, and determines what it sees.
   const auto begin = [&] {
     const WorkItem& item = worker.item();
     const int m0 = item.tile * kM;
@@ -78,7 +78,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
       if constexpr (masked()) hide(s, shared.rows, row0, tiles[t] * kN, lane);
 #pragma unroll
       for (int k = 0; k < kN / 16; ++k) {
-        // Only now, where there is time: the products that were begun run beside it.
+        // Late on purpose: it overlaps with the products already issued.
         if (k == 1) load_pair(t + 1);
         uint32_t a[2][4];
         silu_fragments<T>(a, s, scale, k);

@@ -1,4 +1,4 @@
-// What kernels that go by tiles of queries have in common.
+// Shared by the kernels that loop over key tiles for a tile of queries.
 #pragma once
 
 #include "ops/kernels/attention/common/tile_mask.cuh"
@@ -6,16 +6,16 @@
 
 namespace seqfuse::ops::attention::sm80 {
 
-// The mask of this thread's query of a tile, from m0 on.
+// The mask of this thread's query in a tile that starts at m0.
 __device__ __forceinline__ RowMask row_mask_of_thread(const MaskOptions& options,
                                                       const WorkItem& item, int m0) {
   const int row = min(m0 + static_cast<int>(threadIdx.x), item.queries - 1);
   return row_mask(options, item, item.keys - item.queries + row);
 }
 
-// The masks of a tile's queries, from m0 on: of each to shared.rows, if these are whole masks, of
-// each warp's 32 to shared.warps, and of all together as the result. For the whole block, with a
-// barrier.
+// The masks of a tile's queries, from m0 on: each query's to shared.rows, if these are whole masks;
+// each warp's combined mask to shared.warps; returns that of the tile. Call from the whole block;
+// contains a barrier.
 template <int kM, class Shared>
 __device__ __forceinline__ TileMask make_row_masks(Shared& shared, const MaskOptions& options,
                                                    WorkItem item, int m0) {
@@ -32,8 +32,8 @@ __device__ __forceinline__ TileMask make_row_masks(Shared& shared, const MaskOpt
   return mask;
 }
 
-// Scores to zero where the mask hides them. Accumulators of queries from row, keys from j, of the
-// sequence or of the tile as the masks are.
+// Zeroes scores that the mask hides. row and j: first query and first key, relative to the sequence
+// or to the tile, like the masks.
 template <int kRows, int kColumns, class Mask>
 __device__ __forceinline__ void hide(Accumulators<kRows, kColumns>& s, const Mask* rows, int row,
                                      int j, int lane) {
@@ -58,8 +58,8 @@ __device__ __forceinline__ float silu_of_half(float h) {
   return fmaf(h, tanh_approximate(h), h);
 }
 
-// out += the product of 32 queries' values of SiLU for 16 keys, as fragments, and those keys' V, of
-// which v_at is the lane address: rows_first. Columns from 16 column.
+// out += P V for 32 queries and 16 keys. P: fragments of SiLU values; v_at: lane address of V
+// (rows_first). Columns from 16 column.
 template <class T, int kD, int kColumns>
 __device__ __forceinline__ void add_values(Accumulators<32, kColumns>& out,
                                            const uint32_t (&p)[2][4], uint32_t v_at, int k,
@@ -69,7 +69,7 @@ __device__ __forceinline__ void add_values(Accumulators<32, kColumns>& out,
   });
 }
 
-// Fragments of silu(2 s scale), from the accumulators of 16 keys.
+// Fragments of silu(2 s scale) from accumulators of 16 keys.
 template <class T, int kColumns>
 __device__ __forceinline__ void silu_fragments(uint32_t (&p)[2][4],
                                                const Accumulators<32, kColumns>& s, float scale,
@@ -84,8 +84,8 @@ __device__ __forceinline__ void silu_fragments(uint32_t (&p)[2][4],
   }
 }
 
-// A warp's 32 rows of the output of a piece of work, by way of a tile that no other warp uses, so
-// that rows are written whole.
+// Writes a warp's 32 rows of a piece's output, by way of a tile that no other warp uses, so that
+// rows are written whole.
 template <class T, int kD, int kM, int kColumns>
 __device__ __forceinline__ void write_output(const Arguments& args, const WorkItem& item, int head,
                                              uint32_t tile, int row0, int column0,
@@ -97,16 +97,16 @@ __device__ __forceinline__ void write_output(const Arguments& args, const WorkIt
                                   min(kM, item.queries - m0), tile, row0, column0, lane);
 }
 
-// The same by way of less memory and in parts, 32 columns each, which may be written one by one
-// while something else goes on: first stage(), then write(). They go through as many columns of the
-// warp's rows in a tile of 64 columns, which no other warp uses. For a grain of 16 alone.
+// Like the above with less memory, in parts of 32 columns, so that writing can be interleaved with
+// other work: stage() a part, then write() it. A part goes through 32 columns of the warp's rows in
+// a tile of 64 columns that no other warp uses. Requires a grain of 16.
 class OutputInParts {
  public:
-  static constexpr int kColumns = 32;  // of a part
+  static constexpr int kColumns = 32;  // per part
 
   // Nothing to write.
   OutputInParts() = default;
-  // The rows from row of a piece of work with kM rows, and the columns from column.
+  // For a piece's kM-row tile: the rows from row and the columns from column.
   template <int kM>
   static __device__ OutputInParts of(const Arguments& args, const WorkItem& item, int head, int row,
                                      int column, int lane) {
@@ -118,7 +118,7 @@ class OutputInParts {
     return result;
   }
 
-  // tile, row, column: where in shared memory.
+  // tile, row, column: position in shared memory.
   template <class T, int kAll>
   __device__ void stage(const Arguments& args, int part, uint32_t tile, int row, int column,
                         const Accumulators<32, kAll>& out, int lane) const {
@@ -142,11 +142,11 @@ class OutputInParts {
   }
 
  private:
-  // Eight lanes read two rows whose chunks lie in different banks.
+  // Eight lanes read two rows whose chunks are in different banks.
   static __device__ int row_of(int lane) { return (lane >> 3) + (lane & 4); }
   static __device__ int chunk_of(int lane) { return lane & 3; }
 
-  // Where this lane writes, and the rows and columns that exist from there on.
+  // This lane's output address, and the rows and columns that exist from there.
   char* to_ = nullptr;
   int rows_ = 0, columns_ = 0;
 };

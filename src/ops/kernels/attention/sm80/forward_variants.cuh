@@ -55,7 +55,7 @@ std::span<const Variant> forward_variants() {
           {.config = config_of<Pairs>("forward_pairs_kernel", 80, kHeadDim),
            .adds_bias = false,
            .needs = Needs::aligned_inputs,
-           // What one block may have is what all blocks of a processor have together.
+           // A block may take nearly all of an SM's memory, so require room for all blocks.
            .block_bytes = Pairs::kBlocks * Pairs::kSharedBytes,
            .f16 = forward_pairs_kernel<__half, Pairs>,
            .bf16 = forward_pairs_kernel<__nv_bfloat16, Pairs>},

@@ -1,5 +1,5 @@
-// Rows of one head between tiles in shared memory and global memory: results, and gradients that are
-// multiplied by silu' on the way.
+// Copies rows of one head from tiles in shared memory to global memory: results, and gradients that
+// are multiplied by silu' on the way.
 #pragma once
 
 #include "ops/kernels/attention/common/arguments.h"
@@ -8,7 +8,7 @@
 
 namespace seqfuse::ops::attention::sm80 {
 
-// The instructions and tiles that all kernels for SM 8.0 are made of.
+// Instructions and tiles shared by all kernels for SM 8.0.
 using namespace ops::sm80;
 
 // Some rows of one head.
@@ -24,14 +24,14 @@ struct RowsView {
         columns(columns) {}
 };
 
-// Two halves of T times silu' of two others.
+// Two packed values of T times silu' of two others.
 template <class T>
 __device__ __forceinline__ uint32_t times_silu_gradient(uint32_t values, uint32_t z) {
   const float2 v = numbers<T>(values), x = numbers<T>(z);
   return pack<T>(v.x * silu_gradient(x.x), v.y * silu_gradient(x.y));
 }
 
-// 8 elements of a row, of which count exist, where its grain is below 16.
+// 8 elements of a row, the first count of which exist, for a grain below 16.
 __device__ __forceinline__ uint4 load_elements(const char* from, int count) {
   const auto* half = reinterpret_cast<const uint16_t*>(from);
   uint32_t v[4];
@@ -49,8 +49,8 @@ __device__ __forceinline__ void store_elements(char* to, int count, const uint4&
     if (e < count) half[e] = static_cast<uint16_t>(v[e / 2] >> (e % 2 * 16));
 }
 
-// What a lane moves in one step of copying a warp's rows of a tile, [row, ...), columns [column,
-// column + kColumns): 8 elements, of which count exist.
+// One lane's share of one step in copying a warp's rows [row, ...), columns [column, column +
+// kColumns) of a tile: 8 elements, the first count of which exist.
 template <int kColumns>
 struct RowChunk {
   __device__ __forceinline__ RowChunk(int step, int row_begin, int column_begin, int rows,
@@ -64,8 +64,8 @@ struct RowChunk {
   int row, chunk, count;
 };
 
-// Copies a warp's part of a tile, as store_accumulators wrote it, to global memory. Rows with a
-// grain below 16 are slower, and cost little code.
+// Copies a warp's part of a tile, as store_accumulators wrote it, to global memory. A grain below
+// 16 is slower but needs little code.
 template <class T, int kD, int kRows, int kColumns>
 __device__ __forceinline__ void store_rows(const RowsView& to, int rows, uint32_t tile, int row,
                                            int column, int lane) {
@@ -91,7 +91,7 @@ __device__ __forceinline__ void store_rows(const RowsView& to, int rows, uint32_
   }
 }
 
-// Sums over rows of what a lane gives in its steps, which always has the same 8 columns.
+// Sums over rows of a lane's values; in every step the lane has the same 8 columns.
 template <class T, int kColumns>
 class ColumnTotals {
  public:
@@ -104,7 +104,7 @@ class ColumnTotals {
       sums_[2 * e + 1] += two.y;
     }
   }
-  // Adds them over the warp, and to total, of which count columns exist from the lane's first on.
+  // Adds the sums over the warp, then to total, where count columns exist from the lane's first.
   __device__ __forceinline__ void add_to(float* total, int count, int lane) {
     constexpr int kWide = kColumns / 8;
     static_assert(32 % kWide == 0);
@@ -121,7 +121,7 @@ class ColumnTotals {
   float sums_[8] = {};
 };
 
-// store_rows of a gradient.
+// Like store_rows, for a gradient.
 template <class T, int kD, int kRows, int kColumns>
 __device__ __forceinline__ void store_gradient_rows(const GradientView& gradient, int64_t first_row,
                                                     int head, int columns, int rows, uint32_t tile,
@@ -145,7 +145,7 @@ __device__ __forceinline__ void store_gradient_rows(const GradientView& gradient
     return result;
   };
   if (to.grain == 16 && pre.grain == 16) {
-    // Several loads under way at a time, while the products of those before are made.
+    // Keeps several loads in flight while earlier products are computed.
     constexpr int kAtATime = kSteps % 4 == 0 ? 4 : 1;
     uint4 z[kAtATime];
     const auto load = [&](int first) {
@@ -183,7 +183,7 @@ __device__ __forceinline__ void store_gradient_rows(const GradientView& gradient
   }
 }
 
-// What sums of dq and dk are multiplied with at the end.
+// Factor that the sums of dq and dk are multiplied by at the end.
 __device__ __forceinline__ float query_key_scale(const Arguments& args) {
   return args.alpha * args.inverse_scale / kScoreGradientFactor;
 }

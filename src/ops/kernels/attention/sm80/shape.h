@@ -1,4 +1,4 @@
-// What the tables of variants say about the shapes of kernels.
+// How the variant tables describe kernel shapes.
 #pragma once
 
 #include "ops/kernels/attention/variant.h"
@@ -6,7 +6,7 @@
 
 namespace seqfuse::ops::attention::sm80 {
 
-// Whether a processor of SM 8.0 runs as many blocks as a kernel is made for.
+// Whether an SM 8.0 multiprocessor fits as many blocks as the kernel is designed for.
 template <class Shape>
 constexpr bool fills_sm80() {
   return blocks_within(kSharedOfSm80Processor, Shape::kSharedBytes) >= Shape::kBlocks;

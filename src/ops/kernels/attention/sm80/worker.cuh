@@ -1,16 +1,16 @@
-// The order of work: tiles of the longest sequences first, taken one by one by a grid that stays.
+// Order of work: a persistent grid takes tiles one by one, those of the longest sequences first.
 //
-// A kernel before writes a record for each tile of each sequence, without the host knowing how many
-// there are. A block asks for its next piece when it has almost done one, so that the answer is
-// there in time, but not earlier: whoever reserves a piece while busy with another keeps idle
-// blocks from it. Kernels without registers to spare ask at the start of a piece.
+// A preceding kernel writes a record for each tile of each sequence; the host does not know how
+// many there are. A block asks for its next piece when it has almost finished one: early enough for
+// the answer to arrive, but no earlier, since a piece reserved by a busy block is withheld from
+// idle ones. Kernels short of registers ask at the start of a piece.
 #pragma once
 
 #include "ops/kernels/attention/sm80/rows.cuh"
 
 namespace seqfuse::ops::attention::sm80 {
 
-// Hands out (tile, head) to the blocks of a grid. All threads of a block call everything.
+// Hands out (tile, head) pairs to blocks. All threads of a block call all functions.
 class Worker {
  public:
   struct Shared {
@@ -21,7 +21,7 @@ class Worker {
 
   __device__ Worker(WorkList* list, int heads, Shared* shared)
       : list_(list), shared_(shared), heads_(heads) {
-    // A list has room for what the grid begins with: its record need not wait for the count.
+    // The list has room for the grid's first records, so read one without waiting for the count.
     if (threadIdx.x == 0) {
       copy_listed(blockIdx.x, 0);
       shared_->total = list_->count * heads_;
@@ -35,30 +35,30 @@ class Worker {
 
   __device__ const WorkItem& item() const { return shared_->items[slot_]; }
   __device__ int head() const { return shared_->heads[slot_]; }
-  // Of the piece before the last advance().
+  // The piece before the last advance().
   __device__ const WorkItem& last_item() const { return shared_->items[slot_ ^ 1]; }
   __device__ int last_head() const { return shared_->heads[slot_ ^ 1]; }
-  // Of the piece after the next advance().
+  // The piece after the next advance().
   __device__ const WorkItem& next_item() const { return shared_->items[slot_ ^ 1]; }
   __device__ int next_head() const { return shared_->heads[slot_ ^ 1]; }
   __device__ bool done() const { return item().tile < 0; }
 
-  // Asks for the number of the next piece, then for its record, which belongs to the caller's next
-  // group of copies. Some time should pass between the two.
+  // ask() requests the number of the next piece, fetch() its record, which joins the caller's next
+  // commit group. Leave some time between the two.
   __device__ void ask() {
     if (threadIdx.x == 0) next_ = gridDim.x + atomicAdd(&list_->taken, 1);
   }
   __device__ void fetch() {
     if (threadIdx.x == 0) copy_record(next_, slot_ ^ 1);
   }
-  // At each tile t of [0, end) that a piece walks over: asks two tiles before the last. The record
-  // is there after the last tile.
+  // Call for each tile t of [0, end) of a piece: asks two tiles before the last. The record is
+  // there after the last tile.
   __device__ void look_ahead(int t, int end) {
     if (t == max(0, end - 3)) ask();
     if (t == end - 1) fetch();
   }
-  // The same, so that the record is there at the last of two or more tiles already. begin_piece():
-  // before the first of count tiles; look_further_ahead(): at each tile t from first to end - 1.
+  // The same, with the record there by the last of two or more tiles. Call begin_piece() before the
+  // first of count tiles and look_further_ahead() for each tile t from first to end - 1.
   __device__ void begin_piece(int count) {
     if (count == 1 || count == 2) ask();
   }
@@ -66,10 +66,11 @@ class Worker {
     if (t == end - 3) ask();
     if (t == max(first, end - 2)) fetch();
   }
-  // After the copies have arrived and a barrier.
+  // Call when the copies have arrived, after a barrier.
   __device__ void advance() { slot_ ^= 1; }
-  // After the last of a piece's tiles, for kernels with one barrier a tile: when no warp is at work
-  // on one any more, and the next piece is known. The last group of copies may be under way yet.
+  // Call after a piece's last tile, in kernels with one barrier per tile: returns when no warp
+  // works on a tile any more and the next piece is known. pending: the last commit group may still
+  // be in flight.
   __device__ void end_piece(int count, bool pending = false) {
     if (count == 0) {
       __syncthreads();
@@ -105,7 +106,7 @@ class Worker {
   WorkList* list_;
   Shared* shared_;
   int heads_, slot_ = 0;
-  int next_ = 0;  // of thread 0
+  int next_ = 0;  // valid in thread 0
 };
 
 }  // namespace seqfuse::ops::attention::sm80

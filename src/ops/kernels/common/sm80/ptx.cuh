@@ -1,5 +1,5 @@
-// The instructions that attention and the product with SiLU for SM 8.0 are made of; newer ones
-// where code is compiled for SM 9.0.
+// PTX instructions for the SM 8.0 kernels of attention and of the product with SiLU; newer
+// instructions in code compiled for SM 9.0.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -13,14 +13,14 @@ __device__ __forceinline__ uint32_t shared_address(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
-// 16 bytes to shared memory; zeros where valid is false, without reading.
+// Copies 16 bytes to shared memory asynchronously; if not valid, writes zeros and reads nothing.
 __device__ __forceinline__ void copy_async(uint32_t to, const void* from, bool valid) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(to), "l"(from),
                "r"(valid ? 16 : 0)
                : "memory");
 }
 
-// 4 or 8 bytes, likewise.
+// The same for 4 or 8 bytes.
 template <int kBytes>
 __device__ __forceinline__ void copy_async_small(uint32_t to, const void* from, bool valid) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;\n" ::"r"(to), "l"(from), "n"(kBytes),
@@ -32,20 +32,19 @@ __device__ __forceinline__ void commit_copies() {
   asm volatile("cp.async.commit_group;\n" ::: "memory");
 }
 
-// Waits until at most kPending of this thread's groups are under way.
+// Waits until at most kPending of this thread's commit groups are in flight.
 template <int kPending>
 __device__ __forceinline__ void wait_copies() {
   asm volatile("cp.async.wait_group %0;\n" ::"n"(kPending) : "memory");
 }
 
-// A barrier in shared memory that counts arrivals; waiting for it does not hold up those who
-// arrive.
+// A barrier in shared memory that counts arrivals; arriving threads do not wait.
 __device__ __forceinline__ void init_arrivals(uint32_t barrier, int count) {
   asm volatile("mbarrier.init.shared.b64 [%0], %1;\n" ::"r"(barrier), "r"(count) : "memory");
 }
 
-// Two arrivals: when this thread's asynchronous copies so far are done, and now, for what it wrote
-// itself.
+// Arrives twice: when this thread's asynchronous copies so far are done, and now, for what it wrote
+// directly.
 __device__ __forceinline__ void arrive_with_copies(uint32_t barrier) {
   asm volatile(
       "{\n.reg .b64 state;\n"
@@ -54,7 +53,7 @@ __device__ __forceinline__ void arrive_with_copies(uint32_t barrier) {
       : "memory");
 }
 
-// Until all have arrived for the phase of that parity.
+// Waits until the phase of that parity is complete.
 __device__ __forceinline__ void wait_arrivals(uint32_t barrier, int parity) {
   uint32_t done = 0;
   while (!done) {
@@ -68,7 +67,7 @@ __device__ __forceinline__ void wait_arrivals(uint32_t barrier, int parity) {
   }
 }
 
-// A named barrier of some warps of a block.
+// A named barrier for some warps of a block.
 __device__ __forceinline__ void sync_threads(int barrier, int threads) {
   asm volatile("bar.sync %0, %1;\n" ::"r"(barrier), "r"(threads) : "memory");
 }
@@ -79,7 +78,8 @@ __device__ __forceinline__ void store_shared_16(uint32_t address, const uint4& v
                : "memory");
 }
 
-// Four matrices of 8 x 8 half words; lane l gives the address of row l % 8 of matrix l / 8.
+// Loads four 8 x 8 matrices of 16-bit elements; lane l passes the address of row l % 8 of matrix l
+// / 8.
 __device__ __forceinline__ void load_matrices(uint32_t (&r)[4], uint32_t address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\n"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
@@ -124,7 +124,7 @@ __device__ __forceinline__ void multiply_add(float (&c)[4], const uint32_t (&a)[
   }
 }
 
-// Two values of T, the first in the low half.
+// Two packed values of T, the first in the low half.
 template <class T>
 __device__ __forceinline__ uint32_t pack(float low, float high) {
   uint32_t r;
@@ -142,21 +142,21 @@ __device__ __forceinline__ float tanh_approximate(float x) {
   return y;
 }
 
-// Lets the next kernel of the stream begin, if it was launched to begin early.
+// Lets the stream's next kernel start, if it was launched to start early.
 __device__ __forceinline__ void begin_next_kernel() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;\n" ::: "memory");
 #endif
 }
 
-// In a kernel that may begin early: waits for what the kernel before wrote.
+// In a kernel that may start early: waits for the results of the preceding kernel.
 __device__ __forceinline__ void wait_for_kernel_before() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;\n" ::: "memory");
 #endif
 }
 
-// What load_matrices reads, written by one instruction, which SM 9.0 has.
+// The inverse of load_matrices, one instruction that needs SM 9.0.
 #if __CUDA_ARCH__ >= 900
 constexpr bool kStoresMatrices = true;
 __device__ __forceinline__ void store_matrices(uint32_t address, const uint32_t (&r)[4]) {
@@ -169,7 +169,7 @@ constexpr bool kStoresMatrices = false;
 __device__ void store_matrices(uint32_t address, const uint32_t (&r)[4]);
 #endif
 
-// Adds to four consecutive floats, 16-byte aligned. SM 9.0 has one instruction for all.
+// Adds to four consecutive floats, 16-byte aligned; one instruction on SM 9.0.
 __device__ __forceinline__ void add_to_global(float* to, const float (&v)[4]) {
 #if __CUDA_ARCH__ >= 900
   asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};\n" ::"l"(to), "f"(v[0]), "f"(v[1]),

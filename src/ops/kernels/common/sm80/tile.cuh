@@ -1,7 +1,7 @@
-// Tiles of half words in shared memory, and the fragments of mma.m16n8k16 that are read from them.
+// Tiles of 16-bit elements in shared memory, and the mma.m16n8k16 fragments read from them.
 //
-// A tile has rows of kD elements. Chunks of 16 bytes are permuted within a row by its number, so
-// that the eight rows of an 8 x 8 matrix lie in different banks.
+// A tile has rows of kD elements. The 16-byte chunks of a row are permuted by the row's number,
+// which puts the eight rows of an 8 x 8 matrix in different banks.
 #pragma once
 
 #include "ops/kernels/common/heads_view.h"
@@ -22,8 +22,8 @@ struct Tile {
 
   // Lane addresses of 16 x 16 blocks, for a base aligned to a row. Block (r, c), in units of 16,
   // is at block(lane address, r, c).
-  //   rows_first: matrices in the order (0, 0), (1, 0), (0, 1), (1, 1): A as it lies, B transposed
-  //   columns_first: (0, 0), (0, 1), (1, 0), (1, 1): B as it lies, A transposed
+  //   rows_first: matrices in the order (0, 0), (1, 0), (0, 1), (1, 1): A as stored, B transposed
+  //   columns_first: (0, 0), (0, 1), (1, 0), (1, 1): B as stored, A transposed
   static __device__ __forceinline__ uint32_t rows_first(uint32_t base, int lane) {
     return base + offset(lane & 15, lane >> 4);
   }
@@ -31,13 +31,13 @@ struct Tile {
     return base + offset((lane & 7) + ((lane >> 4) << 3), (lane >> 3) & 1);
   }
   static __device__ __forceinline__ uint32_t block(uint32_t lane_address, int r, int c) {
-    // Only the low bits of a chunk's number are permuted: the rest is an offset, known beforehand.
+    // Only the low bits of the chunk number are permuted; the rest is a compile-time offset.
     return (lane_address ^ ((c & 3) << 5)) + (c >> 2) * 128 + r * 16 * kRowBytes;
   }
 };
 
-// Copies rows of one head into tiles; what lies beyond the rows and columns becomes zeros. A thread
-// keeps where it begins to read, so that the next tile costs one multiplication.
+// Copies rows of one head to tiles; elements outside the rows and columns become zeros. A thread
+// keeps its start address, so the next tile costs one multiplication.
 template <int kRows, int kD, int kThreads>
 class TileLoader {
  public:
@@ -47,7 +47,7 @@ class TileLoader {
 
   TileLoader() = default;
 
-  // Rows [begin, begin + kRows) from the first, of which rows exist.
+  // Loads rows [begin, begin + kRows); rows of them exist.
   __device__ __forceinline__ void load(uint32_t tile, const HeadsView& view, int begin, int rows,
                                        int columns) const {
     if (view.grain == 16) {
@@ -56,7 +56,7 @@ class TileLoader {
       load_by_elements(tile, source_ + begin * view.row_bytes, view, rows, columns);
     }
   }
-  // The same, for a grain of 16 alone: without the other case, which costs the caller a branch.
+  // The same for a grain of 16 only: skips the branch for other cases.
   __device__ __forceinline__ void load_aligned(uint32_t tile, const HeadsView& view, int begin,
                                                int rows, int columns) const {
     const char* source = source_ + begin * view.row_bytes;
@@ -75,8 +75,8 @@ class TileLoader {
   static __device__ __forceinline__ int row() { return threadIdx.x / kChunks; }
   static __device__ __forceinline__ int chunk() { return threadIdx.x % kChunks; }
 
-  // Rows that are not aligned, or a head_dim that is no multiple of 8: slower, and without code
-  // that the fast path would have to keep registers for.
+  // For unaligned rows, or a head_dim that is not a multiple of 8: slower, and separate so that it
+  // takes no registers from the fast path.
   static __device__ __forceinline__ void load_by_elements(uint32_t tile, const char* source,
                                                           const HeadsView& view, int rows,
                                                           int columns) {
@@ -136,8 +136,8 @@ struct Accumulators {
   }
 };
 
-// acc [16 kR, 8 kC] += A B for 16 of the inner dimension, where A's fragments are at hand and
-// b(c, r) fetches B's fragments of 16 columns from 16 c.
+// acc [16 kR, 8 kC] += A B over 16 of the inner dimension. A's fragments are given; b(c, r) loads
+// B's fragments of 16 columns from 16 c.
 template <class T, int kRows, int kColumns, class FetchB>
 __device__ __forceinline__ void multiply_step(Accumulators<kRows, kColumns>& acc,
                                               const uint32_t (&a)[kRows / 16][4],
@@ -154,8 +154,8 @@ __device__ __forceinline__ void multiply_step(Accumulators<kRows, kColumns>& acc
   }
 }
 
-// acc = the product of rows of one tile and rows of another, [kRows, kColumns], of one warp, from
-// lane addresses: rows_first of A, columns_first of B. after(d) is called between the steps.
+// acc = rows of one tile times rows of another, [kRows, kColumns], for one warp. Lane addresses:
+// rows_first for A, columns_first for B. Calls after(d) between steps.
 template <class T, int kD, int kRows, int kColumns, class After>
 __device__ __forceinline__ void multiply_rows_at(Accumulators<kRows, kColumns>& acc, uint32_t a_at,
                                                  uint32_t b_at, After&& after) {
@@ -171,7 +171,7 @@ __device__ __forceinline__ void multiply_rows_at(Accumulators<kRows, kColumns>& 
   }
 }
 
-// The same, of rows from row_a and row_b.
+// The same for rows from row_a and row_b.
 template <class T, int kD, int kRows, int kColumns>
 __device__ __forceinline__ void multiply_rows(Accumulators<kRows, kColumns>& acc, uint32_t tile_a,
                                               uint32_t tile_b, int row_a, int row_b, int lane) {
@@ -180,9 +180,9 @@ __device__ __forceinline__ void multiply_rows(Accumulators<kRows, kColumns>& acc
                           [](int) {});
 }
 
-// Writes pairs of half words as a warp's accumulators [kRows, kColumns] have them to rows
-// [row, row + kRows) of a tile from a column on. pair(r, c, half): of block (r, c) the upper or the
-// lower eight rows. kMatrices: by store_matrices, where there is such a thing.
+// Writes pairs of 16-bit elements, laid out as in a warp's accumulators [kRows, kColumns], to rows
+// [row, row + kRows) of a tile, from a column on. pair(r, c, half): block (r, c), upper or lower
+// eight rows. kMatrices: use store_matrices if the GPU has it.
 template <int kD, int kRows, int kColumns, bool kMatrices, class Pair>
 __device__ __forceinline__ void store_pairs(uint32_t tile, int row, int column, int lane,
                                             Pair&& pair) {
@@ -212,7 +212,7 @@ __device__ __forceinline__ void store_pairs(uint32_t tile, int row, int column, 
   }
 }
 
-// Writes a warp's accumulators, scaled, likewise.
+// Writes a warp's accumulators, scaled, in the same way.
 template <class T, int kD, bool kMatrices = true, int kRows, int kColumns>
 __device__ __forceinline__ void store_accumulators(uint32_t tile, int row, int column,
                                                    const Accumulators<kRows, kColumns>& acc,
@@ -222,7 +222,7 @@ __device__ __forceinline__ void store_accumulators(uint32_t tile, int row, int c
   });
 }
 
-// Two halves of T as numbers.
+// Unpacks two values of T.
 template <class T>
 __device__ __forceinline__ float2 numbers(uint32_t pair) {
   if constexpr (kIsSame<T, __nv_bfloat16>) {

@@ -1,8 +1,8 @@
-// By mma.sync and cp.async. A block of four warps makes a tile of the result; a warp a quarter. Two
-// blocks share a processor, so that the products of one run beside the epilogue of the other.
+// mma.sync and cp.async. A block of four warps computes a tile of the result, each warp a quarter.
+// Two blocks share an SM, so that one multiplies while the other runs its epilogue.
 //
-// Slices of a and b along k go through a ring in shared memory, which is filled kStages - 1 slices
-// ahead; fragments of the next 16 of k are read while those at hand are multiplied.
+// Slices of a and b along k go through a ring of stages in shared memory, filled kStages - 1 slices
+// ahead. Fragments for the next 16 of k are read while the current ones are multiplied.
 #include "ops/kernels/common/sm80/tile.cuh"
 #include "ops/kernels/gemm/gemm_silu_kernels.h"
 
@@ -12,18 +12,18 @@ namespace {
 using namespace sm80;
 
 constexpr int kRows = 128, kColumns = 128, kSlice = 32, kStages = 4;
-constexpr int kThreads = 128, kBlocks = 2;        // blocks of a processor
-constexpr int kWarpRows = 64, kWarpColumns = 64;  // of two by two warps
+constexpr int kThreads = 128, kBlocks = 2;        // blocks per SM
+constexpr int kWarpRows = 64, kWarpColumns = 64;  // per warp, two by two warps
 using TileA = Tile<kSlice>;
 using TileB = Tile<kColumns>;
 constexpr int kTileABytes = kRows * TileA::kRowBytes;
 constexpr int kStageBytes = kTileABytes + kSlice * TileB::kRowBytes;
 constexpr int kSharedBytes = kStages * kStageBytes;
-static_assert(kRows * TileB::kRowBytes <= kSharedBytes);  // the result takes the ring's place
+static_assert(kRows * TileB::kRowBytes <= kSharedBytes);  // the result reuses the ring
 
 using Sums = Accumulators<kWarpRows, kWarpColumns>;
 
-// What a warp multiplies at a time: 16 of k.
+// Operands of one step of a warp: 16 of k.
 struct Fragments {
   uint32_t a[kWarpRows / 16][4], b[kWarpColumns / 16][4];
 
@@ -55,7 +55,7 @@ __device__ __forceinline__ uint32_t silu_of_pair(uint32_t pair) {
   return pack<T>(silu(z.x), silu(z.y));
 }
 
-// The sums of a warp begin with the bias, of columns from `column` on.
+// A warp's sums start from the bias, of columns from `column` on.
 template <class T>
 __device__ __forceinline__ void begin_with_bias(Sums& sums, const T* bias, int column, int columns,
                                                 int lane) {
@@ -74,8 +74,8 @@ __device__ __forceinline__ void begin_with_bias(Sums& sums, const T* bias, int c
   }
 }
 
-// Writes a warp's part of the tile of z, and SiLU of it. Evicted first: what other blocks read
-// again is a and b.
+// Writes a warp's part of z's tile, and SiLU of it, with evict-first priority: other blocks will
+// reread only a and b.
 template <class T>
 __device__ __forceinline__ void store_results(const GemmSiluParams& p, uint32_t tile,
                                               int64_t first_row, int first_column, int row,
@@ -107,7 +107,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int row = warp / 2 * kWarpRows, column = warp % 2 * kWarpColumns;
 
-  // Blocks that run at the same time share few rows of a and all of b.
+  // Concurrent blocks share a few rows of a and all of b.
   const auto tiles_across = static_cast<unsigned>((p.n + kColumns - 1) / kColumns);
   const int64_t first_row = int64_t{blockIdx.x / tiles_across} * kRows;
   const int first_column = static_cast<int>(blockIdx.x % tiles_across) * kColumns;
@@ -120,7 +120,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   const HeadsView b{static_cast<char*>(const_cast<void*>(p.b)) + int64_t{first_column} * 2,
                     p.b_stride * 2, 0, 16};
   const TileLoader<kSlice, kColumns, kThreads> b_loader(b, 0, 0);
-  // Beyond the last slice zeros are written and nothing is read: one path through the loop.
+  // Past the last slice, zeros are written and nothing is read, which avoids a branch in the loop.
   const auto load = [&](int slice) {
     const uint32_t stage = ring + slice % kStages * kStageBytes;
     const int left = k - slice * kSlice;
@@ -136,7 +136,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
 
   const uint32_t a_lane = TileA::rows_first(ring + row * TileA::kRowBytes, lane);
   const uint32_t b_lane = TileB::rows_first(ring + kTileABytes + column * 2, lane);
-  Fragments first, second;  // of a slice
+  Fragments first, second;  // of one slice
   static_assert(kSlice == 32);
   wait_copies<kStages - 2>();
   __syncthreads();
@@ -147,7 +147,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
     second.load(a_lane + stage, b_lane + stage, 1);
     load(slice + kStages - 1);
     first.multiply<T>(sums);
-    // Then the next slice has come, and nobody reads this one any more.
+    // The next slice has arrived, and this one is no longer read.
     wait_copies<kStages - 2>();
     __syncthreads();
     const uint32_t next = (slice + 1) % kStages * kStageBytes;

@@ -1,6 +1,6 @@
-// By CUTLASS: wgmma from a ring that TMA fills. Two groups of warps have a tile each and take
-// turns, so that the products of one run beside the epilogue of the other, which is long: an
-// exponential and a division for each element, and two results to write.
+// CUTLASS: wgmma on stages that TMA fills. Two warp groups work on a tile each and alternate, so
+// that one multiplies while the other runs its epilogue, which is long: an exponential and a
+// division per element, and two results to write.
 #include <cutlass/cutlass.h>
 #include <cutlass/gemm/device/gemm_universal_adapter.h>
 #include <cutlass/epilogue/collective/collective_builder.hpp>
@@ -29,7 +29,7 @@ template <class T>
 struct Shape {
   using RowMajor = cutlass::layout::RowMajor;
   using Tile = cute::Shape<cute::_128, cute::_128, cute::_64>;  // of m, n and k
-  using Cluster = cute::Shape<cute::_2, _1, _1>;                // which reads b once
+  using Cluster = cute::Shape<cute::_2, _1, _1>;                // shares loads of b
   using EpilogueSchedule = cutlass::epilogue::TmaWarpSpecialized;
   using MainloopSchedule = cutlass::gemm::KernelTmaWarpSpecializedPingpong;
   static constexpr int kAlignment = 8;  // elements
@@ -40,7 +40,7 @@ struct Shape {
       collective::detail::EpilogueDescriptor<Tile, EpilogueTile, void, T, EpilogueSchedule>;
   using StoreOfZ = collective::detail::AuxStoreDescriptor<Description, RowMajor, T>;
 
-  // y = silu(z), z = sums + bias: each of these is an operation and what it is applied to.
+  // y = silu(z), z = sums + bias: each type is an operation and its operands.
   using Z = fusion::Sm90EVT<fusion::Sm90Compute<cutlass::plus, T, float, kRound>,
                             fusion::Sm90AccFetch, fusion::Sm90RowBroadcast<0, Tile, T, float>>;
   using StoredZ = fusion::Sm90EVT<
@@ -88,7 +88,7 @@ cudaError_t launch(const GemmSiluParams& p, cudaStream_t stream) {
   stored_z.op_0.op_1.ptr_row = static_cast<const T*>(p.bias);
   arguments.hw_info.device_id = device;
   arguments.hw_info.sm_count = processors;
-  // Tiles that are made at the same time share few rows of a and all of b.
+  // Concurrent tiles share a few rows of a and all of b.
   using Order =
       cutlass::gemm::kernel::detail::PersistentTileSchedulerSm90Params::RasterOrderOptions;
   arguments.scheduler.raster_order = Order::AlongN;

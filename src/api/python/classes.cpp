@@ -1,0 +1,33 @@
+// Registers the classes. Python calls their methods without its lock (torch.classes releases it).
+#include <torch/library.h>
+
+#include "api/python/cache_rule.h"
+#include "api/python/language_model.h"
+#include "api/python/watch.h"
+
+namespace seqfuse::api {
+
+TORCH_LIBRARY_FRAGMENT(seqfuse, library) {
+  using Self = c10::intrusive_ptr<LanguageModel>;
+  library.class_<CacheRule>("CacheRule")
+      .def(torch::init<std::string, int64_t, int64_t, int64_t, int64_t>())
+      .def("text", [](const c10::intrusive_ptr<CacheRule>& self) { return self->rule.text(); });
+  library.class_<Watch>("Watch")
+      .def(torch::init<>())
+      .def("take", &Watch::take)
+      .def("end_text", &Watch::end_text)
+      .def("stop", &Watch::stop);
+  library.class_<LanguageModel>("LanguageModel")
+      .def(torch::init<std::string, std::string, at::Device>())
+      .def("vocab_size", [](const Self& self) { return self->config().vocab_size; })
+      .def("num_layers", [](const Self& self) { return self->config().num_layers; })
+      .def("hidden_size", [](const Self& self) { return self->config().hidden_size; })
+      .def("trained_length",
+           [](const Self& self) { return self->config().max_position_embeddings; })
+      .def("eos_ids", [](const Self& self) { return self->config().eos_ids; })
+      .def("dtype", [](const Self& self) { return std::string(c10::toString(self->dtype())); })
+      .def("generate", &LanguageModel::generate)
+      .def("losses", &LanguageModel::losses);
+}
+
+}  // namespace seqfuse::api

@@ -1,0 +1,93 @@
+#include "api/python/language_model.h"
+
+#include <utility>
+
+#include "api/python/errors.h"
+#include "serving/decoding/generate.h"
+#include "serving/decoding/memory_plan.h"
+#include "serving/decoding/perplexity.h"
+
+namespace seqfuse::api {
+using models::gpt_neox::Model;
+namespace {
+
+at::ScalarType choose_dtype(const std::string& name, const std::string& directory,
+                            at::Device device) {
+  if (name == "float64") return at::kDouble;
+  if (name == "float32") return at::kFloat;
+  if (name == "float16") return at::kHalf;
+  if (name == "bfloat16") return at::kBFloat16;
+  SEQFUSE_CHECK_AS(UsageError, name == "auto",
+                   "dtype is {}; expected float32, float16, bfloat16 or float64", name);
+  if (device.is_cpu()) return at::kFloat;
+  const at::ScalarType stored = models::gpt_neox::stored_dtype(directory);
+  return stored == at::kDouble ? at::kFloat : stored;
+}
+
+Model load(const std::string& directory, const std::string& dtype_name, at::Device device) {
+  const auto config = models::gpt_neox::load_config(directory);
+  const at::ScalarType dtype = choose_dtype(dtype_name, directory, device);
+  const auto smallest = kv_cache::Rule::full(1);
+  serving::check_memory(serving::plan_memory(config, smallest, 1, dtype), device);
+  return {config, models::gpt_neox::load_weights(config, directory, dtype, device)};
+}
+
+}  // namespace
+
+LanguageModel::LanguageModel(const std::string& directory, const std::string& dtype,
+                             at::Device device) {
+  with_python_errors([&] { model_.emplace(load(directory, dtype, device)); });
+}
+
+void LanguageModel::check_cache_memory(const kv_cache::Rule& rule, int64_t texts) const {
+  serving::MemoryPlan plan = serving::plan_memory(config(), rule, texts, dtype());
+  plan.weights = 0;  // they are there already
+  serving::check_memory(plan, model_->device());
+}
+
+std::tuple<std::vector<std::vector<int64_t>>, std::vector<std::string>> LanguageModel::generate(
+    const c10::intrusive_ptr<CacheRule>& rule, const std::vector<std::vector<int64_t>>& prompts,
+    int64_t max_new_tokens, const std::vector<int64_t>& eos_ids, double temperature, int64_t top_k,
+    double top_p, double repetition_penalty, int64_t seed, int64_t first_text,
+    const c10::intrusive_ptr<Watch>& watch) const {
+  serving::GenerateOptions options;
+  options.max_new_tokens = max_new_tokens;
+  options.eos_ids = eos_ids;
+  options.sampling = {.temperature = temperature,
+                      .top_k = top_k,
+                      .top_p = top_p,
+                      .repetition_penalty = repetition_penalty,
+                      .seed = static_cast<uint64_t>(seed)};
+  options.on_token = [&](int64_t row, int64_t id) {
+    watch->put(first_text + row, id);
+    return !watch->ended(first_text + row);
+  };
+  options.interrupted = [&] { return watch->stopped(); };
+  return with_python_errors([&] {
+    const auto texts = static_cast<int64_t>(prompts.size());
+    check_cache_memory(rule->rule, texts);
+    serving::Session session(*model_, rule->rule, texts);
+    std::vector<std::vector<int64_t>> ids;
+    std::vector<std::string> finishes;
+    const auto number = static_cast<uint64_t>(first_text);
+    for (auto& generated : serving::generate(session, prompts, options, number)) {
+      ids.push_back(std::move(generated.ids));
+      finishes.emplace_back(serving::name_of(generated.finish));
+    }
+    return std::tuple(std::move(ids), std::move(finishes));
+  });
+}
+
+at::Tensor LanguageModel::losses(const c10::intrusive_ptr<CacheRule>& rule,
+                                 const std::vector<int64_t>& ids, int64_t tokens_per_pass,
+                                 const c10::intrusive_ptr<Watch>& watch) const {
+  return with_python_errors([&] {
+    check_cache_memory(rule->rule, 1);
+    serving::Session session(*model_, rule->rule, 1);
+    const std::vector<double> losses = serving::token_losses(
+        session, ids, tokens_per_pass, [&](int64_t) { return !watch->stopped(); });
+    return at::tensor(losses, at::kDouble);
+  });
+}
+
+}  // namespace seqfuse::api

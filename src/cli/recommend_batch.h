@@ -1,0 +1,34 @@
+// seqfuse recommend RUN --users: the best items for many users, into a file.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include <cstdint>
+#include <string>
+
+namespace seqfuse::cli {
+
+// The flags that only a batch has, as they were typed.
+struct BatchFlags {
+  std::string users, output, format, user_column, exclude, only;
+  std::string cold_users = "error";
+  bool exclude_seen = false;
+  int64_t batch_size = 4096;
+
+  // users_option: what all of these need.
+  void add_to(CLI::App& app, CLI::Option* users_option);
+};
+
+// What it has in common with a single request.
+struct BatchArguments {
+  std::string run, checkpoint, data, device;
+  std::string candidates, request_time;  // of all users; "": not given
+  int64_t top_k = 10;
+  bool include_seen = false, skip_unknown = false;
+};
+
+// Writes flags.output, which appears whole or not at all. Returns the exit code: 128 + the signal
+// where one stopped it. Throws UsageError, DataError or IoError.
+int recommend_batch(const BatchFlags& flags, const BatchArguments& arguments);
+
+}  // namespace seqfuse::cli

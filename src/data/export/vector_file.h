@@ -1,0 +1,46 @@
+// Vectors beside the raw ids that they belong to, as files for other programs: Parquet, or NumPy's
+// .npy with the ids in a JSON file beside it. docs/export.md describes both.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <span>
+#include <string>
+
+namespace seqfuse::data {
+
+enum class VectorFormat { parquet, npy };
+
+// By the ending of the file's name. Throws UsageError where it is neither .parquet nor .npy.
+VectorFormat vector_format(const std::filesystem::path& file);
+
+// The ids of FILE.npy: FILE.npy.json.
+std::filesystem::path ids_path(const std::filesystem::path& npy_file);
+
+// What a file says of its vectors. They are L2-normalised.
+struct VectorFileInfo {
+  std::string vectors;  // "items" or "users"
+  std::string run;
+  int64_t step = 0;  // of the checkpoint
+  std::string dataset_hash;
+  int64_t count = 0, width = 0;
+  bool titles = false;  // Parquet: with a column of titles
+};
+
+// Some of the vectors, in order.
+struct VectorBlock {
+  std::span<const std::string> ids;     // [n]
+  std::span<const std::string> titles;  // [n], or empty without titles
+  std::span<const float> values;        // [n * width], row by row
+};
+using AddVectors = std::function<void(const VectorBlock&)>;
+
+// produce(add) gives info.count vectors to add, block after block; memory does not grow with their
+// number, except for the ids of .npy. The file appears when all are written, in place of one that was
+// there; exceptions of produce pass. Throws IoError (disk full, no such folder), Error where their
+// number is not info.count.
+void write_vectors(const std::filesystem::path& file, const VectorFileInfo& info,
+                   const std::function<void(const AddVectors&)>& produce);
+
+}  // namespace seqfuse::data

@@ -1,0 +1,114 @@
+#include "serving/decoding/decode_speed.h"
+
+#include <torch/cuda.h>
+
+#include <algorithm>
+#include <chrono>
+#include <span>
+
+#include "base/error.h"
+#include "serving/decoding/launch_count.h"
+#include "serving/decoding/sampling.h"
+#include "serving/decoding/session.h"
+
+namespace seqfuse::serving {
+using at::Tensor;
+using models::gpt_neox::Model;
+namespace {
+
+constexpr int64_t kWarmUp = 3;  // steps that are not timed; launches are counted in the last
+
+void wait_for(at::Device device) {
+  if (device.is_cuda()) torch::cuda::synchronize(device.index());
+}
+
+template <class Work>
+double seconds_of(at::Device device, const Work& work) {
+  wait_for(device);
+  const auto begin = std::chrono::steady_clock::now();
+  work();
+  wait_for(device);
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+// The best token of each row of logits [rows, V].
+std::vector<int64_t> best_tokens(const Tensor& logits) {
+  const Tensor host = logits.to(at::TensorOptions(at::kCPU).dtype(at::kFloat)).contiguous();
+  std::vector<int64_t> ids;
+  for (int64_t row = 0; row < host.size(0); ++row) {
+    const std::span<const float> values(host.const_data_ptr<float>() + row * host.size(1),
+                                        static_cast<size_t>(host.size(1)));
+    ids.push_back(next_token(values, {}, {}, 0, 0));
+  }
+  return ids;
+}
+
+}  // namespace
+
+int64_t bytes_of_step(const Model& model, const kv_cache::Rule& rule, int64_t batch,
+                      int64_t before) {
+  const auto& config = model.config();
+  const auto item = static_cast<int64_t>(c10::elementSize(model.dtype()));
+  const int64_t token = 2 * config.num_layers * config.hidden_size * item;
+  return model.step_weight_bytes() + batch * token * (rule.position(before) + 1);
+}
+
+double copy_speed(at::Device device) {
+  const int64_t bytes = device.is_cpu() ? 1LL << 28 : 1LL << 30;
+  const Tensor from = at::ones({bytes}, at::TensorOptions(device).dtype(at::kByte));
+  Tensor to = at::zeros_like(from);
+  double best = 0;
+  for (int i = 0; i < 5; ++i) {
+    const double seconds = seconds_of(device, [&] { to.copy_(from); });
+    best = std::max(best, 2 * static_cast<double>(bytes) / seconds);
+  }
+  return best;
+}
+
+std::optional<DecodeSpeed> measure_decode(const Model& model, const kv_cache::Rule& rule,
+                                          const SpeedOptions& options) {
+  SEQFUSE_CHECK(options.batch >= 1 && options.cache_length >= 1 && options.steps >= 1,
+                "batch {}, cache length {}, {} steps; expected 1 or more of each", options.batch,
+                options.cache_length, options.steps);
+  const at::Device device = model.device();
+  const auto interrupted = [&] { return options.interrupted && options.interrupted(); };
+  const int64_t middle = options.cache_length + kWarmUp + options.steps / 2;
+  DecodeSpeed speed{.step_bytes = bytes_of_step(model, rule, options.batch, middle),
+                    .copy_bytes_per_second = copy_speed(device)};
+
+  std::vector<int64_t> prompt;
+  for (int64_t i = 0; i < options.cache_length; ++i) {
+    prompt.push_back((i * i + 7) % model.config().vocab_size);
+  }
+  Session session(model, rule, options.batch);
+  std::vector<int64_t> ids;
+  speed.first_token_seconds = seconds_of(device, [&] {
+    Tensor logits;
+    for (int64_t read = 0; read < options.cache_length; read += kPromptPass) {
+      if (interrupted()) return;
+      const int64_t tokens = std::min(kPromptPass, options.cache_length - read);
+      logits = session.extend(0, std::span(prompt).subspan(read, tokens));
+    }
+    ids = best_tokens(logits.unsqueeze(0));
+  });
+  if (ids.empty()) return std::nullopt;
+  for (int64_t row = 1; row < options.batch; ++row) session.copy(0, row);
+  ids.resize(options.batch, ids.front());
+
+  const std::vector<bool> active(options.batch, true);
+  const auto step = [&] { ids = best_tokens(session.step(ids, active)); };
+  for (int64_t i = 0; i + 1 < kWarmUp; ++i) step();
+  speed.launches = count_launches(device, step);
+  for (int64_t i = 0; i < options.steps && !interrupted(); ++i) {
+    speed.step_seconds.push_back(seconds_of(device, step));
+  }
+  if (speed.step_seconds.empty()) return std::nullopt;
+  std::ranges::sort(speed.step_seconds);
+  return speed;
+}
+
+int64_t slots_of_measurement(const SpeedOptions& options) {
+  return options.cache_length + kWarmUp + options.steps;
+}
+
+}  // namespace seqfuse::serving
