@@ -36,10 +36,12 @@ struct BenchFlags {
                    "instead of MODEL: random weights of pythia-160m, pythia-2.8b, ...");
     app.add_option("--cache-lengths", lengths, "tokens of a text before decoding")
         ->delimiter(',')
+        ->allow_extra_args(false)
         ->check(whole_number(1))
         ->capture_default_str();
     app.add_option("--batch-sizes", batches, "texts that are decoded together")
         ->delimiter(',')
+        ->allow_extra_args(false)
         ->check(whole_number(1))
         ->capture_default_str();
     app.add_option("--tokens", tokens, "timed tokens of a text")

@@ -152,13 +152,10 @@ TEST(CacheRule, WrongPositionsPredictWorse) {
   const Model model = model_of(tiny);
   Rule rule = Rule::streaming(4, 12);
   Session writer(model, rule, 1);
+  const auto written = serving::generate(
+      writer, {{3}}, {.max_new_tokens = 1500, .sampling = {.temperature = 1, .seed = 2}});
   std::vector<int64_t> text = {3};
-  for (const int64_t id :
-       serving::generate(writer, {text},
-                         {.max_new_tokens = 1500, .sampling = {.temperature = 1, .seed = 2}})[0]
-           .ids) {
-    text.push_back(id);
-  }
+  text.insert(text.end(), written[0].ids.begin(), written[0].ids.end());
   const auto perplexity = [&] {
     Session session(model, rule, 1);
     const auto losses = serving::token_losses(session, text, 250);
