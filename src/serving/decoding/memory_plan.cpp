@@ -9,7 +9,6 @@
 
 #include "base/error.h"
 #include "base/progress.h"
-#include "models/gpt_neox/weights.h"
 
 namespace seqfuse::serving {
 namespace {
@@ -42,11 +41,12 @@ std::string MemoryPlan::text() const {
 }
 
 MemoryPlan plan_memory(const models::gpt_neox::Config& config, const kv_cache::Rule& rule,
-                       int64_t texts, at::ScalarType dtype) {
+                       int64_t texts, at::ScalarType dtype,
+                       const models::gpt_neox::Storage& storage) {
   const kv_cache::Shape shape{
       .layers = config.num_layers, .heads = config.num_heads, .head_dim = config.head_dim()};
   const bool again = rule.kind == kv_cache::Kind::recompute;  // one cache, refilled every time
-  return {.weights = models::gpt_neox::weight_bytes(config, dtype),
+  return {.weights = models::gpt_neox::weight_bytes(config, dtype, storage),
           .cache = kv_cache::cache_bytes(rule, shape, again ? 1 : texts, dtype),
           .texts = texts,
           .slots = rule.slots(),
