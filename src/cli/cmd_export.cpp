@@ -1,4 +1,4 @@
-// seqfuse export RUN: vectors of items or users beside their raw ids, for search indexes.
+// seqfuse export RUN: vectors of items or users with their raw ids, for search indexes.
 #include <fmt/format.h>
 
 #include <string>
@@ -18,7 +18,7 @@ int cmd_export(int argc, char** argv) {
   std::string path, output, checkpoint, data, device = "auto";
   bool items = false, users = false;
   CLI::App app(
-      "Vectors of a retrieval run beside raw ids: a user's dot product with an item is the score.",
+      "Vectors of a retrieval run with raw ids: a user's dot product with an item is the score.",
       "export");
   app.add_option("RUN", path, "run directory of `seqfuse train retrieval`")
       ->required()

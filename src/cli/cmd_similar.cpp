@@ -39,7 +39,7 @@ void print_json(const serving::TrainedRun& run, const std::string& id, const Row
   }
   const nlohmann::json result = {
       {"run", run.path.string()}, {"step", run.step}, {"item", id}, {"items", std::move(items)}};
-  // The name of a directory may hold bytes that are not UTF-8.
+  // The name of a directory may have bytes that are not UTF-8.
   fmt::print("{}\n", result.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 

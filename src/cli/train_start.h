@@ -12,7 +12,7 @@ namespace seqfuse::cli {
 
 // From the newest checkpoint of the run that is resumed (empty: a new run), or from the weights in
 // load_directory (a checkpoint of another run; empty: none), or as the trainer is. Rows go where the
-// dataset has their raw ids (training/checkpoint/grown_vocabulary.h). new_data: the run goes on with
+// dataset has their raw ids (training/checkpoint/grown_vocabulary.h). new_data: the run continues with
 // another dataset than so far. Called by the first process alone. Throws DataError.
 void start_weights(training::Trainer& trainer, const std::filesystem::path& resumed, bool new_data,
                    const std::string& load_directory, const data::Dataset& dataset,

@@ -18,7 +18,7 @@ struct ExportSummary {
   int64_t without_events = 0;  // users that have no vector
 };
 
-// Writes float32 vectors beside raw ids (data/export/vector_file.h), L2-normalised as the model
+// Writes float32 vectors with raw ids (data/export/vector_file.h), L2-normalised as the model
 // scores them: the score of an item for a user is the dot product of their vectors.
 //   items: rows of Predictor::catalogue(), without the unknown item
 //   users: Predictor::queries() of all their events, as `recommend --user`: asked one typical gap

@@ -1,4 +1,4 @@
-// Runs that go on with a data set that has grown: rows stay with their raw ids.
+// Runs that continue with a data set that has grown: rows stay with their raw ids.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -123,9 +123,8 @@ void expect_rows_moved(const CheckpointTensors& before, const CheckpointTensors&
 TEST_F(Growing, ResumingKeepsRowsAndTheirStateByRawId) {
   for (const bool averaged : {false, true}) {
     SCOPED_TRACE(averaged);
-    std::string run = copy_of(TrainedRuns::get().retrieval());
+    const std::string run = averaged ? path("averaged") : copy_of(TrainedRuns::get().retrieval());
     if (averaged) {
-      run = path("averaged");
       must(
           fmt::format("train retrieval --gin-config-file {}/operative_config.gin --data {} "
                       "--output {} --gin OptimizerArgs.average_decay=0.5",
@@ -143,7 +142,7 @@ TEST_F(Growing, ResumingKeepsRowsAndTheirStateByRawId) {
     for (const auto& [table, new_rows] : {std::pair("item", 2), {"action", 1}, {"country", 1}}) {
       expect_rows_moved(before, after, table, new_rows, /*states=*/true);
       if (!averaged) continue;
-      // The weights that training goes on from move too, and are new where the averages are.
+      // The weights that training continues from move too, and are new where the averages are.
       const std::string raw = std::string(table) + ".unaveraged";
       EXPECT_NE(before.at(raw), before.at(table));
       CheckpointTensors raw_before = {{table, before.at(raw)}},
@@ -153,7 +152,7 @@ TEST_F(Growing, ResumingKeepsRowsAndTheirStateByRawId) {
     for (const auto& [name, values] : before) {
       if (name.starts_with("encoder.")) EXPECT_EQ(after.at(name), values) << name;
     }
-    // The run is of the new data from now on, and goes on.
+    // The run is of the new data from now on, and training continues.
     const report::RunInfo info = report::read_run_info(run);
     EXPECT_EQ(info.dataset_events, 324);
     EXPECT_EQ(info.dataset_path, data);
@@ -189,7 +188,7 @@ TEST_F(Growing, ARunOnNewEventsOfKnownIdsGoesOnToo) {
   const Outcome resumed = must(resume(run, 8, data));
   EXPECT_THAT(resumed.err, HasSubstr("new data: 321 events of 40 users, 320 of 40 before"));
   EXPECT_THAT(resumed.err, Not(HasSubstr("rows kept")));
-  // Their first epoch begins, and steps go on.
+  // Their first epoch begins, and steps are counted on.
   const auto last = metrics_of(run).back();
   EXPECT_EQ(last["step"], 8);
   EXPECT_EQ(last["epoch"], 1);

@@ -303,7 +303,7 @@ TEST_F(RecommendBatch, WrongCallsAreRefusedAndLeaveNothing) {
            {retrieval + " --users all --output " + at + "o.xlsx", "end its name in .csv"},
            {retrieval + " --users all --output " + at + "o", "end its name in .csv"},
            {retrieval + " --users all --output " + at + "none/o.csv", "there is no folder"},
-           {retrieval + " --users all --user u1 --output " + at + "o.csv", "source"},
+           {retrieval + " --users all --user u1 --output " + at + "o.csv", "Exactly 1 option from"},
            {retrieval + " --users all --json --output " + at + "o.csv", "--json is for a single"},
            {retrieval + " --users all --actions 1 --output " + at + "o.csv", "for a single"},
            {retrieval + " --users all --include-seen --exclude-seen --output " + at + "o.csv",

@@ -25,7 +25,7 @@ TEST(ExportDiskFull, FilesStayAsTheyWere) {
   for (const std::string name : {"x.npy", "x.npy.json", "x.parquet"}) {
     write_file_atomically(disk.path() + "/" + name, "as it was");
   }
-  // In pages of 4 KiB: none is free, or one for the vectors and none for the ids beside them.
+  // In pages of 4 KiB: none is free, or one for the vectors and none for their ids.
   for (const int64_t free_bytes : {0, 4096}) {
     const std::string ballast = disk.path() + "/ballast";
     fs::remove(ballast);

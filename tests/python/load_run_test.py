@@ -140,7 +140,7 @@ def test_refuses_wrong_requests(runs):
 
 
 def test_tables_are_read_by_id(tmp_path):
-    """As a checkpoint may hold them: rows in another order, with their ids."""
+    """As a checkpoint may have them: rows in another order, with their ids."""
     rows = torch.tensor([[2.0, 2.5], [0.0, 0.5], [1.0, 1.5]])
     tensors = {"item": ("F32", rows), "item.ids": ("I64", torch.tensor([2, 0, 1]))}
     header, body = {}, b""

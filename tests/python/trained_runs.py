@@ -25,6 +25,7 @@ RankingArgs.eval_metrics = ['AUC']
 OptimizerArgs.optimizer_str = 'adamw'
 OptimizerArgs.learning_rate = 0.01
 TrainerArgs.train_batch_size = 8
+TrainerArgs.eval_batch_size = 8
 TrainerArgs.max_train_iters = 12
 """
 

@@ -21,9 +21,9 @@ namespace fs = std::filesystem;
 using nlohmann::ordered_json;
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "both formats hold little-endian floats");
+static_assert(std::endian::native == std::endian::little, "both formats use little-endian floats");
 
-constexpr int64_t kRowGroup = 1 << 14;  // rows that the Parquet writer holds
+constexpr int64_t kRowGroup = 1 << 14;  // rows that the Parquet writer keeps in memory
 
 ordered_json to_json(const VectorFileInfo& info) {
   return {{"vectors", info.vectors},   {"count", info.count},

@@ -1,5 +1,5 @@
-// Vectors beside the raw ids that they belong to, as files for other programs: Parquet, or NumPy's
-// .npy with the ids in a JSON file beside it. docs/export.md describes both.
+// Vectors with their raw ids, as files for other programs: Parquet, or NumPy's .npy with the ids in
+// a JSON file next to it. docs/export.md describes both.
 #pragma once
 
 #include <cstdint>

@@ -181,12 +181,20 @@ std::vector<TableGrowth> move_to_vocabulary(Checkpoint& checkpoint,
                                             const std::filesystem::path& saved_vocabulary,
                                             const data::Vocabulary& now,
                                             const models::hstu::ModelSpec& spec) {
-  const nlohmann::json description = checkpoint.state.value("spec", nlohmann::json::object());
-  if (description.value("dataset_hash", "") == spec.dataset_hash ||
-      !data::has_saved_vocabulary(saved_vocabulary)) {
-    return {};
-  }
+  if (!data::has_saved_vocabulary(saved_vocabulary)) return {};
   const auto before = data::open_saved_vocabulary(saved_vocabulary).vocabulary;
+  const nlohmann::json description = checkpoint.state.value("spec", nlohmann::json::object());
+  if (description.value("dataset_hash", "") == spec.dataset_hash) {
+    // The hash is of ids and values. A run that was killed while it moved has another vocabulary.
+    const data::Manifest &then = before->manifest(), &here = now.manifest();
+    const bool its_own = then.hash == spec.dataset_hash &&
+                         description.value("num_actions", int64_t{0}) == then.num_actions;
+    if (!its_own ||
+        (then.action_kind == here.action_kind && then.action_names == here.action_names &&
+         then.num_actions == here.num_actions)) {
+      return {};
+    }
+  }
   return move_to_vocabulary(checkpoint, *before, now, spec);
 }
 

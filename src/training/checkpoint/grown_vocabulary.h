@@ -31,7 +31,7 @@ std::vector<TableGrowth> move_to_vocabulary(Checkpoint& checkpoint, const data::
                                             const data::Vocabulary& now,
                                             const models::hstu::ModelSpec& spec);
 
-// The same where the vocabularies differ by their hash, with that saved in the run. Empty where they
+// The same where ids, values or actions differ from the vocabulary saved in the run. Empty where they
 // do not, and where the run has none: loading then fails, because indices cannot be compared.
 std::vector<TableGrowth> move_to_vocabulary(Checkpoint& checkpoint,
                                             const std::filesystem::path& saved_vocabulary,
