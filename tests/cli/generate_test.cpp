@@ -207,7 +207,7 @@ TEST_F(GenerateVerb, MemoryThatIsNotThereIsRefusedBeforeAnythingIsAllocated) {
   EXPECT_EQ(outcome.code, 1);
   EXPECT_THAT(outcome.err,
               AllOf(HasSubstr("[generate] Float on cpu: weights"), HasSubstr("not enough memory"),
-                    HasSubstr("what fits: a cache of"), HasSubstr("for 1 texts")));
+                    HasSubstr("these fit: a cache of"), HasSubstr("tokens for 1 text\n")));
 }
 
 TEST_F(GenerateVerb, PerplexityRefusesWhatItCannotRead) {
