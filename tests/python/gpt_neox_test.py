@@ -176,7 +176,7 @@ def test_tokens_as_they_come(model):
     results = model.generate(PROMPTS, 12, eos=[], on_token=on_token)
     assert ids_of(results) == seen
     assert results[0] == expected[0]
-    assert results[1] == seqfuse.Generated(expected[1].ids[:4], None, "stopped")
+    assert results[1] == seqfuse.Generated(expected[1].ids[:4], None, "stop")
     assert results[2] == expected[2]
 
     def broken(text, token):
@@ -234,11 +234,11 @@ def test_stop_strings(text_model):
     for result, before in zip(results, plain, strict=True):
         assert before.ids[: len(result.ids)] == result.ids
         if stop in before.text:
-            assert (result.text, result.finish) == (before.text[: before.text.index(stop)], "stopped")
+            assert (result.text, result.finish) == (before.text[: before.text.index(stop)], "stop")
             assert tokenizer.decode(result.ids).endswith(stop)
         else:
             assert result == before
-    assert results[0].finish == "stopped"
+    assert results[0].finish == "stop"
     assert model.generate("ab", 40, eos=[], temperature=2.0, stop=stop) == results[0]
 
 
