@@ -25,7 +25,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-constexpr int64_t kUsers = 150, kItems = 60;
+constexpr int64_t kUsers = 60, kItems = 60;
 
 // Users of 1 to 30 events, and the last one without any.
 std::shared_ptr<const data::MemoryDataset> dataset() {
@@ -127,6 +127,23 @@ TEST(BatchRecommender, GivesWhatSingleRequestsGiveWhateverTheBlock) {
   expect_single_answers(Task::retrieval, "hstu");
   expect_single_answers(Task::retrieval, "hstu_research");
   expect_single_answers(Task::ranking, "hstu");
+}
+
+TEST(BatchRecommender, ABlockOfSeveralPassesIsAnsweredInOrder) {
+  for (const Task task : {Task::retrieval, Task::ranking}) {
+    const TrainedRun run = random_run(task, "hstu");
+    const std::vector<UserRequest> once = requests(task);
+    std::vector<UserRequest> many;
+    for (int i = 0; i < 10; ++i) many.insert(many.end(), once.begin(), once.end());
+    const BatchOptions options{.top_k = 5, .exclude_seen = false};
+    const auto expected = in_blocks(run, options, once, std::ssize(once));
+    const auto answers = in_blocks(run, options, many, std::ssize(many));  // 590: three passes
+    ASSERT_EQ(answers.size(), many.size());
+    for (size_t u = 0; u < many.size(); ++u) {
+      EXPECT_EQ(answers[u].user, many[u].user);
+      EXPECT_EQ(answers[u].items, expected[u % once.size()].items) << u;
+    }
+  }
 }
 
 TEST(BatchRecommender, RecommendsNoneButAllowedItems) {
@@ -242,7 +259,7 @@ TEST(PopularItems, AreThoseOfMostEventsAndThenTheLower) {
 TEST(BatchRecommender, NamesTheFirstWrongRequestOfABlock) {
   const TrainedRun run = random_run(Task::retrieval, "hstu");
   std::vector<UserRequest> all = requests(Task::retrieval);
-  all[100].request = {.items = Texts{"1", "888"}};
+  all[50].request = {.items = Texts{"1", "888"}};
   all[40].request = {.items = Texts{"999"}};
   try {
     in_blocks(run, {}, all, kUsers);
@@ -254,13 +271,13 @@ TEST(BatchRecommender, NamesTheFirstWrongRequestOfABlock) {
   recommender.recommend(all);
   EXPECT_EQ(recommender.counts().unknown, 1);  // the other user has no other item: cold
   EXPECT_EQ(recommender.counts().cold, 1);
-  EXPECT_THAT(recommender.counts().first_unknown, HasSubstr("user '100'"));
+  EXPECT_THAT(recommender.counts().first_unknown, HasSubstr("user '50'"));
 }
 
 TEST(BatchRecommender, TellsEachWarningOnce) {
   const TrainedRun run = random_run(Task::retrieval, "hstu");
   BatchRecommender recommender(run, {});
-  recommender.recommend(requests(Task::retrieval));  // 50 histories have no actions
+  recommender.recommend(requests(Task::retrieval));  // 20 histories have no actions
   recommender.recommend(requests(Task::retrieval));
   EXPECT_THAT(recommender.warnings(), ElementsAre(HasSubstr("the history has none (--actions)")));
 }
