@@ -90,7 +90,7 @@ def write_hugging_face(folder, shape, tensors):
 
 
 def write_gguf(path, shape, tensors, quantised):
-    import gguf
+    import gguf  # noqa: PLC0415: not installed where this part does not run
 
     heads, h = shape["heads"], shape["hidden"]
     dim = h // heads
@@ -111,9 +111,7 @@ def write_gguf(path, shape, tensors, quantised):
             writer.add_tensor(name, array.astype(np.float32))
         elif quantised:
             kind = gguf.GGMLQuantizationType.Q8_0
-            writer.add_tensor(
-                name, gguf.quants.quantize(array.astype(np.float32), kind), raw_dtype=kind
-            )
+            writer.add_tensor(name, gguf.quants.quantize(array.astype(np.float32), kind), raw_dtype=kind)
         else:
             writer.add_tensor(name, array)
 
@@ -148,7 +146,7 @@ def prompt_ids(count, vocab):
 
 def decode_llama(path, prompt, tokens, threads):
     """Prints the ids and the seconds between the first new token and the last, as JSON."""
-    import llama_cpp as llama
+    import llama_cpp as llama  # noqa: PLC0415: not installed where this part does not run
 
     llama.llama_backend_init()
     quiet = llama.llama_log_callback(lambda level, text, data: None)
@@ -189,9 +187,7 @@ def time_seqfuse(folder, flags, args):
     command += ["--max-new-tokens", str(args.tokens), *flags]
     command += ["--ids", ",".join(map(str, prompt_ids(args.prompt, SHAPE["vocab"])))]
     environment = {**os.environ, "OMP_NUM_THREADS": str(args.threads)}
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment
-    )
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment)
     text, first = b"", 0.0
     while piece := os.read(process.stdout.fileno(), 4096):
         first = first or time.perf_counter()
@@ -228,9 +224,7 @@ def main():
     runs = {
         "llama.cpp F16": lambda: time_llama(files["F16"], args),
         "seqfuse float16 weights": lambda: time_seqfuse(hugging_face, [], args),
-        "seqfuse float16 weights and cache": lambda: time_seqfuse(
-            hugging_face, ["--dtype", "float16"], args
-        ),
+        "seqfuse float16 weights and cache": lambda: time_seqfuse(hugging_face, ["--dtype", "float16"], args),
         "llama.cpp Q8_0": lambda: time_llama(files["Q8_0"], args),
         "seqfuse int8 weights": lambda: time_seqfuse(hugging_face, ["--weights", "int8"], args),
         "seqfuse int8 weights, float16 cache": lambda: time_seqfuse(
@@ -259,7 +253,7 @@ def main():
         )
         print(json.dumps(results[-1]))
     if args.json:
-        import llama_cpp
+        import llama_cpp  # noqa: PLC0415: not installed where this part does not run
 
         about = {
             "command": " ".join(sys.argv[1:]),

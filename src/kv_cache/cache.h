@@ -65,12 +65,12 @@ class Cache {
     bool shortened = false;  // some distance to the first tokens is shortened
     std::vector<bool> active;
     std::optional<CpuStep> on_cpu;  // a step by the operator: nothing below is set then
-    at::Tensor slots;             // int64: [rows] in a step, [kept tokens] in a prefill
-    int64_t firsts = 0;           // prefill: the pass's first `firsts` tokens are kept, and
-    int64_t newest = 0;           // those from here on; the others are dropped in this pass
-    at::Tensor hidden;            // bool, true: hidden; broadcasts to the scores
-    Rotary::Angles angles;        // of keys, and of queries towards the newest tokens
-    Rotary::Angles start_angles;  // of queries towards the first tokens
+    at::Tensor slots;               // int64: [rows] in a step, [kept tokens] in a prefill
+    int64_t firsts = 0;             // prefill: the pass's first `firsts` tokens are kept, and
+    int64_t newest = 0;             // those from here on; the others are dropped in this pass
+    at::Tensor hidden;              // bool, true: hidden; broadcasts to the scores
+    Rotary::Angles angles;          // of keys, and of queries towards the newest tokens
+    Rotary::Angles start_angles;    // of queries towards the first tokens
   };
 
   at::Tensor step(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);

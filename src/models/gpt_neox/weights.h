@@ -42,8 +42,9 @@ struct Weights {
   at::Tensor norm_weight, norm_bias;  // [H] final_layer_norm
   Linear output;                      // H to V; tied: the embedding itself, where held alike
 
-  int64_t bytes() const;       // a shared table counts once
-  int64_t step_bytes() const;  // of them, what a decoding step reads: not the table of the embedding
+  int64_t bytes() const;  // a shared table counts once
+  int64_t step_bytes()
+      const;  // of them, what a decoding step reads: not the table of the embedding
 };
 
 // Takes tensors by their names in the file, with or without "gpt_neox."; all must be float64,
