@@ -90,7 +90,7 @@ def write_hugging_face(folder, shape, tensors):
 
 
 def write_gguf(path, shape, tensors, quantised):
-    import gguf  # noqa: PLC0415: not installed where this part does not run
+    import gguf  # noqa: PLC0415
 
     heads, h = shape["heads"], shape["hidden"]
     dim = h // heads
@@ -146,7 +146,7 @@ def prompt_ids(count, vocab):
 
 def decode_llama(path, prompt, tokens, threads):
     """Prints the ids and the seconds between the first new token and the last, as JSON."""
-    import llama_cpp as llama  # noqa: PLC0415: not installed where this part does not run
+    import llama_cpp as llama  # noqa: PLC0415
 
     llama.llama_backend_init()
     quiet = llama.llama_log_callback(lambda level, text, data: None)
@@ -253,7 +253,7 @@ def main():
         )
         print(json.dumps(results[-1]))
     if args.json:
-        import llama_cpp  # noqa: PLC0415: not installed where this part does not run
+        import llama_cpp  # noqa: PLC0415
 
         about = {
             "command": " ".join(sys.argv[1:]),
