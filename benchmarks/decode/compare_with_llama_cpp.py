@@ -1,6 +1,7 @@
 """Decoding speed of seqfuse and llama.cpp on the CPU: the same random GPT-NeoX, the same threads.
 
     python3 -m venv /tmp/llama && /tmp/llama/bin/pip install llama-cpp-python gguf numpy
+    (or llama-cpp-py-sync and cffi instead of llama-cpp-python: llama.cpp compiled, not as source)
     /tmp/llama/bin/python benchmarks/decode/compare_with_llama_cpp.py --models /tmp/models --json out.json
 
 Writes the model as a Hugging Face folder (float16) and as GGUF files (F16, Q8_0) under --models, if they
@@ -27,6 +28,7 @@ import numpy as np
 # Pythia-160M.
 SHAPE = {"layers": 12, "hidden": 768, "heads": 12, "inner": 3072, "vocab": 50304, "rotary": 0.25}
 CONTEXT = 2048
+ABOUT = {}  # llama.cpp, as its process describes itself
 
 
 def weights(shape):
@@ -144,13 +146,49 @@ def prompt_ids(count, vocab):
     return [(17 + 7919 * i) % vocab for i in range(count)]
 
 
+class Binding:
+    """llama.cpp's C functions: of llama-cpp-python, which compiles it, or of llama-cpp-py-sync, a wheel."""
+
+    def __init__(self):
+        try:
+            import llama_cpp  # noqa: PLC0415
+
+            self.version = f"llama-cpp-python {llama_cpp.__version__}"
+            self.c = llama_cpp
+            self.silence = llama_cpp.llama_log_callback(lambda level, text, data: None)
+            self.c.llama_log_set(self.silence, ctypes.c_void_p(0))
+        except ImportError:
+            import llama_cpp_py_sync._cffi_bindings as bindings  # noqa: PLC0415
+            from llama_cpp_py_sync import _version  # noqa: PLC0415
+
+            self.version = f"llama-cpp-py-sync {_version.__version__}"
+            self.version += f" (llama.cpp {_version.__llama_cpp_tag__})"
+            self.c, self.ffi = bindings.get_lib(), bindings.get_ffi()
+            self.silence = self.ffi.callback(
+                "void(enum ggml_log_level, const char *, void *)", lambda level, text, data: None
+            )
+            self.c.llama_log_set(self.silence, self.ffi.NULL)
+
+    def tokens(self, ids):
+        if hasattr(self, "ffi"):
+            return self.ffi.new("llama_token[]", ids)
+        return (self.c.llama_token * len(ids))(*ids)
+
+    def floats(self, pointer, count):
+        if hasattr(self, "ffi"):
+            return np.frombuffer(self.ffi.buffer(pointer, 4 * count), np.float32)
+        return np.ctypeslib.as_array(pointer, (count,))
+
+    def system(self):
+        text = self.c.llama_print_system_info()
+        return (text if isinstance(text, bytes) else self.ffi.string(text)).decode()
+
+
 def decode_llama(path, prompt, tokens, threads):
     """Prints the ids and the seconds between the first new token and the last, as JSON."""
-    import llama_cpp as llama  # noqa: PLC0415
-
+    binding = Binding()
+    llama = binding.c
     llama.llama_backend_init()
-    quiet = llama.llama_log_callback(lambda level, text, data: None)
-    llama.llama_log_set(quiet, ctypes.c_void_p(0))
     model = llama.llama_model_load_from_file(path.encode(), llama.llama_model_default_params())
     params = llama.llama_context_default_params()
     params.n_ctx = prompt + tokens + 8
@@ -159,11 +197,10 @@ def decode_llama(path, prompt, tokens, threads):
     vocab = llama.llama_vocab_n_tokens(llama.llama_model_get_vocab(model))
 
     def run(ids):
-        array = (llama.llama_token * len(ids))(*ids)
+        array = binding.tokens(ids)
         if llama.llama_decode(context, llama.llama_batch_get_one(array, len(ids))) != 0:
             sys.exit("llama_decode failed")
-        logits = llama.llama_get_logits_ith(context, -1)
-        return int(np.argmax(np.ctypeslib.as_array(logits, (vocab,))))
+        return int(np.argmax(binding.floats(llama.llama_get_logits_ith(context, -1), vocab)))
 
     given = prompt_ids(prompt, vocab)
     for begin in range(0, prompt, 512):
@@ -171,14 +208,17 @@ def decode_llama(path, prompt, tokens, threads):
     begin = time.perf_counter()
     while len(ids) < tokens:
         ids.append(run(ids[-1:]))
-    print(json.dumps({"ids": ids, "seconds": time.perf_counter() - begin}))
+    seconds = time.perf_counter() - begin
+    about = {"llama_cpp": binding.version, "llama_cpp_system": binding.system()}
+    print(json.dumps({"ids": ids, "seconds": seconds, "about": about}))
 
 
 def time_llama(path, args):
     command = [sys.executable, __file__, "--llama", str(path)]
     for flag in ("prompt", "tokens", "threads"):
         command += [f"--{flag}", str(getattr(args, flag))]
-    result = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+    result = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+    ABOUT.update(result["about"])
     return result["ids"], (args.tokens - 1) / result["seconds"]
 
 
@@ -186,8 +226,7 @@ def time_seqfuse(folder, flags, args):
     command = [args.seqfuse, "generate", str(folder), "--device", "cpu", "--ignore-eos"]
     command += ["--max-new-tokens", str(args.tokens), *flags]
     command += ["--ids", ",".join(map(str, prompt_ids(args.prompt, SHAPE["vocab"])))]
-    environment = {**os.environ, "OMP_NUM_THREADS": str(args.threads)}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     text, first = b"", 0.0
     while piece := os.read(process.stdout.fileno(), 4096):
         first = first or time.perf_counter()
@@ -214,6 +253,7 @@ def main():
     if args.llama:
         return decode_llama(args.llama, args.prompt, args.tokens, args.threads)
 
+    os.sched_setaffinity(0, range(args.threads))  # of the programs too: seqfuse takes the CPUs it has
     hugging_face = args.models / "neox-160m"
     files = {"F16": args.models / "neox-160m-f16.gguf", "Q8_0": args.models / "neox-160m-q8_0.gguf"}
     if not all(path.exists() for path in (hugging_face / "model.safetensors", *files.values())):
@@ -253,14 +293,12 @@ def main():
         )
         print(json.dumps(results[-1]))
     if args.json:
-        import llama_cpp  # noqa: PLC0415
-
         about = {
             "command": " ".join(sys.argv[1:]),
             "date": time.strftime("%Y-%m-%d"),
             "machine": f"{cpu_name()}, {os.cpu_count()} cores",
             "threads": args.threads,
-            "llama_cpp_python": llama_cpp.__version__,
+            **ABOUT,
             "shape": SHAPE,
         }
         args.json.write_text(json.dumps({**about, "results": results}, indent=1) + "\n")
