@@ -99,8 +99,9 @@ TEST_F(Export, ParquetHoldsTheSameAndSaysWhatItIs) {
   must_export(run + " --items --output " + file);
   const auto reader =
       *parquet::arrow::OpenFile(*arrow::io::ReadableFile::Open(file), arrow::default_memory_pool());
-  std::shared_ptr<arrow::Table> table;
-  ASSERT_TRUE(reader->ReadTable(&table).ok());
+  const auto read = reader->ReadTable();
+  ASSERT_TRUE(read.ok()) << read.status();
+  const std::shared_ptr<arrow::Table> table = *read;
   EXPECT_EQ(table->ColumnNames(), (std::vector<std::string>{"id", "vector"}));
   ASSERT_EQ(table->num_rows(), 15);
   const json about = json::parse(*table->schema()->metadata()->Get("seqfuse"));

@@ -150,7 +150,9 @@ TEST_F(Growing, ResumingKeepsRowsAndTheirStateByRawId) {
       expect_rows_moved(raw_before, raw_after, table, new_rows, /*states=*/false);
     }
     for (const auto& [name, values] : before) {
-      if (name.starts_with("encoder.")) EXPECT_EQ(after.at(name), values) << name;
+      if (name.starts_with("encoder.")) {
+        EXPECT_EQ(after.at(name), values) << name;
+      }
     }
     // The run is of the new data from now on, and training continues.
     const report::RunInfo info = report::read_run_info(run);
