@@ -16,15 +16,43 @@ using models::gpt_neox::Config;
 using models::gpt_neox::Model;
 namespace {
 
+at::ScalarType dtype_named(const std::string& name) {
+  if (name == "float64") return at::kDouble;
+  if (name == "float32") return at::kFloat;
+  if (name == "float16") return at::kHalf;
+  if (name == "bfloat16") return at::kBFloat16;
+  if (name == "int8") return at::kChar;
+  return at::ScalarType::Undefined;
+}
+
 at::ScalarType choose_dtype(const DecodingFlags& flags, at::Device device) {
-  if (flags.dtype == "float64") return at::kDouble;
-  if (flags.dtype == "float32") return at::kFloat;
-  if (flags.dtype == "float16") return at::kHalf;
-  if (flags.dtype == "bfloat16") return at::kBFloat16;
+  if (flags.dtype != "auto") return dtype_named(flags.dtype);
   if (device.is_cpu()) return at::kFloat;
   if (!flags.shape.empty()) return at::kHalf;
   const at::ScalarType stored = models::gpt_neox::stored_dtype(flags.model);
   return stored == at::kDouble ? at::kFloat : stored;
+}
+
+// auto: 16-bit weights stay as they are in the file beside float32, with the same results.
+models::gpt_neox::Storage choose_storage(const DecodingFlags& flags, at::ScalarType dtype,
+                                         at::Device device) {
+  models::gpt_neox::Storage storage;
+  if (device.is_cpu() && dtype == at::kFloat && flags.shape.empty()) {
+    const at::ScalarType stored = models::gpt_neox::stored_dtype(flags.model);
+    if (stored != at::kDouble) {
+      storage = {.linear = stored, .embedding = stored, .as_in_file = flags.weights == "auto"};
+    }
+  }
+  if (flags.weights != "auto") storage.linear = dtype_named(flags.weights);
+  models::gpt_neox::check_storage(storage, dtype, device);
+  return storage;
+}
+
+std::string describe(at::ScalarType dtype, const models::gpt_neox::Storage& storage) {
+  const auto linear = storage.linear;
+  if (linear == at::ScalarType::Undefined || linear == dtype) return c10::toString(dtype);
+  return fmt::format("{} with {} weights", c10::toString(dtype),
+                     linear == at::kChar ? "int8" : c10::toString(linear));
 }
 
 }  // namespace
@@ -48,6 +76,9 @@ void DecodingFlags::add_to(CLI::App& app) {
       ->check(whole_number(1));
   app.add_option("--dtype", dtype, "float32, float16, bfloat16, float64 (auto: float32 on a CPU)")
       ->check(CLI::IsMember({"auto", "float32", "float16", "bfloat16", "float64"}))
+      ->capture_default_str();
+  app.add_option("--weights", weights, "float32, float16, bfloat16 or int8 (auto: as in the file)")
+      ->check(CLI::IsMember({"auto", "float32", "float16", "bfloat16", "int8"}))
       ->capture_default_str();
   app.add_option("--device", device, "auto, cpu or cuda")
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
@@ -82,15 +113,16 @@ Model open_model(const DecodingFlags& flags, const char* verb, const Config& con
                  const Rule& rule, int64_t texts) {
   const at::Device device = training::choose_device(flags.device, "");
   const at::ScalarType dtype = choose_dtype(flags, device);
-  const serving::MemoryPlan plan = serving::plan_memory(config, rule, texts, dtype);
-  log::info(verb, "{} on {}: {}", c10::toString(dtype), device.str(), plan.text());
+  const models::gpt_neox::Storage storage = choose_storage(flags, dtype, device);
+  const serving::MemoryPlan plan = serving::plan_memory(config, rule, texts, dtype, storage);
+  log::info(verb, "{} on {}: {}", describe(dtype, storage), device.str(), plan.text());
   serving::check_memory(plan, device);
   if (flags.shape.empty()) {
-    return {config, models::gpt_neox::load_weights(config, flags.model, dtype, device)};
+    return {config, models::gpt_neox::load_weights(config, flags.model, dtype, device, storage)};
   }
   return {config,
           models::gpt_neox::make_weights(config, serving::random_tensors(config, dtype, device),
-                                         dtype, device, flags.shape)};
+                                         dtype, device, flags.shape, storage)};
 }
 
 std::vector<int64_t> parse_ids(const std::string& text) {

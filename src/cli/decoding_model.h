@@ -12,7 +12,7 @@
 namespace seqfuse::cli {
 
 struct DecodingFlags {
-  std::string model, device = "auto", dtype = "auto", cache = "full";
+  std::string model, device = "auto", dtype = "auto", weights = "auto", cache = "full";
   std::string shape;  // instead of model: random weights of a named shape
   int64_t start = 4, recent = 0, prune_every = 1, cache_size = 0;
 

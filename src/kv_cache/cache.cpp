@@ -73,6 +73,10 @@ void Cache::begin_step(const std::vector<bool>& active) {
     pass_.used = std::max(pass_.used, std::min(lengths_[row] + 1, rule_.slots()));
     pass_.shortened |= lengths_[row] > rule_.start + rule_.recent;
   }
+  if (steps_on_cpu()) {
+    pass_.on_cpu = cpu_step(rule_, rotary_, lengths_, active);
+    return;
+  }
   // Inactive rows write too: to their next token's slot, which is not visible yet (or, if a full
   // cache has no slot left, to one of a row that has ended).
   const Tensor t = lengths_on_device_;  // [rows]: the index of each new token
@@ -128,6 +132,11 @@ Tensor Cache::weighted_values(const Tensor& scores, const Tensor& values) const 
 }
 
 Tensor Cache::step(int64_t layer, const Tensor& q, const Tensor& k, const Tensor& v) {
+  if (pass_.on_cpu) {
+    return ops::decode_attention(q.squeeze(2), k.squeeze(2), v.squeeze(2), keys_[layer],
+                                 values_[layer], pass_.on_cpu->rows, pass_.on_cpu->angles)
+        .unsqueeze(2);
+  }
   const Tensor index = pass_.slots.view({-1, 1, 1, 1}).expand_as(k);
   keys_[layer].scatter_(2, index, rotary_.rotate(k, pass_.angles));
   values_[layer].scatter_(2, index, v);

@@ -5,15 +5,18 @@
 // prompt is split into passes, the result is the same up to rounding: each token sees what it would
 // see on its own.
 //
-// The shapes of a decoding pass do not depend on the sequences' lengths: slots never move, and
-// masks, angles and slots are computed from positions on the device.
+// On a GPU, the shapes of a decoding pass do not depend on the sequences' lengths: slots never move,
+// and masks, angles and slots are computed from positions on the device. On the CPU a decoding pass
+// is one operator (ops/kernels/attention/decode_attention.h), except in float64, which is for tests.
 #pragma once
 
 #include <torch/types.h>
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
+#include "kv_cache/cpu_step.h"
 #include "kv_cache/rotary.h"
 #include "kv_cache/rule.h"
 
@@ -61,12 +64,13 @@ class Cache {
     bool causal = false;     // prefill: tokens see all earlier ones of the pass, and only those
     bool shortened = false;  // some distance to the first tokens is shortened
     std::vector<bool> active;
-    at::Tensor slots;             // int64: [rows] in a step, [kept tokens] in a prefill
-    int64_t firsts = 0;           // prefill: the pass's first `firsts` tokens are kept, and
-    int64_t newest = 0;           // those from here on; the others are dropped in this pass
-    at::Tensor hidden;            // bool, true: hidden; broadcasts to the scores
-    Rotary::Angles angles;        // of keys, and of queries towards the newest tokens
-    Rotary::Angles start_angles;  // of queries towards the first tokens
+    std::optional<CpuStep> on_cpu;  // a step by the operator: nothing below is set then
+    at::Tensor slots;               // int64: [rows] in a step, [kept tokens] in a prefill
+    int64_t firsts = 0;             // prefill: the pass's first `firsts` tokens are kept, and
+    int64_t newest = 0;             // those from here on; the others are dropped in this pass
+    at::Tensor hidden;              // bool, true: hidden; broadcasts to the scores
+    Rotary::Angles angles;          // of keys, and of queries towards the newest tokens
+    Rotary::Angles start_angles;    // of queries towards the first tokens
   };
 
   at::Tensor step(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
@@ -74,6 +78,8 @@ class Cache {
   at::Tensor weighted_values(const at::Tensor& scores, const at::Tensor& values) const;
   void set_angles(const at::Tensor& tokens);
   at::Tensor positions(const at::Tensor& tokens) const;  // Rule::position of each
+
+  bool steps_on_cpu() const { return lengths_on_device_.is_cpu() && dtype_ != at::kDouble; }
 
   Rule rule_;
   Shape shape_;

@@ -99,6 +99,26 @@ TEST_F(GenerateVerb, CacheRules) {
   EXPECT_THAT(refused.err, HasSubstr("prompt 1 has 5 tokens, the full cache holds 4"));
 }
 
+TEST_F(GenerateVerb, WeightsOnTheCpu) {
+  const std::string prompt = "--ids 5,34,3 --max-new-tokens 9 --temperature 1 --json ";
+  const Outcome given = generate(prompt), same = generate(prompt + "--weights float32");
+  EXPECT_THAT(given.err, HasSubstr("Float on cpu: weights"));
+  EXPECT_EQ(given.out, same.out);
+  const Outcome int8 = generate(prompt + "--weights int8");
+  ASSERT_EQ(int8.code, 0) << int8.err;
+  EXPECT_THAT(int8.err, HasSubstr("Float with int8 weights on cpu: weights"));
+  const std::string text = "--ids-file " + ids_file(60) + " --json ";
+  const auto loss = [&](const std::string& flags) {
+    return json::parse(perplexity(text + flags).out)["mean_nll"].get<double>();
+  };
+  EXPECT_NE(loss("--weights int8"), loss(""));
+  EXPECT_NEAR(loss("--weights int8"), loss(""), 0.2);
+  EXPECT_NEAR(loss("--weights float16"), loss(""), 0.02);
+  const Outcome refused = generate(prompt + "--weights int8 --dtype float64");
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("int8 weights with --dtype float64"));
+}
+
 TEST_F(GenerateVerb, RefusesWhatItCannotRead) {
   EXPECT_THAT(generate("").err, HasSubstr("generate"));
   EXPECT_EQ(generate("").code, 2);
@@ -187,7 +207,7 @@ TEST_F(GenerateVerb, MemoryThatIsNotThereIsRefusedBeforeAnythingIsAllocated) {
   EXPECT_EQ(outcome.code, 1);
   EXPECT_THAT(outcome.err,
               AllOf(HasSubstr("[generate] Float on cpu: weights"), HasSubstr("not enough memory"),
-                    HasSubstr("what fits: a cache of"), HasSubstr("for 1 texts")));
+                    HasSubstr("these fit: a cache of"), HasSubstr("tokens for 1 text\n")));
 }
 
 TEST_F(GenerateVerb, PerplexityRefusesWhatItCannotRead) {

@@ -22,7 +22,7 @@ class Generated:
     """One continued prompt.
 
     ids: the new tokens, without the prompt and without the end token. text: the same as text, up to a stop string; None
-    without tokenizer.json or the package `tokenizers`. finish: "length", "eos", "stopped" (a stop string, or on_token)
+    without tokenizer.json or the package `tokenizers`. finish: "length", "eos", "stop" (a stop string, or on_token)
     or "cache_full".
     """
 
@@ -200,7 +200,7 @@ class GPTNeoX:
 
     def _generated(self, ids: list[int], finish: str, end: TextEnd) -> Generated:
         if end.ended:  # the engine may be some tokens ahead
-            ids, finish = end.ids, "stopped"
+            ids, finish = end.ids, "stop"
         text = end.cut(self._texts.decode(ids)) if self._texts.there else None
         return Generated(ids, text, finish)
 

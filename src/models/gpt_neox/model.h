@@ -6,7 +6,8 @@
 //   sequential residual:  r = attention(n1) + h;  h' = mlp(layer_norm2(r)) + r
 //   attention(n) = W_out softmax(rotated q, rotated k) v + b_out,  q, k, v by head = W_qkv n + b_qkv
 //   mlp(n) = W_down act(W_up n + b_up) + b_down
-// Sums are rounded in the order shown, in the dtype of the weights.
+// Sums are rounded in the order shown, in the model's dtype: that of its norms and of h. On the CPU,
+// linear layers and the attention of a decoding step compute in float32 (linear.h).
 #pragma once
 
 #include <torch/types.h>
@@ -24,12 +25,13 @@ class Model {
   Model(const Config& config, Weights weights);
 
   // directory: a checkpoint. Throws as load_config and load_weights do.
-  static Model load(const std::filesystem::path& directory, at::ScalarType dtype,
-                    at::Device device);
+  static Model load(const std::filesystem::path& directory, at::ScalarType dtype, at::Device device,
+                    const Storage& storage = {});
 
   const Config& config() const { return config_; }
-  at::ScalarType dtype() const { return weights_.embedding.scalar_type(); }
+  at::ScalarType dtype() const { return weights_.norm_weight.scalar_type(); }
   at::Device device() const { return weights_.embedding.device(); }
+  int64_t step_weight_bytes() const { return weights_.step_bytes(); }
   kv_cache::Shape cache_shape() const;
 
   kv_cache::Cache make_cache(const kv_cache::Rule& rule, int64_t rows) const;
@@ -38,13 +40,15 @@ class Model {
   // on the device, all in the vocabulary. Returns the states after the last norm, [rows, tokens,
   // H].
   at::Tensor states(const at::Tensor& ids, kv_cache::Cache& cache) const;
-  // states [..., H] -> [..., V], in the dtype of the weights.
+  // states [..., H] -> [..., V], in the model's dtype.
   at::Tensor logits(const at::Tensor& states) const;
 
  private:
+  // residual: added to the result; undefined: none.
   at::Tensor attention(const LayerWeights& weights, int64_t layer, const at::Tensor& x,
-                       kv_cache::Cache& cache) const;
-  at::Tensor mlp(const LayerWeights& weights, const at::Tensor& x) const;
+                       const at::Tensor& residual, kv_cache::Cache& cache) const;
+  at::Tensor mlp(const LayerWeights& weights, const at::Tensor& x,
+                 const at::Tensor& residual) const;
 
   Config config_;
   Weights weights_;

@@ -9,42 +9,59 @@
 #include <vector>
 
 #include "models/gpt_neox/config.h"
+#include "models/gpt_neox/linear.h"
 
 namespace seqfuse::models::gpt_neox {
+
+// How the large tables are held; Undefined: in the model's dtype, which norms have in any case.
+// Others than the model's dtype need a model on the CPU in float32, float16 or bfloat16, which converts
+// to float32 as it reads them: weights held as in the file give the same bits as in float32.
+struct Storage {
+  at::ScalarType linear = at::ScalarType::Undefined;  // int8 (kChar): quantised, by output channel
+  at::ScalarType embedding = at::ScalarType::Undefined;  // any floating dtype
+  // A table that the file has in another dtype than these is held in the model's: nothing is rounded.
+  bool as_in_file = false;
+};
+
+// Throws UsageError where a model of that dtype on that device cannot hold its tables so.
+void check_storage(const Storage& storage, at::ScalarType dtype, at::Device device);
 
 // Linear weights are [out, in], as in the file. Absent tensors are undefined.
 struct LayerWeights {
   at::Tensor norm1_weight, norm1_bias;  // [H] input_layernorm
   at::Tensor norm2_weight, norm2_bias;  // [H] post_attention_layernorm
-  at::Tensor qkv_weight, qkv_bias;      // [3 H, H], [3 H]: rows by head, then q, k, v, then dim
-  at::Tensor out_weight, out_bias;      // [H, H], [H] attention.dense
-  at::Tensor up_weight, up_bias;        // [I, H], [I] mlp.dense_h_to_4h
-  at::Tensor down_weight, down_bias;    // [H, I], [H] mlp.dense_4h_to_h
+  Linear qkv;                           // H to 3 H: outputs by head, then q, k, v, then dim
+  Linear out;                           // H to H: attention.dense
+  Linear up;                            // H to I: mlp.dense_h_to_4h
+  Linear down;                          // I to H: mlp.dense_4h_to_h
 };
 
 struct Weights {
   at::Tensor embedding;  // [V, H]
   std::vector<LayerWeights> layers;
   at::Tensor norm_weight, norm_bias;  // [H] final_layer_norm
-  at::Tensor output;                  // [V, H]; the same tensor as embedding if tied
+  Linear output;                      // H to V; tied: the embedding itself, where held alike
 
-  int64_t bytes() const;  // a tied output counts once
+  int64_t bytes() const;  // a shared table counts once
+  int64_t step_bytes()
+      const;  // of them, what a decoding step reads: not the table of the embedding
 };
 
 // Takes tensors by their names in the file, with or without "gpt_neox."; all must be float64,
 // float32, float16 or bfloat16. The output is embed_out.weight or lm_head.weight. Legacy buffers
 // (attention.bias, attention.masked_bias, attention.rotary_emb.inv_freq) are ignored. Throws
 // DataError that names tensor and source: missing, of a shape that contradicts the config, unknown,
-// or with values that are not finite (in the file, or after conversion to dtype).
+// or with values that are not finite (in the file, or after conversion).
 Weights make_weights(const Config& config, const std::map<std::string, at::Tensor>& tensors,
-                     at::ScalarType dtype, at::Device device, const std::string& source);
+                     at::ScalarType dtype, at::Device device, const std::string& source,
+                     const Storage& storage = {});
 
 // The same from a directory's safetensors, one file or several; maps them, makes no copy.
 Weights load_weights(const Config& config, const std::filesystem::path& directory,
-                     at::ScalarType dtype, at::Device device);
+                     at::ScalarType dtype, at::Device device, const Storage& storage = {});
 
-// Bytes of the weights in dtype, without loading anything.
-int64_t weight_bytes(const Config& config, at::ScalarType dtype);
+// Bytes of the weights, without loading anything.
+int64_t weight_bytes(const Config& config, at::ScalarType dtype, const Storage& storage = {});
 
 // The dtype in the file of the first layer's query_key_value weight.
 at::ScalarType stored_dtype(const std::filesystem::path& directory);

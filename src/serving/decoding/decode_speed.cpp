@@ -7,7 +7,6 @@
 #include <span>
 
 #include "base/error.h"
-#include "models/gpt_neox/weights.h"
 #include "serving/decoding/launch_count.h"
 #include "serving/decoding/sampling.h"
 #include "serving/decoding/session.h"
@@ -50,10 +49,8 @@ int64_t bytes_of_step(const Model& model, const kv_cache::Rule& rule, int64_t ba
                       int64_t before) {
   const auto& config = model.config();
   const auto item = static_cast<int64_t>(c10::elementSize(model.dtype()));
-  const int64_t table = config.vocab_size * config.hidden_size * item;
-  const int64_t weights = models::gpt_neox::weight_bytes(config, model.dtype());
   const int64_t token = 2 * config.num_layers * config.hidden_size * item;
-  return weights - (config.tied_output ? 0 : table) + batch * token * (rule.position(before) + 1);
+  return model.step_weight_bytes() + batch * token * (rule.position(before) + 1);
 }
 
 double copy_speed(at::Device device) {

@@ -9,13 +9,16 @@
 
 #include "base/error.h"
 #include "base/progress.h"
-#include "models/gpt_neox/weights.h"
 
 namespace seqfuse::serving {
 namespace {
 
 std::string bytes(int64_t count) {
   return format_count(static_cast<double>(count)) + "B";
+}
+
+std::string texts_in_words(int64_t count) {
+  return fmt::format("{} {}", count, count == 1 ? "text" : "texts");
 }
 
 std::optional<int64_t> available_on_host() {
@@ -37,16 +40,17 @@ std::optional<int64_t> available_on(at::Device device) {
 }  // namespace
 
 std::string MemoryPlan::text() const {
-  return fmt::format("weights {}, cache {} ({}; {} {}), at most {} besides", bytes(weights),
-                     bytes(cache), rule, texts, texts == 1 ? "text" : "texts", bytes(work));
+  return fmt::format("weights {}, cache {} ({}; {}), at most {} besides", bytes(weights),
+                     bytes(cache), rule, texts_in_words(texts), bytes(work));
 }
 
 MemoryPlan plan_memory(const models::gpt_neox::Config& config, const kv_cache::Rule& rule,
-                       int64_t texts, at::ScalarType dtype) {
+                       int64_t texts, at::ScalarType dtype,
+                       const models::gpt_neox::Storage& storage) {
   const kv_cache::Shape shape{
       .layers = config.num_layers, .heads = config.num_heads, .head_dim = config.head_dim()};
   const bool again = rule.kind == kv_cache::Kind::recompute;  // one cache, refilled every time
-  return {.weights = models::gpt_neox::weight_bytes(config, dtype),
+  return {.weights = models::gpt_neox::weight_bytes(config, dtype, storage),
           .cache = kv_cache::cache_bytes(rule, shape, again ? 1 : texts, dtype),
           .texts = texts,
           .slots = rule.slots(),
@@ -62,11 +66,14 @@ void check_memory(const MemoryPlan& plan, int64_t available) {
   }
   const int64_t slot = std::max<int64_t>(plan.cache / plan.slots, 1);
   const int64_t text = std::max<int64_t>(plan.cache / plan.texts, 1);
-  throw_error(
-      "not enough memory: {} available, {} needed: {}\n  these fit: a cache of {} tokens for "
-      "{} texts, or {} texts with a cache of {} tokens",
-      bytes(available), bytes(plan.total()), plan.text(), left / slot, plan.texts, left / text,
-      plan.slots);
+  std::string fits =
+      fmt::format("a cache of {} tokens for {}", left / slot, texts_in_words(plan.texts));
+  if (left >= text) {
+    fits +=
+        fmt::format(", or {} with a cache of {} tokens", texts_in_words(left / text), plan.slots);
+  }
+  throw_error("not enough memory: {} available, {} needed: {}\n  these fit: {}", bytes(available),
+              bytes(plan.total()), plan.text(), fits);
 }
 
 void check_memory(const MemoryPlan& plan, at::Device device) {

@@ -8,6 +8,7 @@
 
 #include "kv_cache/cache.h"
 #include "models/gpt_neox/config.h"
+#include "models/gpt_neox/weights.h"
 
 namespace seqfuse::serving {
 
@@ -22,7 +23,8 @@ struct MemoryPlan {
 };
 
 MemoryPlan plan_memory(const models::gpt_neox::Config& config, const kv_cache::Rule& rule,
-                       int64_t texts, at::ScalarType dtype);
+                       int64_t texts, at::ScalarType dtype,
+                       const models::gpt_neox::Storage& storage = {});
 
 // Throws Error if fewer bytes are available; it says which cache would fit for this batch and which
 // batch for this cache.

@@ -10,6 +10,24 @@
 namespace seqfuse::serving {
 namespace {
 
+[[noreturn]] void refuse_nan(int64_t id) {
+  throw_error(
+      "the logit of token {} is NaN: the dtype's range is too small for this model; choose another "
+      "--dtype",
+      id);
+}
+
+// The first of the largest, in one pass: a step on a CPU has little time to spare.
+int64_t best(std::span<const float> logits) {
+  int64_t result = 0;
+  for (size_t id = 0; id < logits.size(); ++id) {
+    if (logits[id] <= logits[result]) continue;
+    if (std::isnan(logits[id])) refuse_nan(static_cast<int64_t>(id));
+    result = static_cast<int64_t>(id);
+  }
+  return result;
+}
+
 std::vector<double> penalised(std::span<const float> logits, double penalty,
                               const std::vector<int64_t>& before) {
   std::vector<double> values(logits.begin(), logits.end());
@@ -63,11 +81,9 @@ void SamplingOptions::check() const {
 
 int64_t next_token(std::span<const float> logits, const SamplingOptions& options,
                    const std::vector<int64_t>& before, uint64_t text, uint64_t step) {
+  if (options.temperature == 0 && options.repetition_penalty == 1) return best(logits);
   for (size_t id = 0; id < logits.size(); ++id) {
-    SEQFUSE_CHECK(!std::isnan(logits[id]),
-                  "the logit of token {} is NaN: the dtype's range is too small for this model; "
-                  "choose another --dtype",
-                  id);
+    if (std::isnan(logits[id])) refuse_nan(static_cast<int64_t>(id));
   }
   const std::vector<double> values = penalised(logits, options.repetition_penalty, before);
   if (options.temperature == 0) {  // the first of equal logits
