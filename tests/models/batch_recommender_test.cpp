@@ -157,7 +157,9 @@ TEST(BatchRecommender, RecommendsNoneButAllowedItems) {
       std::vector<int64_t> items = answer.items;
       std::sort(items.begin(), items.end());
       EXPECT_TRUE(std::includes(allowed.begin(), allowed.end(), items.begin(), items.end()));
-      if (!exclude_seen) EXPECT_EQ(items, allowed);
+      if (!exclude_seen) {
+        EXPECT_EQ(items, allowed);
+      }
     }
   }
 }

@@ -185,7 +185,9 @@ TEST_F(BatchRequests, LongFilesAreReadInPieces) {
     ASSERT_THAT(*request.request.items, ElementsAre(fmt::format("i{}", users % 50), "i2"));
     ASSERT_GE(*requests->done(), done);
     done = *requests->done();
-    if (users == 29'999) EXPECT_NEAR(done, 0.5, 0.02);
+    if (users == 29'999) {
+      EXPECT_NEAR(done, 0.5, 0.02);
+    }
   }
   EXPECT_EQ(users, 60'000);
   EXPECT_NEAR(done, 1.0, 0.001);
