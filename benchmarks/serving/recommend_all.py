@@ -55,10 +55,10 @@ def ids_of(file: pathlib.Path) -> list[str]:
 def recommend_with_torch(run, users, output, batch_size, device) -> float:
     model, max_history = load_model(run)
     model.to(device)
-    dataset = pathlib.Path(json.loads((run / "run.json").read_text())["dataset"]["path"])
+    dataset = pathlib.Path(json.loads((run / "run.json").read_text())["dataset_path"])
     gap = json.loads((run / "vocabulary/vocabulary.json").read_text())["typical_gap"]
     histories = load_users(str(dataset))[:users]
-    user_ids, item_ids = ids_of(dataset / "users.arrow"), ids_of(dataset / "items.arrow")
+    user_ids, item_ids = ids_of(dataset / "vocab/user.arrow"), ids_of(dataset / "vocab/item.arrow")
     start = time.perf_counter()
     order = sorted(range(len(histories)), key=lambda row: min(len(histories[row][0]), max_history))
     found = {}
@@ -92,9 +92,9 @@ def recommend_with_torch(run, users, output, batch_size, device) -> float:
 
 
 def recommend_with_seqfuse(build, run, users, output, device) -> float:
-    dataset = pathlib.Path(json.loads((run / "run.json").read_text())["dataset"]["path"])
+    dataset = pathlib.Path(json.loads((run / "run.json").read_text())["dataset_path"])
     file = output.parent / "users.txt"
-    file.write_text("\n".join(ids_of(dataset / "users.arrow")[:users]) + "\n")
+    file.write_text("\n".join(ids_of(dataset / "vocab/user.arrow")[:users]) + "\n")
     command = [build / "bin/seqfuse", "recommend", run, "--users", file, "--top-k", str(TOP_K), "--output", output]
     told = subprocess.run([*command, "--device", device], check=True, capture_output=True, text=True).stderr
     rate = re.search(r"([\d.]+)( [kM])? users/s$", told.strip())

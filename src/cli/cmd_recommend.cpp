@@ -35,15 +35,15 @@ struct Flags {
     source->add_option("--user", user, "user id, as in the source");
     source->add_option("--history", history,
                        "item ids \"id,id,...\", oldest first; -: JSON from stdin");
-    auto* users = source->add_option(
-        "--users", batch.users, "many users, into --output: all, FILE or - (docs/recommend.md)");
+    source->add_option("--users", batch.users,
+                       "many users, into --output: all, FILE or - (docs/recommend.md)");
     app.add_option("--timestamps", timestamps, "\"t,t,...\": when each event of the history was");
     app.add_option("--actions", actions, "\"a,a,...\": what each event was, as in the source");
     app.add_option("--context", context, "feature=value of who has the history; repeatable")
         ->allow_extra_args(false);
     app.add_option("--request-time", request_time, "time of the request");
     app.add_option("--candidates", candidates, "ranking runs: item ids to order");
-    batch.add_to(app, users);
+    batch.add_to(app);
   }
 
   serving::Request request(const CLI::App& app) const {
@@ -153,6 +153,7 @@ int cmd_recommend(int argc, char** argv) {
                                          .include_seen = include_seen,
                                          .skip_unknown = skip_unknown});
   }
+  BatchFlags::check_not_given(app);
   const serving::Request request = flags.request(app);
   const serving::TrainedRun run = serving::open_trained_run(
       path, {.checkpoint = checkpoint,

@@ -193,26 +193,28 @@ void summarise(const serving::BatchRecommender& recommender, const Blocks& block
 
 }  // namespace
 
-void BatchFlags::add_to(CLI::App& app, CLI::Option* users_option) {
-  const auto needs_users = [&](CLI::Option* option) { option->needs(users_option); };
-  needs_users(
-      app.add_option("--output", output, "--users: FILE.csv, .jsonl or .parquet")->check(kPath));
-  needs_users(app.add_option("--format", format,
-                             "--users: lines, csv, tsv, jsonl or parquet (default: by the name)"));
-  needs_users(app.add_option("--user-column", user_column,
-                             "--users: the column of the users (default: user or user_id)"));
-  needs_users(app.add_option("--cold-users", cold_users,
-                             "--users: error, skip or popularity for users that are not known")
-                  ->check(CLI::IsMember({"error", "skip", "popularity"}))
-                  ->capture_default_str());
-  needs_users(
-      app.add_option("--exclude", exclude, "--users: FILE of items to leave out")->check(kPath));
-  needs_users(app.add_option("--only", only, "--users: FILE of the only items")->check(kPath));
-  needs_users(app.add_flag("--exclude-seen", exclude_seen,
-                           "--users: no items of the history (default of retrieval runs)"));
-  needs_users(app.add_option("--batch-size", batch_size, "--users: users in memory at a time")
-                  ->check(whole_number(1))
-                  ->capture_default_str());
+void BatchFlags::add_to(CLI::App& app) {
+  app.add_option("--output", output, "--users: FILE.csv, .jsonl or .parquet")->check(kPath);
+  app.add_option("--format", format, "--users: lines, csv, tsv, jsonl or parquet");
+  app.add_option("--user-column", user_column, "--users: which column is the user");
+  app.add_option("--cold-users", cold_users, "--users: error, skip or popularity")
+      ->check(CLI::IsMember({"error", "skip", "popularity"}))
+      ->option_text("TEXT=error");
+  app.add_option("--exclude", exclude, "--users: FILE of items to leave out")->check(kPath);
+  app.add_option("--only", only, "--users: FILE of the only items")->check(kPath);
+  app.add_flag("--exclude-seen", exclude_seen, "--users: no items of the history");
+  app.add_option("--batch-size", batch_size, "--users: users in memory at a time")
+      ->check(whole_number(1))
+      ->capture_default_str();
+}
+
+void BatchFlags::check_not_given(const CLI::App& app) {
+  for (const char* flag : {"--output", "--format", "--user-column", "--cold-users", "--exclude",
+                           "--only", "--exclude-seen", "--batch-size"}) {
+    if (app.count(flag) > 0) {
+      throw_error<UsageError>("{} is for many users: give --users with it", flag);
+    }
+  }
 }
 
 int recommend_batch(const BatchFlags& flags, const BatchArguments& arguments) {

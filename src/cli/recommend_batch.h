@@ -15,8 +15,9 @@ struct BatchFlags {
   bool exclude_seen = false;
   int64_t batch_size = 4096;
 
-  // users_option: what all of these need.
-  void add_to(CLI::App& app, CLI::Option* users_option);
+  void add_to(CLI::App& app);
+  // Throws UsageError if one of them is given, because --users is not.
+  static void check_not_given(const CLI::App& app);
 };
 
 // What it has in common with a single request.

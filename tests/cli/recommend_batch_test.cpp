@@ -299,7 +299,7 @@ TEST_F(RecommendBatch, WrongCallsAreRefusedAndLeaveNothing) {
   const std::string at = path("");
   for (const auto& [arguments, message] : std::vector<std::pair<std::string, std::string>>{
            {retrieval + " --users all", "--users needs --output"},
-           {retrieval + " --user u1 --output " + at + "o.csv", "--output requires --users"},
+           {retrieval + " --user u1 --output " + at + "o.csv", "--output is for many users"},
            {retrieval + " --users all --output " + at + "o.xlsx", "end its name in .csv"},
            {retrieval + " --users all --output " + at + "o", "end its name in .csv"},
            {retrieval + " --users all --output " + at + "none/o.csv", "there is no folder"},

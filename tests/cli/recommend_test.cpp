@@ -448,7 +448,7 @@ TEST(Recommend, DeviceIsChosen) {
 TEST(Recommend, HelpFitsAScreen) {
   const Outcome outcome = run_seqfuse("recommend --help");
   EXPECT_EQ(outcome.code, 0);
-  EXPECT_LE(std::ranges::count(outcome.out, '\n'), 30);
+  EXPECT_LE(std::ranges::count(outcome.out, '\n'), 40);
   for (const char* flag :
        {"--timestamps", "--actions", "--request-time", "--context", "--skip-unknown"}) {
     EXPECT_THAT(outcome.out, HasSubstr(flag));
