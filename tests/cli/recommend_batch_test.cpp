@@ -106,7 +106,7 @@ void expect_single(const std::vector<Row>& rows, const std::string& user, const 
   ASSERT_EQ(own.size(), items.size()) << user;
   for (size_t i = 0; i < own.size(); ++i) {
     EXPECT_EQ(own[i][1], std::to_string(i + 1));
-    EXPECT_EQ(own[i][2], items[i]["item"]);
+    EXPECT_EQ(own[i][2], items[i]["item"].get<std::string>());
     EXPECT_NEAR(std::stod(own[i][3]), items[i][score].get<double>(), 1e-5);
   }
 }
