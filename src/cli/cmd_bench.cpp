@@ -25,7 +25,7 @@ struct BenchFlags {
   DecodingFlags decoding;
   std::vector<int64_t> lengths = {128, 1024}, batches = {1, 4};
   int64_t tokens = 32;
-  bool json = false;
+  bool eager = false, json = false;
 
   void add_to(CLI::App& app) {
     app.add_option("what", what, "decode")->required()->check(CLI::IsMember({"decode"}));
@@ -47,6 +47,7 @@ struct BenchFlags {
     app.add_option("--tokens", tokens, "timed tokens of a text")
         ->check(whole_number(1))
         ->capture_default_str();
+    app.add_flag("--eager", eager, "GPU: PyTorch's operators one by one, without a CUDA graph");
     app.add_flag("--json", json, "print JSON instead of a table");
   }
 
@@ -58,7 +59,7 @@ struct BenchFlags {
   }
 
   serving::SpeedOptions options(int64_t length, int64_t batch) const {
-    return {.batch = batch, .cache_length = length, .steps = tokens};
+    return {.batch = batch, .cache_length = length, .steps = tokens, .eager = eager};
   }
 
   kv_cache::Rule rule(const models::gpt_neox::Config& config, int64_t length) const {

@@ -63,13 +63,23 @@ void Cache::set_angles(const Tensor& tokens) {
   if (pass_.shortened) pass_.start_angles = rotary_.angles(positions(tokens), dtype_);
 }
 
-void Cache::begin_step(const std::vector<bool>& active) {
+void Cache::check_room(const std::vector<bool>& active) const {
   SEQFUSE_CHECK(static_cast<int64_t>(active.size()) == rows(), "{} rows; the cache has {}",
                 active.size(), rows());
-  pass_ = {.tokens = 1, .active = active};
   for (int64_t row = 0; row < rows(); ++row) {
     SEQFUSE_CHECK(!active[row] || rule_.kind != Kind::full || lengths_[row] < rule_.slots(),
                   "the full cache of {} tokens has no room for another", rule_.slots());
+  }
+}
+
+void Cache::count_step(const std::vector<bool>& active) {
+  for (size_t row = 0; row < active.size(); ++row) lengths_[row] += active[row] ? 1 : 0;
+}
+
+void Cache::begin_step(const std::vector<bool>& active) {
+  check_room(active);
+  pass_ = {.tokens = 1, .active = active};
+  for (int64_t row = 0; row < rows(); ++row) {
     pass_.used = std::max(pass_.used, std::min(lengths_[row] + 1, rule_.slots()));
     pass_.shortened |= lengths_[row] > rule_.start + rule_.recent;
   }
@@ -202,8 +212,8 @@ void Cache::end() {
     lengths_[pass_.row] += pass_.tokens;
     lengths_on_device_[pass_.row].add_(pass_.tokens);
   } else {
-    std::vector<int64_t> growth(pass_.active.begin(), pass_.active.end());
-    for (size_t row = 0; row < growth.size(); ++row) lengths_[row] += growth[row];
+    const std::vector<int64_t> growth(pass_.active.begin(), pass_.active.end());
+    count_step(pass_.active);
     lengths_on_device_.add_(at::tensor(growth, at::kLong).to(lengths_on_device_.device()));
   }
   pass_ = {};

@@ -38,6 +38,17 @@ class Cache {
   const Rule& rule() const { return rule_; }
   int64_t rows() const { return static_cast<int64_t>(lengths_.size()); }
   int64_t length(int64_t row) const { return lengths_[row]; }  // tokens so far, visible or not
+  int64_t layers() const { return shape_.layers; }
+  const Rotary& rotary() const { return rotary_; }
+
+  // For operators that do a step by themselves (models/gpt_neox/gpu_step.h): [rows, heads, slots,
+  // head_dim], and int64 [rows] on the device. They write keys and values, and let lengths grow.
+  const at::Tensor& keys(int64_t layer) const { return keys_[layer]; }
+  const at::Tensor& values(int64_t layer) const { return values_[layer]; }
+  const at::Tensor& lengths_on_device() const { return lengths_on_device_; }
+  // Before such a step: throws Error if a full cache has no slot left. After it: counts its tokens.
+  void check_room(const std::vector<bool>& active) const;
+  void count_step(const std::vector<bool>& active);
 
   // Begins a pass of one token per row. A row with active[row] false is computed but does not
   // advance. Throws Error if a full cache has no slot left.

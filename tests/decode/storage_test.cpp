@@ -200,13 +200,14 @@ TEST(CpuDecoding, StorageThatCannotBeIsExplained) {
     return test::error_of([&] { check_storage(storage, dtype, device); });
   };
   const Storage int8 = {.linear = at::kChar};
-  EXPECT_THAT(message(int8, at::kHalf, at::Device(at::kCUDA, 0)),
-              HasSubstr("int8 weights need a CPU for now, the model is on cuda:0; --device cpu"));
+  EXPECT_THAT(message(int8, at::kFloat, at::Device(at::kCUDA, 0)),
+              HasSubstr("int8 weights on cuda:0 with --dtype float32; expected float16 or bfloat16"));
+  EXPECT_EQ(message(int8, at::kHalf, at::Device(at::kCUDA, 0)), "no error");
   EXPECT_THAT(
       message(int8, at::kDouble, at::kCPU),
       HasSubstr("int8 weights with --dtype float64; expected float32, float16 or bfloat16"));
   EXPECT_THAT(message({.linear = at::kHalf}, at::kFloat, at::Device(at::kCUDA, 0)),
-              HasSubstr("weights of Half need a CPU for now"));
+              HasSubstr("weights of Half need a CPU, the model is on cuda:0; --device cpu"));
   EXPECT_EQ(message({.linear = at::kHalf}, at::kHalf, at::Device(at::kCUDA, 0)), "no error");
   EXPECT_EQ(message(int8, at::kFloat, at::kCPU), "no error");
   const TinyModel tiny;

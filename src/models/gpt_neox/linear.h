@@ -12,7 +12,8 @@ namespace seqfuse::models::gpt_neox {
 using ops::LinearActivation;
 
 struct Linear {
-  at::Tensor weight;  // [N, K]: the model's dtype; on the CPU also float32, float16, bfloat16, int8
+  at::Tensor
+      weight;  // [N, K]: the model's dtype or int8; on the CPU also float32, float16, bfloat16
   at::Tensor scales;  // of int8: float32 [N]
   at::Tensor bias;    // [N] or undefined; float32 on the CPU unless the model is float64
 

@@ -31,6 +31,7 @@ class Model {
   const Config& config() const { return config_; }
   at::ScalarType dtype() const { return weights_.norm_weight.scalar_type(); }
   at::Device device() const { return weights_.embedding.device(); }
+  const Weights& weights() const { return weights_; }
   int64_t step_weight_bytes() const { return weights_.step_bytes(); }
   kv_cache::Shape cache_shape() const;
 

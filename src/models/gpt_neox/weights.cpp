@@ -94,9 +94,9 @@ class Taker {
     const Tensor& given = find(weight, {outputs, inputs});
     if (format_.linear == at::kChar) {
       check_finite(weight, given);
-      ops::QuantizedRows rows = ops::quantize_rows(given);
-      linear.weight = std::move(rows.values);
-      linear.scales = std::move(rows.scales);
+      const ops::QuantizedRows rows = ops::quantize_rows(given);
+      linear.weight = rows.values.to(format_.device);
+      linear.scales = rows.scales.to(format_.device);
     } else {
       linear.weight = converted_table(weight, given, format_.linear);
     }
@@ -202,14 +202,18 @@ void check_storage(const Storage& storage, at::ScalarType dtype, at::Device devi
   };
   if (!differs(storage.linear) && !differs(storage.embedding)) return;
   const auto name = differs(storage.linear) ? storage.linear : storage.embedding;
+  const bool int8 = name == at::kChar;
   const std::string what =
-      name == at::kChar ? "int8 weights" : fmt::format("weights of {}", c10::toString(name));
-  SEQFUSE_CHECK_AS(
-      UsageError, device.is_cpu(),
-      "{} need a CPU for now, the model is on {}; --device cpu, or leave out --weights", what,
-      device.str());
+      int8 ? "int8 weights" : fmt::format("weights of {}", c10::toString(name));
   SEQFUSE_CHECK_AS(UsageError, dtype != at::kDouble,
                    "{} with --dtype float64; expected float32, float16 or bfloat16", what);
+  if (device.is_cpu()) return;
+  SEQFUSE_CHECK_AS(UsageError, int8,
+                   "{} need a CPU, the model is on {}; --device cpu, or leave out --weights", what,
+                   device.str());
+  SEQFUSE_CHECK_AS(UsageError, dtype != at::kFloat,
+                   "int8 weights on {} with --dtype float32; expected float16 or bfloat16",
+                   device.str());
 }
 
 int64_t Weights::bytes() const {

@@ -14,8 +14,8 @@
 namespace seqfuse::models::gpt_neox {
 
 // How the large tables are held; Undefined: in the model's dtype, which norms have in any case.
-// Others than the model's dtype need a model on the CPU in float32, float16 or bfloat16, which converts
-// to float32 as it reads them: weights held as in the file give the same bits as in float32.
+// int8 needs a model in float32 (CPU), float16 or bfloat16; other dtypes than the model's a CPU, which
+// converts to float32 as it reads them: weights held as in the file give the same bits as in float32.
 struct Storage {
   at::ScalarType linear = at::ScalarType::Undefined;  // int8 (kChar): quantised, by output channel
   at::ScalarType embedding = at::ScalarType::Undefined;  // any floating dtype

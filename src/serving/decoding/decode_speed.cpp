@@ -80,7 +80,7 @@ std::optional<DecodeSpeed> measure_decode(const Model& model, const kv_cache::Ru
   for (int64_t i = 0; i < options.cache_length; ++i) {
     prompt.push_back((i * i + 7) % model.config().vocab_size);
   }
-  Session session(model, rule, options.batch);
+  Session session(model, rule, options.batch, options.eager);
   std::vector<int64_t> ids;
   speed.first_token_seconds = seconds_of(device, [&] {
     Tensor logits;
@@ -96,7 +96,10 @@ std::optional<DecodeSpeed> measure_decode(const Model& model, const kv_cache::Ru
   ids.resize(options.batch, ids.front());
 
   const std::vector<bool> active(options.batch, true);
-  const auto step = [&] { ids = best_tokens(session.step(ids, active)); };
+  const auto step = [&] {
+    const Tensor logits = session.step(ids, active);
+    ids = session.has_graph() ? session.picked() : best_tokens(logits);
+  };
   for (int64_t i = 0; i + 1 < kWarmUp; ++i) step();
   speed.launches = count_launches(device, step);
   for (int64_t i = 0; i < options.steps && !interrupted(); ++i) {

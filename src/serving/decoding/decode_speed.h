@@ -17,6 +17,7 @@ struct SpeedOptions {
   int64_t batch = 1;                  // texts that are decoded together
   int64_t cache_length = 1;           // tokens of each of them before decoding
   int64_t steps = 32;                 // timed, after three that are not
+  bool eager = false;                 // without a CUDA graph
   std::function<bool()> interrupted;  // asked before each pass. May be empty.
 };
 
@@ -31,7 +32,7 @@ struct DecodeSpeed {
   double bytes_per_second() const { return static_cast<double>(step_bytes) / median_seconds(); }
 };
 
-// Decodes greedily, as generate() does: a step, the logits on the host, the best token of each text.
+// Decodes greedily, as generate() does: until the best token of each text is on the host.
 // rule: any but recompute; a full cache needs slots_of_measurement. All texts are copies of one.
 // Nothing where it is interrupted before a step is timed.
 std::optional<DecodeSpeed> measure_decode(const models::gpt_neox::Model& model,

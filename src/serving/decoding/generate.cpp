@@ -33,10 +33,9 @@ Tensor on_host(const Tensor& logits) {
   return logits.to(at::TensorOptions(at::kCPU).dtype(at::kFloat)).contiguous();
 }
 
-void take_token(Text& text, std::span<const float> logits, const GenerateOptions& options,
+void take_token(Text& text, int64_t id, const GenerateOptions& options,
                 const kv_cache::Rule& rule) {
   std::vector<int64_t>& ids = text.generated.ids;
-  const int64_t id = next_token(logits, options.sampling, text.all, text.number, ids.size());
   if (std::find(options.eos_ids.begin(), options.eos_ids.end(), id) != options.eos_ids.end()) {
     return finish(text, Finish::eos, options);
   }
@@ -53,6 +52,10 @@ void take_token(Text& text, std::span<const float> logits, const GenerateOptions
   text.all.push_back(id);
 }
 
+int64_t pick(const Text& text, std::span<const float> logits, const GenerateOptions& options) {
+  return next_token(logits, options.sampling, text.all, text.number, text.generated.ids.size());
+}
+
 // Reads the prompt and takes the first token after it, unless interrupted.
 void begin(Session& session, Text& text, const GenerateOptions& options,
            const std::function<bool()>& interrupted) {
@@ -65,7 +68,8 @@ void begin(Session& session, Text& text, const GenerateOptions& options,
     logits = session.extend(text.row, prompt.subspan(read, tokens));
     read += tokens;
   } while (read < prompt.size());
-  take_token(text, row_of(on_host(logits).unsqueeze(0), 0), options, session.rule());
+  const Tensor last = on_host(logits).unsqueeze(0);
+  take_token(text, pick(text, row_of(last, 0), options), options, session.rule());
 }
 
 }  // namespace
@@ -105,6 +109,11 @@ std::vector<Generated> generate(Session& session, const std::vector<std::vector<
   const auto any_active = [&] {
     return std::any_of(texts.begin(), texts.end(), [](const Text& text) { return text.active; });
   };
+  if (session.has_graph()) {
+    std::vector<std::vector<int64_t>> before;
+    for (const Text& text : texts) before.push_back(text.all);
+    session.sample_on_device(options.sampling, before, first_text, /*drawn=*/1);
+  }
   while (any_active() && !interrupted()) {
     std::vector<int64_t> ids;
     std::vector<bool> active;
@@ -112,9 +121,18 @@ std::vector<Generated> generate(Session& session, const std::vector<std::vector<
       ids.push_back(text.active ? text.all.back() : 0);
       active.push_back(text.active);
     }
-    const Tensor logits = on_host(session.step(ids, active));
+    Tensor logits = session.step(ids, active);
+    std::vector<int64_t> picked;
+    if (session.has_graph()) {
+      picked = session.picked();
+    } else {
+      logits = on_host(logits);
+    }
     for (Text& text : texts) {
-      if (text.active) take_token(text, row_of(logits, text.row), options, session.rule());
+      if (!text.active) continue;
+      const int64_t id =
+          session.has_graph() ? picked[text.row] : pick(text, row_of(logits, text.row), options);
+      take_token(text, id, options, session.rule());
     }
   }
   for (Text& text : texts) {

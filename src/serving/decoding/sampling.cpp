@@ -8,14 +8,15 @@
 #include "base/random.h"
 
 namespace seqfuse::serving {
-namespace {
 
-[[noreturn]] void refuse_nan(int64_t id) {
+void refuse_nan(int64_t id) {
   throw_error(
       "the logit of token {} is NaN: the dtype's range is too small for this model; choose another "
       "--dtype",
       id);
 }
+
+namespace {
 
 // The first of the largest, in one pass: a step on a CPU has little time to spare.
 int64_t best(std::span<const float> logits) {

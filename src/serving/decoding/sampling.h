@@ -25,4 +25,7 @@ struct SamplingOptions {
 int64_t next_token(std::span<const float> logits, const SamplingOptions& options,
                    const std::vector<int64_t>& before, uint64_t text, uint64_t step);
 
+// Throws Error: the logit of that token is NaN.
+[[noreturn]] void refuse_nan(int64_t id);
+
 }  // namespace seqfuse::serving

@@ -1,15 +1,22 @@
 #include "serving/decoding/session.h"
 
 #include <algorithm>
+#include <numeric>
+#include <utility>
 
 #include "base/error.h"
+#include "models/gpt_neox/gpu_step.h"
 
 namespace seqfuse::serving {
 using at::Tensor;
 using kv_cache::Kind;
 
-Session::Session(const models::gpt_neox::Model& model, const kv_cache::Rule& rule, int64_t rows)
-    : model_(model), rule_(rule), rows_(rows) {
+Session::Session(const models::gpt_neox::Model& model, const kv_cache::Rule& rule, int64_t rows,
+                 bool eager)
+    : model_(model),
+      rule_(rule),
+      rows_(rows),
+      has_graph_(!eager && models::gpt_neox::GpuStep::why_not(model, rule, rows).empty()) {
   SEQFUSE_CHECK(rows >= 1, "a session of {} rows", rows);
   const bool again = rule.kind == Kind::recompute;
   cache_.emplace(
@@ -17,12 +24,16 @@ Session::Session(const models::gpt_neox::Model& model, const kv_cache::Rule& rul
   if (again) seen_.resize(rows);
 }
 
-Tensor Session::on_device(std::span<const int64_t> ids) const {
+void Session::check_ids(std::span<const int64_t> ids) const {
   const int64_t vocabulary = model_.config().vocab_size;
   for (const int64_t id : ids) {
     SEQFUSE_CHECK_AS(DataError, id >= 0 && id < vocabulary,
                      "the id {} is not in the model's vocabulary of {}", id, vocabulary);
   }
+}
+
+Tensor Session::on_device(std::span<const int64_t> ids) const {
+  check_ids(ids);
   return at::tensor(at::ArrayRef<int64_t>(ids.data(), ids.size()), at::kLong).to(model_.device());
 }
 
@@ -83,9 +94,41 @@ Tensor Session::step(const std::vector<int64_t>& ids, const std::vector<bool>& a
     }
     return at::stack(logits);
   }
+  if (has_graph_) {
+    check_ids(ids);
+    if (!graph_) make_graph({{}, {}, {}, 0, model_.config().vocab_size, model_.device()});
+    graph_->run(ids, active);
+    active_ = active;
+    return graph_->logits();
+  }
   const Tensor on_model = on_device(ids).unsqueeze(1);
   cache_->begin_step(active);
   return model_.logits(model_.states(on_model, *cache_).select(1, 0));
+}
+
+void Session::make_graph(DeviceSampling sampling) {
+  graph_ = std::make_unique<StepGraph>(model_, *cache_, std::move(sampling));
+}
+
+void Session::sample_on_device(const SamplingOptions& options,
+                               const std::vector<std::vector<int64_t>>& before, uint64_t first_text,
+                               uint64_t drawn) {
+  SEQFUSE_CHECK(has_graph_ && static_cast<int64_t>(before.size()) == rows_,
+                "sampling of {} texts on the device; the session has {} and {} graph",
+                before.size(), rows_, has_graph_ ? "a" : "no");
+  std::vector<uint64_t> texts(before.size());
+  std::iota(texts.begin(), texts.end(), first_text);
+  make_graph({options, texts, before, drawn, model_.config().vocab_size, model_.device()});
+}
+
+std::vector<int64_t> Session::picked() const {
+  SEQFUSE_CHECK(graph_ != nullptr && !active_.empty(), "no step has picked a token");
+  const std::vector<int64_t>& ids = graph_->picked();
+  for (int64_t row = 0; row < rows_; ++row) {
+    if (!active_[row] || ids[row] >= 0) continue;
+    refuse_nan(graph_->logits()[row].isnan().to(at::kLong).argmax().item<int64_t>());
+  }
+  return ids;
 }
 
 }  // namespace seqfuse::serving

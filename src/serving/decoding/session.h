@@ -11,6 +11,7 @@
 
 #include "kv_cache/cache.h"
 #include "models/gpt_neox/model.h"
+#include "serving/decoding/step_graph.h"
 
 namespace seqfuse::serving {
 
@@ -19,8 +20,10 @@ inline constexpr int64_t kPromptPass = 512;
 
 class Session {
  public:
-  // The model must outlive the session. rows: texts, all empty at first.
-  Session(const models::gpt_neox::Model& model, const kv_cache::Rule& rule, int64_t rows);
+  // The model must outlive the session. rows: texts, all empty at first. eager: without a CUDA graph,
+  // one of PyTorch's operators after another.
+  Session(const models::gpt_neox::Model& model, const kv_cache::Rule& rule, int64_t rows,
+          bool eager = false);
 
   int64_t rows() const { return rows_; }
   const kv_cache::Rule& rule() const { return rule_; }
@@ -31,22 +34,38 @@ class Session {
   // or one is not in the vocabulary, Error if a full cache has too few slots left.
   at::Tensor extend(int64_t row, std::span<const int64_t> ids, bool all = false);
 
-  // Adds one id to every row and returns the logits [rows, V]. Inactive rows do not change, and
-  // their logits are meaningless.
+  // Adds one id to every row and returns the logits [rows, V], which hold until the next step. Inactive
+  // rows do not change, and their logits are meaningless.
   at::Tensor step(const std::vector<int64_t>& ids, const std::vector<bool>& active);
+
+  // Steps run as one CUDA graph (step_graph.h): one on a GPU that models/gpt_neox/gpu_step.h takes.
+  bool has_graph() const { return has_graph_; }
+  // Before the first step, with has_graph(): how the graph picks tokens; otherwise the best. The texts
+  // are `before` so far, the first of them number first_text, each with `drawn` tokens drawn.
+  void sample_on_device(const SamplingOptions& options,
+                        const std::vector<std::vector<int64_t>>& before, uint64_t first_text,
+                        uint64_t drawn);
+  // The next id of every row after the last step, picked by the graph. Throws Error if a logit of an
+  // active row was NaN.
+  std::vector<int64_t> picked() const;
 
   // The text `to` becomes a copy of the text `from`, with what is cached of it.
   void copy(int64_t from, int64_t to);
 
  private:
-  at::Tensor on_device(std::span<const int64_t> ids) const;  // checked against the vocabulary
+  void check_ids(std::span<const int64_t> ids) const;  // against the vocabulary
+  at::Tensor on_device(std::span<const int64_t> ids) const;
   at::Tensor recompute(int64_t row, int64_t id);
+  void make_graph(DeviceSampling sampling);
 
   const models::gpt_neox::Model& model_;
   kv_cache::Rule rule_;
   int64_t rows_;
   std::optional<kv_cache::Cache> cache_;
   std::vector<std::vector<int64_t>> seen_;  // recompute rule only: each row's visible ids
+  bool has_graph_;
+  std::unique_ptr<StepGraph> graph_;  // made for the first step
+  std::vector<bool> active_;          // in the last step
 };
 
 }  // namespace seqfuse::serving

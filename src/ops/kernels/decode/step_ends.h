@@ -1,0 +1,52 @@
+// The first and the last kernels of a decoding step on a GPU: ids to hidden states, and logits to ids.
+//
+// T: float16 or bfloat16. A step's ids and lengths stay on the device, so that steps follow each other
+// without the host.
+#pragma once
+
+#include <cstdint>
+
+#include "base/dtype.h"
+#include "ops/kernels/common/cuda_api.h"
+#include "ops/kernels/decode/step_rule.h"
+
+namespace seqfuse::ops {
+
+// Rows of the embedding, and the angles of attention in float64, rounded to T.
+struct BeginStepParams {
+  const void* embedding = nullptr;      // T [vocabulary, hidden_size]
+  const int64_t* ids = nullptr;         // [batch]; a negative id counts as 0
+  const int64_t* lengths = nullptr;     // [batch]: tokens of each text so far
+  const double* frequencies = nullptr;  // [rotary_dims / 2]
+  void* hidden = nullptr;               // T [batch, hidden_size]
+  void* angles = nullptr;               // T [batch, 2, 2, rotary_dims / 2] (step_attention.h)
+  int64_t batch = 0, hidden_size = 0, rotary_dims = 0;
+  StepRule rule;
+};
+
+// ids[b]: the id of row b's largest logit, the lowest of equal ones; -1 if a logit is NaN.
+// lengths[b] grows by active[b].
+struct EndStepParams {
+  const void* logits = nullptr;     // T [batch, vocabulary], 16-byte aligned
+  int64_t* ids = nullptr;           // [batch]
+  int64_t* lengths = nullptr;       // [batch]
+  const int64_t* active = nullptr;  // [batch], 0 or 1
+  int64_t batch = 0, vocabulary = 0;
+};
+
+// points[b]: uniform in [0, 1), the draw number counts[b] of Philox{seed, texts[b]}.
+struct DrawParams {
+  const int64_t* texts = nullptr;   // [batch]
+  const int64_t* counts = nullptr;  // [batch]
+  double* points = nullptr;         // [batch]
+  uint64_t seed = 0;
+  int64_t batch = 0;
+};
+
+#ifdef SEQFUSE_CUDA_API
+cudaError_t begin_step_cuda(const BeginStepParams& params, DType dtype, cudaStream_t stream);
+cudaError_t end_step_cuda(const EndStepParams& params, DType dtype, cudaStream_t stream);
+cudaError_t draw_cuda(const DrawParams& params, cudaStream_t stream);
+#endif
+
+}  // namespace seqfuse::ops

@@ -1,0 +1,274 @@
+// Decoding steps on a GPU as one CUDA graph: against the CPU in float64, row by row the same bits in
+// any batch, tokens picked on the device as on the host.
+#include "serving/decoding/step_graph.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/cuda.h>
+
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <span>
+
+#include "models/gpt_neox/gpu_step.h"
+#include "serving/decoding/generate.h"
+#include "serving/decoding/launch_count.h"
+#include "tests/decode/tiny_model.h"
+
+namespace seqfuse::step_graph_cuda_test {
+namespace {
+
+using kv_cache::Rule;
+using models::gpt_neox::Model;
+using serving::SamplingOptions;
+using serving::Session;
+using test::TinyModel;
+
+#define NEEDS_A_GPU() \
+  if (!torch::cuda::is_available()) GTEST_SKIP() << "no GPU on this machine"
+
+// Weights rounded to dtype, held and computed as `as`.
+Model model_of(const TinyModel& tiny, at::ScalarType dtype, at::ScalarType as, at::Device device,
+               const models::gpt_neox::Storage& storage = {}) {
+  models::gpt_neox::Config config;
+  config.vocab_size = tiny.vocab_size;
+  config.hidden_size = tiny.hidden();
+  config.intermediate_size = tiny.inner;
+  config.num_layers = tiny.layers;
+  config.num_heads = tiny.heads;
+  config.max_position_embeddings = 64;
+  config.rotary_share = tiny.rotary_share;
+  config.parallel_residual = tiny.parallel;
+  config.attention_bias = tiny.attention_bias;
+  config.tied_output = tiny.tied;
+  config.activation = tiny.hidden_act == "gelu" ? models::gpt_neox::Activation::gelu
+                                                : models::gpt_neox::Activation::gelu_tanh;
+  const auto tensors = test::converted(tiny.tensors(), dtype);
+  return {config, models::gpt_neox::make_weights(config, tensors, as, device, "memory", storage)};
+}
+
+const at::Device kGpu(at::kCUDA, 0);
+
+TinyModel wide() {
+  TinyModel tiny;
+  tiny.heads = 4, tiny.head_dim = 80, tiny.inner = 1280, tiny.vocab_size = 1000;
+  tiny.rotary_share = 0.25;
+  return tiny;
+}
+
+std::vector<TinyModel> shapes() {
+  TinyModel small, sequential = wide(), tied = wide(), plain = wide();
+  small.head_dim = 16, small.inner = 48;
+  sequential.parallel = false;
+  tied.tied = true, tied.hidden_act = "gelu_new", tied.rotary_share = 1;
+  plain.attention_bias = false;
+  return {small, wide(), sequential, tied, plain};
+}
+
+// The largest difference of logits over steps, relative to the largest logit.
+double worst_difference(const Model& on_gpu, const Model& expected, const Rule& rule,
+                        int64_t steps) {
+  Session session(on_gpu, rule, 1), reference(expected, rule, 1);
+  EXPECT_TRUE(session.has_graph());
+  const auto prompt = test::some_ids(5, on_gpu.config().vocab_size);
+  session.extend(0, prompt);
+  reference.extend(0, prompt);
+  double worst = 0, largest = 0;
+  for (const int64_t id : test::some_ids(steps, on_gpu.config().vocab_size, 3)) {
+    const at::Tensor given = session.step({id}, {true}).to(at::kCPU).to(at::kDouble);
+    const at::Tensor wanted = reference.step({id}, {true}).to(at::kDouble);
+    worst = std::max(worst, (given - wanted).abs().max().item<double>());
+    largest = std::max(largest, wanted.abs().max().item<double>());
+  }
+  return worst / largest;
+}
+
+TEST(StepGraphCuda, LogitsAreThoseOfTheCpuInFloat64) {
+  NEEDS_A_GPU();
+  for (const TinyModel& tiny : shapes()) {
+    for (const auto dtype : {at::kHalf, at::kBFloat16}) {
+      const Model expected = model_of(tiny, dtype, at::kDouble, at::kCPU);
+      const Model model = model_of(tiny, dtype, dtype, kGpu);
+      for (const Rule& rule : {Rule::full(200), Rule::streaming(2, 9), Rule::window(20, 3)}) {
+        EXPECT_LT(worst_difference(model, expected, rule, 40), dtype == at::kHalf ? 0.01 : 0.06)
+            << rule.text() << ", " << dtype << ", parallel " << tiny.parallel << ", head_dim "
+            << tiny.head_dim;
+      }
+    }
+  }
+}
+
+TEST(StepGraphCuda, Int8WeightsAreThoseOfTheCpu) {
+  NEEDS_A_GPU();
+  const models::gpt_neox::Storage int8 = {.linear = at::kChar};
+  for (const bool parallel : {true, false}) {
+    TinyModel tiny = wide();
+    tiny.parallel = parallel;
+    const Model expected = model_of(tiny, at::kHalf, at::kFloat, at::kCPU, int8);
+    const Model model = model_of(tiny, at::kHalf, at::kHalf, kGpu, int8);
+    EXPECT_LT(worst_difference(model, expected, Rule::streaming(4, 50), 80), 0.01);
+  }
+}
+
+// Rows with texts of different lengths; some end while others go on.
+TEST(StepGraphCuda, ARowHasTheSameBitsInAnyBatch) {
+  NEEDS_A_GPU();
+  for (const bool int8 : {false, true}) {
+    models::gpt_neox::Storage storage;
+    if (int8) storage.linear = at::kChar;
+    const Model model = model_of(wide(), at::kHalf, at::kHalf, kGpu, storage);
+    const Rule rule = Rule::streaming(4, 200);
+    constexpr int64_t kSteps = 30;
+    for (const int64_t rows : {2, 5, 9, 16}) {
+      Session together(model, rule, rows);
+      std::vector<std::unique_ptr<Session>> alone;
+      for (int64_t row = 0; row < rows; ++row) {
+        const auto prompt = test::some_ids(1 + 37 * row, 1000, row);
+        together.extend(row, prompt);
+        alone.push_back(std::make_unique<Session>(model, rule, 1));
+        alone.back()->extend(0, prompt);
+      }
+      for (int64_t step = 0; step < kSteps; ++step) {
+        const auto ids = test::some_ids(rows, 1000, 100 + step);
+        std::vector<bool> active;
+        for (int64_t row = 0; row < rows; ++row) active.push_back(step < kSteps - row);
+        const at::Tensor logits = together.step(ids, active);
+        for (int64_t row = 0; row < rows; ++row) {
+          if (!active[row]) continue;
+          EXPECT_TRUE(at::equal(logits[row], alone[row]->step({ids[row]}, {true})[0]))
+              << rows << " rows, row " << row << ", step " << step << ", int8 " << int8;
+        }
+      }
+    }
+  }
+}
+
+TEST(StepGraphCuda, AStepIsOneLaunch) {
+  NEEDS_A_GPU();
+  const Model model = model_of(wide(), at::kHalf, at::kHalf, kGpu);
+  Session session(model, Rule::full(100), 2);
+  session.extend(0, test::some_ids(3, 1000));
+  session.extend(1, test::some_ids(7, 1000));
+  session.step({1, 2}, {true, true});
+  const auto launches = serving::count_launches(kGpu, [&] {
+    const auto ids = session.picked();
+    session.step(ids, {true, true});
+    session.picked();
+  });
+  if (!launches) GTEST_SKIP() << "the profiler does not see the GPU";
+  EXPECT_EQ(*launches, 1);
+}
+
+TEST(StepGraphCuda, AFullCacheIsAnError) {
+  NEEDS_A_GPU();
+  const Model model = model_of(wide(), at::kHalf, at::kHalf, kGpu);
+  Session session(model, Rule::full(8), 1);
+  session.extend(0, test::some_ids(7, 1000));
+  session.step({1}, {true});
+  EXPECT_THAT(test::error_of([&] { session.step({1}, {true}); }),
+              testing::HasSubstr("the full cache of 8 tokens has no room for another"));
+  EXPECT_THAT(test::error_of([&] { session.step({1000}, {true}); }),
+              testing::HasSubstr("the id 1000 is not in the model's vocabulary of 1000"));
+}
+
+std::vector<SamplingOptions> samplings() {
+  return {{.temperature = 1, .seed = 3},
+          {.temperature = 0.7, .top_k = 40, .seed = 4},
+          {.temperature = 1.3, .top_p = 0.9, .seed = 5},
+          {.temperature = 1, .top_k = 1, .seed = 6},
+          {.temperature = 1, .top_k = 5000, .top_p = 0.5, .repetition_penalty = 1.4, .seed = 7},
+          {.repetition_penalty = 1.3}};
+}
+
+TEST(DeviceSamplingCuda, PicksWhatTheHostPicks) {
+  NEEDS_A_GPU();
+  constexpr int64_t kRows = 4, kVocabulary = 3000;
+  for (const SamplingOptions& options : samplings()) {
+    std::vector<std::vector<int64_t>> texts;
+    for (int64_t row = 0; row < kRows; ++row) texts.push_back(test::some_ids(50, kVocabulary, row));
+    serving::DeviceSampling sampling(options, {10, 11, 12, 13}, texts, 1, kVocabulary, kGpu);
+    const at::Tensor active = at::ones({kRows}, at::TensorOptions(kGpu).dtype(at::kLong));
+    at::Tensor ids = at::zeros_like(active);
+    for (int64_t row = 0; row < kRows; ++row) ids[row] = texts[row].back();
+    for (uint64_t step = 1; step < 20; ++step) {
+      // In float16, with many ties.
+      const at::Tensor logits =
+          (at::randn({kRows, kVocabulary}) * 3).to(at::kHalf).to(kGpu).contiguous();
+      sampling.pick(logits, active, ids);
+      const at::Tensor host = logits.to(at::kCPU).to(at::kFloat).contiguous();
+      for (int64_t row = 0; row < kRows; ++row) {
+        const std::span<const float> values(host.const_data_ptr<float>() + row * kVocabulary,
+                                            static_cast<size_t>(kVocabulary));
+        const int64_t expected = serving::next_token(values, options, texts[row], 10 + row, step);
+        EXPECT_EQ(ids[row].item<int64_t>(), expected)
+            << "row " << row << ", step " << step << ", temperature " << options.temperature;
+        texts[row].push_back(expected);
+      }
+    }
+  }
+}
+
+TEST(DeviceSamplingCuda, TextsAreThoseOfTheHost) {
+  NEEDS_A_GPU();
+  const Model model = model_of(wide(), at::kHalf, at::kHalf, kGpu);
+  const std::vector<std::vector<int64_t>> prompts = {
+      test::some_ids(3, 1000), test::some_ids(40, 1000, 9), {7}};
+  for (SamplingOptions options : samplings()) {
+    Session session(model, Rule::streaming(2, 30), 3);
+    const auto results = serving::generate(
+        session, prompts, {.max_new_tokens = 25, .sampling = options}, /*first_text=*/5);
+    for (size_t i = 0; i < prompts.size(); ++i) {
+      // The host's choices along the same text, from the logits of the same steps.
+      Session again(model, Rule::streaming(2, 30), 1);
+      std::vector<int64_t> text = prompts[i];
+      at::Tensor logits = again.extend(0, text);
+      for (size_t n = 0; n < results[i].ids.size(); ++n) {
+        const at::Tensor host = logits.to(at::kCPU).to(at::kFloat).contiguous().view({-1});
+        const std::span<const float> values(host.const_data_ptr<float>(), 1000);
+        ASSERT_EQ(results[i].ids[n], serving::next_token(values, options, text, 5 + i, n))
+            << "text " << i << ", token " << n;
+        text.push_back(results[i].ids[n]);
+        logits = again.step({text.back()}, {true})[0];
+      }
+    }
+  }
+}
+
+TEST(DeviceSamplingCuda, NanIsAnError) {
+  NEEDS_A_GPU();
+  TinyModel tiny = wide();
+  const Model model = model_of(tiny, at::kHalf, at::kHalf, kGpu);
+  // A weight that is not finite cannot be loaded: an infinite logit minus itself is made here.
+  const_cast<at::Tensor&>(model.weights().norm_weight)
+      .fill_(std::numeric_limits<float>::quiet_NaN());
+  for (const SamplingOptions& options : {SamplingOptions{}, SamplingOptions{.temperature = 1}}) {
+    Session session(model, Rule::full(50), 1);
+    session.sample_on_device(options, {{1}}, 0, 0);
+    session.step({1}, {true});
+    EXPECT_THAT(test::error_of([&] { session.picked(); }),
+                testing::HasSubstr("the logit of token 0 is NaN"));
+  }
+}
+
+TEST(GpuStepCuda, SaysWhyNot) {
+  NEEDS_A_GPU();
+  using models::gpt_neox::GpuStep;
+  TinyModel odd = wide();
+  odd.head_dim = 20, odd.rotary_share = 0.5;
+  const Rule rule = Rule::full(10);
+  const Model odd_model = model_of(odd, at::kHalf, at::kHalf, kGpu);
+  EXPECT_EQ(GpuStep::why_not(odd_model, rule, 1),
+            "head_dim is 20; expected a multiple of 8, at most 256");
+  const Model model = model_of(wide(), at::kHalf, at::kHalf, kGpu);
+  EXPECT_EQ(GpuStep::why_not(model, rule, 17), "17 texts; at most 16");
+  EXPECT_EQ(GpuStep::why_not(model, Rule::recompute(0, 9), 1), "the recompute rule has no cache");
+  EXPECT_EQ(GpuStep::why_not(model_of(wide(), at::kHalf, at::kFloat, kGpu), rule, 1),
+            "the model is Float; expected Half or BFloat16");
+  // And it is decoded all the same.
+  const Session session(odd_model, rule, 1);
+  EXPECT_FALSE(session.has_graph());
+}
+
+}  // namespace
+}  // namespace seqfuse::step_graph_cuda_test
