@@ -2,7 +2,6 @@
 // run, given candidates in the order of their predictions.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <iostream>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -11,6 +10,7 @@
 
 #include "base/log.h"
 #include "cli/command_line.h"
+#include "cli/ranked_items.h"
 #include "cli/recommend_batch.h"
 #include "cli/verbs.h"
 #include "serving/recommendations.h"
@@ -82,33 +82,15 @@ void print_table(const data::Vocabulary& vocabulary, const std::vector<Row>& row
     fmt::print("nothing to recommend: every item has been seen (--include-seen)\n");
     return;
   }
-  size_t id_width = 4;
-  for (const Row& row : rows) id_width = std::max(id_width, vocabulary.item_id(row.item).size());
-  fmt::print("rank  {:>{}}", "item", id_width);
-  for (const auto& [name, value] : rows.front().scores) {
-    fmt::print("  {:>{}}", name, std::max<size_t>(name.size(), 6));
-  }
-  fmt::print("  title\n");
-  for (size_t i = 0; i < rows.size(); ++i) {
-    fmt::print("{:>4}  {:>{}}", i + 1, vocabulary.item_id(rows[i].item), id_width);
-    for (const auto& [name, value] : rows[i].scores) {
-      fmt::print("  {:>{}.4f}", value, std::max<size_t>(name.size(), 6));
-    }
-    fmt::print("  {}\n", vocabulary.item_title(rows[i].item));
-  }
+  std::vector<std::string> scores;
+  for (const auto& [name, value] : rows.front().scores) scores.push_back(name);
+  print_ranked_items(vocabulary, rows, scores);
 }
 
 void print_json(const serving::TrainedRun& run, const std::vector<Row>& rows) {
-  nlohmann::json items = nlohmann::json::array();
-  for (const Row& row : rows) {
-    nlohmann::json entry = {{"item", run.vocabulary->item_id(row.item)}};
-    const std::string title = run.vocabulary->item_title(row.item);
-    if (!title.empty()) entry["title"] = title;
-    for (const auto& [name, value] : row.scores) entry[name] = value;
-    items.push_back(std::move(entry));
-  }
-  const nlohmann::json result = {
-      {"run", run.path.string()}, {"step", run.step}, {"items", std::move(items)}};
+  const nlohmann::json result = {{"run", run.path.string()},
+                                 {"step", run.step},
+                                 {"items", ranked_items_json(*run.vocabulary, rows)}};
   // Titles may contain bytes that are not UTF-8.
   fmt::print("{}\n", result.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
 }

@@ -1,13 +1,12 @@
 // seqfuse similar RUN --item ID: the items whose vectors are closest to that of an item.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "cli/command_line.h"
+#include "cli/ranked_items.h"
 #include "cli/verbs.h"
 #include "serving/trained_run.h"
 #include "serving/vectors.h"
@@ -18,27 +17,11 @@ namespace {
 
 using Rows = std::vector<serving::RankedItem>;
 
-void print_table(const data::Vocabulary& vocabulary, const Rows& rows) {
-  size_t width = 4;
-  for (const auto& row : rows) width = std::max(width, vocabulary.item_id(row.item).size());
-  fmt::print("rank  {:>{}}  cosine  title\n", "item", width);
-  for (size_t i = 0; i < rows.size(); ++i) {
-    fmt::print("{:>4}  {:>{}}  {:>6.4f}  {}\n", i + 1, vocabulary.item_id(rows[i].item), width,
-               rows[i].scores.front().second, vocabulary.item_title(rows[i].item));
-  }
-}
-
 void print_json(const serving::TrainedRun& run, const std::string& id, const Rows& rows) {
-  nlohmann::json items = nlohmann::json::array();
-  for (const auto& row : rows) {
-    nlohmann::json entry = {{"item", run.vocabulary->item_id(row.item)},
-                            {"cosine", row.scores.front().second}};
-    const std::string title = run.vocabulary->item_title(row.item);
-    if (!title.empty()) entry["title"] = title;
-    items.push_back(std::move(entry));
-  }
-  const nlohmann::json result = {
-      {"run", run.path.string()}, {"step", run.step}, {"item", id}, {"items", std::move(items)}};
+  const nlohmann::json result = {{"run", run.path.string()},
+                                 {"step", run.step},
+                                 {"item", id},
+                                 {"items", ranked_items_json(*run.vocabulary, rows)}};
   // The name of a directory may have bytes that are not UTF-8.
   fmt::print("{}\n", result.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
 }
@@ -73,7 +56,7 @@ int cmd_similar(int argc, char** argv) {
   if (json) {
     print_json(run, item, rows);
   } else {
-    print_table(*run.vocabulary, rows);
+    print_ranked_items(*run.vocabulary, rows, {"cosine"});
   }
   return 0;
 }

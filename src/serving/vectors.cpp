@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/progress.h"
+#include "data/batch/append_windows.h"
 #include "data/export/vector_file.h"
 #include "serving/request_window.h"
 
@@ -75,23 +76,6 @@ void add_items(const TrainedRun& run, bool titles, Progress* progress,
   }
 }
 
-// Adds the windows of another batch of the same data set.
-void append(data::Batch& to, const data::Batch& from) {
-  const auto extend = [](std::vector<int64_t>& all, const std::vector<int64_t>& more) {
-    all.insert(all.end(), more.begin(), more.end());
-  };
-  if (to.offsets.empty()) to.offsets = {0};
-  const int64_t before = to.offsets.back();
-  for (size_t b = 1; b < from.offsets.size(); ++b) to.offsets.push_back(before + from.offsets[b]);
-  extend(to.users, from.users);
-  extend(to.items, from.items);
-  extend(to.actions, from.actions);
-  extend(to.timestamps, from.timestamps);
-  extend(to.num_candidates, from.num_candidates);
-  to.context.resize(from.context.size());
-  for (size_t f = 0; f < from.context.size(); ++f) extend(to.context[f], from.context[f]);
-}
-
 std::vector<int64_t> users_with_events(const data::Dataset& dataset) {
   std::vector<int64_t> rows;
   for (int64_t row = 0; row < dataset.num_users(); ++row) {
@@ -111,7 +95,8 @@ void add_users(const TrainedRun& run, const std::vector<int64_t>& rows, Progress
       ids.push_back(run.dataset->user_id(rows[static_cast<size_t>(i)]));
       Request request;
       request.user = ids.back();
-      append(windows, request_window(run.lookup(), run.predictor->spec(), request).batch);
+      data::append_windows(windows,
+                           request_window(run.lookup(), run.predictor->spec(), request).batch);
     }
     const at::Tensor values = finite_values(run, "user", run.predictor->queries(windows), ids);
     add({.ids = ids, .titles = {}, .values = span_of(values)});

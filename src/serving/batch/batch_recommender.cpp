@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/parallel.h"
+#include "data/batch/append_windows.h"
 #include "data/read/field_values.h"
 #include "serving/batch/popular_items.h"
 #include "serving/history.h"
@@ -22,21 +23,6 @@ struct PassSize {
 };
 constexpr PassSize kCpuPass{.windows = 256, .events = 4096};
 constexpr PassSize kGpuPass{.windows = 2048, .events = int64_t{1} << 17};
-
-void append(std::vector<int64_t>& to, const std::vector<int64_t>& from) {
-  to.insert(to.end(), from.begin(), from.end());
-}
-
-void append(data::Batch& to, const data::Batch& from) {
-  append(to.users, from.users);
-  append(to.items, from.items);
-  append(to.actions, from.actions);
-  append(to.timestamps, from.timestamps);
-  append(to.num_candidates, from.num_candidates);
-  to.offsets.push_back(to.offsets.back() + from.num_events());
-  to.context.resize(from.context.size());
-  for (size_t f = 0; f < from.context.size(); ++f) append(to.context[f], from.context[f]);
-}
 
 std::vector<int64_t> distinct(std::vector<int64_t> items) {
   std::sort(items.begin(), items.end());
@@ -147,8 +133,8 @@ size_t BatchRecommender::end_of_pass(std::span<Prepared* const> windows, size_t 
 }
 
 void BatchRecommender::answer(std::span<Prepared* const> windows) const {
-  data::Batch batch{.offsets = {0}};
-  for (const Prepared* prepared : windows) append(batch, prepared->window.batch);
+  data::Batch batch;
+  for (const Prepared* prepared : windows) data::append_windows(batch, prepared->window.batch);
   const Predictor& predictor = *run_.predictor;
   if (predictor.is_retrieval()) {
     ItemLists seen(windows.size());

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "base/error.h"
+#include "serving/decoding/host_logits.h"
 #include "serving/decoding/launch_count.h"
 #include "serving/decoding/sampling.h"
 #include "serving/decoding/session.h"
@@ -33,12 +34,10 @@ double seconds_of(at::Device device, const Work& work) {
 
 // The best token of each row of logits [rows, V].
 std::vector<int64_t> best_tokens(const Tensor& logits) {
-  const Tensor host = logits.to(at::TensorOptions(at::kCPU).dtype(at::kFloat)).contiguous();
+  const Tensor host = on_host(logits);
   std::vector<int64_t> ids;
   for (int64_t row = 0; row < host.size(0); ++row) {
-    const std::span<const float> values(host.const_data_ptr<float>() + row * host.size(1),
-                                        static_cast<size_t>(host.size(1)));
-    ids.push_back(next_token(values, {}, {}, 0, 0));
+    ids.push_back(next_token(row_of(host, row), {}, {}, 0, 0));
   }
   return ids;
 }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "serving/decoding/host_logits.h"
 
 namespace seqfuse::serving {
 using at::Tensor;
@@ -22,15 +23,6 @@ void finish(Text& text, Finish why, const GenerateOptions& options) {
   text.generated.finish = why;
   text.active = false;
   if (options.on_end) options.on_end(text.row, text.generated);
-}
-
-std::span<const float> row_of(const Tensor& logits, int64_t row) {  // float32 [rows, V], on the CPU
-  return {logits.const_data_ptr<float>() + row * logits.size(1),
-          static_cast<size_t>(logits.size(1))};
-}
-
-Tensor on_host(const Tensor& logits) {
-  return logits.to(at::TensorOptions(at::kCPU).dtype(at::kFloat)).contiguous();
 }
 
 void take_token(Text& text, int64_t id, const GenerateOptions& options,

@@ -1,0 +1,11 @@
+// Joins batches of windows.
+#pragma once
+
+#include "data/batch/batch.h"
+
+namespace seqfuse::data {
+
+// Appends the windows of from, a batch of the same dataset, to to, which may be empty.
+void append_windows(Batch& to, const Batch& from);
+
+}  // namespace seqfuse::data
