@@ -38,7 +38,10 @@ class InstallTest : public testing::Test {
         run_command(fmt::format("{} --install {} --prefix {}", SEQFUSE_CMAKE, build(), prefix()));
     ASSERT_EQ(installed.code, 0) << installed.out;
   }
-  static void TearDownTestSuite() { delete directory_; }
+  static void TearDownTestSuite() {
+    delete directory_;
+    example_.clear();
+  }
 
   static std::string build() {
     return std::filesystem::path(test::binary()).parent_path().parent_path().string();
@@ -46,8 +49,27 @@ class InstallTest : public testing::Test {
   static std::string prefix() { return (directory_->path() / "prefix").string(); }
   static std::string path(const char* name) { return (directory_->path() / name).string(); }
 
+  // The program of examples/cpp; the suite's first test that asks for it builds it.
+  static const std::string& example() {
+    if (example_.empty()) build_example();
+    return example_;
+  }
+
  private:
+  static void build_example() {
+    const Outcome configured = run_command(
+        fmt::format("{} -S {}/examples/cpp -B {} -DCMAKE_PREFIX_PATH={} -DCMAKE_CXX_COMPILER={} "
+                    "-DCMAKE_CXX_FLAGS='{}'",
+                    SEQFUSE_CMAKE, test::source_directory(), path("example"), prefix(),
+                    SEQFUSE_CXX_COMPILER, SEQFUSE_CXX_FLAGS));
+    ASSERT_EQ(configured.code, 0) << configured.out;
+    const Outcome built = run_command(fmt::format("{} --build {}", SEQFUSE_CMAKE, path("example")));
+    ASSERT_EQ(built.code, 0) << built.out;
+    example_ = path("example") + "/example";
+  }
+
   static inline TemporaryDirectory* directory_ = nullptr;
+  static inline std::string example_;
 };
 
 TEST_F(InstallTest, LibrariesAreFoundWithoutTheBuildFolder) {
@@ -65,15 +87,6 @@ TEST_F(InstallTest, LibrariesAreFoundWithoutTheBuildFolder) {
 
 TEST_F(InstallTest, ExampleTrainsAndRecommendsAsTheCommandsDo) {
   const TrainedRuns& runs = TrainedRuns::get();
-  const Outcome configured = run_command(
-      fmt::format("{} -S {}/examples/cpp -B {} -DCMAKE_PREFIX_PATH={} -DCMAKE_CXX_COMPILER={} "
-                  "-DCMAKE_CXX_FLAGS='{}'",
-                  SEQFUSE_CMAKE, test::source_directory(), path("example"), prefix(),
-                  SEQFUSE_CXX_COMPILER, SEQFUSE_CXX_FLAGS));
-  ASSERT_EQ(configured.code, 0) << configured.out;
-  const Outcome built = run_command(fmt::format("{} --build {}", SEQFUSE_CMAKE, path("example")));
-  ASSERT_EQ(built.code, 0) << built.out;
-
   const Outcome trained = run_seqfuse(
       fmt::format("train retrieval --gin-config-file {}/operative_config.gin --data {} --output {} "
                   "--gin TrainerArgs.log_interval=1 --gin TrainerArgs.max_train_iters=1",
@@ -82,12 +95,11 @@ TEST_F(InstallTest, ExampleTrainsAndRecommendsAsTheCommandsDo) {
   const std::string metrics = read_file(path("one_step") + "/metrics.jsonl");
   const auto first = nlohmann::json::parse(metrics.substr(0, metrics.find('\n')));
 
-  const Outcome example =
-      run_command(fmt::format("{}/example {} {}/operative_config.gin {} u3", path("example"),
-                              runs.data(), path("one_step"), runs.retrieval()));
-  ASSERT_EQ(example.code, 0) << example.out;
-  EXPECT_THAT(example.out, HasSubstr("attention: [8, 2, 8]"));
-  EXPECT_THAT(example.out,
+  const Outcome outcome = run_command(fmt::format("{} {} {}/operative_config.gin {} u3", example(),
+                                                  runs.data(), path("one_step"), runs.retrieval()));
+  ASSERT_EQ(outcome.code, 0) << outcome.out;
+  EXPECT_THAT(outcome.out, HasSubstr("attention: [8, 2, 8]"));
+  EXPECT_THAT(outcome.out,
               HasSubstr(fmt::format("step 1 of 1: loss {:.4f} ", first["loss"].get<double>())));
   const Outcome recommended =
       run_seqfuse(fmt::format("recommend {} --user u3 --top-k 3 --json", runs.retrieval()));
@@ -95,14 +107,13 @@ TEST_F(InstallTest, ExampleTrainsAndRecommendsAsTheCommandsDo) {
   const auto items = nlohmann::json::parse(recommended.out)["items"];
   ASSERT_EQ(items.size(), 3U);
   for (const auto& item : items) {
-    EXPECT_THAT(example.out, HasSubstr(fmt::format("\n{} {:.4f}\n", item["item"].get<std::string>(),
+    EXPECT_THAT(outcome.out, HasSubstr(fmt::format("\n{} {:.4f}\n", item["item"].get<std::string>(),
                                                    item["score"].get<double>())));
   }
 }
 
 TEST_F(InstallTest, ExampleSaysWhatIsWrong) {
-  const Outcome outcome =
-      run_command(fmt::format("{}/example /nowhere /nowhere.gin /nowhere u3", path("example")));
+  const Outcome outcome = run_command(example() + " /nowhere /nowhere.gin /nowhere u3");
   EXPECT_EQ(outcome.code, 1) << outcome.out;
   EXPECT_THAT(outcome.out, HasSubstr("/nowhere"));
 }

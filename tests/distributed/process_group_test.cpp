@@ -12,7 +12,7 @@
 namespace seqfuse::distributed::process_group_test {
 namespace {
 
-TEST(ProcessGroup, OfOneProcessExchangesNothing) {
+TEST(ProcessGroupDeathTest, OfOneProcessExchangesNothing) {
   ProcessGroup group;
   const at::Tensor tensor = at::ones({3});
   group.all_reduce(tensor, "test")();
@@ -26,7 +26,7 @@ TEST(ProcessGroup, OfOneProcessExchangesNothing) {
   EXPECT_FALSE(group.several());
 }
 
-TEST(ProcessGroup, SumsBroadcastsAndGathers) {
+TEST(ProcessGroupDeathTest, SumsBroadcastsAndGathers) {
   in_processes(3, [](ProcessGroup& group) {
     const int rank = group.rank();
     const at::Tensor a = torch::full({1000}, rank + 1.0F),
@@ -56,7 +56,7 @@ TEST(ProcessGroup, SumsBroadcastsAndGathers) {
   });
 }
 
-TEST(ProcessGroup, AllToAllSendsRowsToTheirProcess) {
+TEST(ProcessGroupDeathTest, AllToAllSendsRowsToTheirProcess) {
   in_processes(3, [](ProcessGroup& group) {
     // Rank r sends r + s rows of value 10 r + s to rank s.
     const int rank = group.rank();
@@ -82,7 +82,7 @@ at::Tensor loss_of(const std::vector<at::Tensor>& parameters, const std::vector<
   return loss;
 }
 
-TEST(GradientBuckets, GradientsAreSumsOverTheProcessesAndSentDuringBackward) {
+TEST(GradientBucketsDeathTest, GradientsAreSumsOverTheProcessesAndSentDuringBackward) {
   in_processes(2, [](ProcessGroup& group) {
     const bool first = group.is_first();
     std::vector<at::Tensor> parameters;
@@ -114,7 +114,7 @@ TEST(GradientBuckets, GradientsAreSumsOverTheProcessesAndSentDuringBackward) {
   });
 }
 
-TEST(GradientBuckets, SparseGradientsAreGathered) {
+TEST(GradientBucketsDeathTest, SparseGradientsAreGathered) {
   in_processes(2, [](ProcessGroup& group) {
     at::Tensor table = torch::zeros({6, 2}).requires_grad_();
     if (group.is_first()) {

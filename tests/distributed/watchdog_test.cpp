@@ -30,7 +30,7 @@ struct Result {
 Result disturbed(const std::function<void(ProcessGroup&)>& disturb) {
   const int port = free_port();
   const auto start = steady_clock::now();
-  Processes processes(3, [&](int rank) {
+  ForkedProcesses processes(3, [&](int rank) {
     ProcessGroup group(launch_of(rank, 3, port), at::kCPU, kTimeout);
     for (int step = 1;; ++step) {
       group.begin("step " + std::to_string(step), kTimeout);
@@ -50,14 +50,14 @@ Result disturbed(const std::function<void(ProcessGroup&)>& disturb) {
   return result;
 }
 
-TEST(Watchdog, AProcessThatDiesEndsTheOthersAtOnce) {
+TEST(WatchdogDeathTest, AProcessThatDiesEndsTheOthersAtOnce) {
   const Result result = disturbed([](ProcessGroup&) { raise(SIGKILL); });
   EXPECT_THAT(result.ended[0].err, HasSubstr("rank 1 (process"));
   EXPECT_THAT(result.ended[2].err, HasSubstr("has died"));
   EXPECT_LT(result.seconds, kPatience);
 }
 
-TEST(Watchdog, AStoppedProcessEndsTheOthersAndIsKilled) {
+TEST(WatchdogDeathTest, AStoppedProcessEndsTheOthersAndIsKilled) {
   const Result result = disturbed([](ProcessGroup&) { raise(SIGSTOP); });
   EXPECT_THAT(result.ended[0].err + result.ended[2].err,
               HasSubstr("rank 1 has sent no heartbeat for 2 s"));
@@ -65,7 +65,7 @@ TEST(Watchdog, AStoppedProcessEndsTheOthersAndIsKilled) {
   EXPECT_LT(result.seconds, kPatience);
 }
 
-TEST(Watchdog, AProcessThatHangsWhileItsHeartBeatsIsNamedWithWhatItDid) {
+TEST(WatchdogDeathTest, AProcessThatHangsWhileItsHeartBeatsIsNamedWithWhatItDid) {
   const Result result =
       disturbed([](ProcessGroup&) { std::this_thread::sleep_for(milliseconds(600'000)); });
   EXPECT_THAT(result.ended[0].err + result.ended[2].err,
@@ -73,7 +73,7 @@ TEST(Watchdog, AProcessThatHangsWhileItsHeartBeatsIsNamedWithWhatItDid) {
   EXPECT_LT(result.seconds, kPatience);
 }
 
-TEST(Watchdog, WhatAProcessFailedWithIsToldByTheOthers) {
+TEST(WatchdogDeathTest, WhatAProcessFailedWithIsToldByTheOthers) {
   const Result result = disturbed([](ProcessGroup& group) {
     group.fail("disk full: /x\n  details");
     _exit(1);
@@ -81,7 +81,7 @@ TEST(Watchdog, WhatAProcessFailedWithIsToldByTheOthers) {
   EXPECT_THAT(result.ended[0].err, HasSubstr("rank 1 failed: disk full: /x; rank 0 waited"));
 }
 
-TEST(Watchdog, AConnectionThatBreaksIsAnErrorOfTheCall) {
+TEST(WatchdogDeathTest, AConnectionThatBreaksIsAnErrorOfTheCall) {
   in_processes(2, [](ProcessGroup&) {
     int ends[2];
     ASSERT_EQ(pipe(ends), 0);
@@ -91,7 +91,7 @@ TEST(Watchdog, AConnectionThatBreaksIsAnErrorOfTheCall) {
   });
 }
 
-TEST(Watchdog, AProcessThatLeavesIsNotMissed) {
+TEST(WatchdogDeathTest, AProcessThatLeavesIsNotMissed) {
   in_processes(2, [](ProcessGroup& group) { group.barrier("test"); });
 }
 

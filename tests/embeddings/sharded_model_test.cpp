@@ -39,7 +39,7 @@ void expect_same_gradients(const Model& sharded, const Model& whole, ProcessGrou
   }
 }
 
-TEST(ShardedModel, SampledNegativesGiveTheLossAndGradientsOfWholeTables) {
+TEST(ShardedModelDeathTest, SampledNegativesGiveTheLossAndGradientsOfWholeTables) {
   in_processes(2, [](ProcessGroup& group) {
     const ModelSpec spec = ModelSpec::make(Task::retrieval, small_config("hstu"), small_manifest());
     const auto sharded = make_retrieval_model(spec, 1, torch::kDouble, all_sharded(group)),
@@ -59,7 +59,7 @@ TEST(ShardedModel, SampledNegativesGiveTheLossAndGradientsOfWholeTables) {
   });
 }
 
-TEST(ShardedModel, RankingHasTheLogitsAndGradientsOfWholeTables) {
+TEST(ShardedModelDeathTest, RankingHasTheLogitsAndGradientsOfWholeTables) {
   in_processes(2, [](ProcessGroup& group) {
     const ModelSpec spec = ModelSpec::make(Task::ranking, small_config("hstu"), small_manifest());
     const auto sharded = make_ranking_model(spec, 1, torch::kDouble, all_sharded(group)),

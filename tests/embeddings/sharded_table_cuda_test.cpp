@@ -66,11 +66,11 @@ void check_lookups_and_gradients(ProcessGroup& group, at::Device device, int64_t
   fetch_nothing({table.get()});
 }
 
-TEST(ShardedTableCuda, TwoGpusGiveRowsAndGradientsOfTheWholeTable) {
+TEST(ShardedTableCudaDeathTest, TwoGpusGiveRowsAndGradientsOfTheWholeTable) {
   if (!two_gpus()) GTEST_SKIP() << "needs two GPUs";
   for (const bool deterministic : {false, true}) {
     const int port = free_port();
-    distributed::Processes processes(2, [&](int rank) {
+    distributed::ForkedProcesses processes(2, [&](int rank) {
       at::globalContext().setDeterministicAlgorithms(deterministic, /*warn_only=*/false);
       const at::Device device(at::kCUDA, static_cast<at::DeviceIndex>(rank));
       const c10::DeviceGuard guard(device);

@@ -31,7 +31,7 @@ at::Tensor ids_asked(int rank, int batch, int64_t num_rows) {
   }
 }
 
-TEST(ShardedTable, LookupGivesTheRowsOfAllProcesses) {
+TEST(ShardedTableDeathTest, LookupGivesTheRowsOfAllProcesses) {
   // Two rows: one of three processes has none.
   for (const int64_t num_rows : {2, 50}) {
     in_processes(3, [&](ProcessGroup& group) {
@@ -55,7 +55,7 @@ TEST(ShardedTable, LookupGivesTheRowsOfAllProcesses) {
 }
 
 // Batches whose losses are sums of the rows times a factor of the process and the batch.
-TEST(ShardedTable, GradientsOfAccumulatedBatchesReachTheOwnersOnce) {
+TEST(ShardedTableDeathTest, GradientsOfAccumulatedBatchesReachTheOwnersOnce) {
   for (const int64_t num_rows : {int64_t{50}, kSparseTableRows + 5}) {
     in_processes(3, [&](ProcessGroup& group) {
       const auto table = table_of(num_rows, group);
@@ -92,7 +92,7 @@ TEST(ShardedTable, GradientsOfAccumulatedBatchesReachTheOwnersOnce) {
   }
 }
 
-TEST(ShardedTable, EvaluationLeavesNoGradient) {
+TEST(ShardedTableDeathTest, EvaluationLeavesNoGradient) {
   in_processes(2, [&](ProcessGroup& group) {
     const auto table = table_of(50, group);
     {
@@ -104,7 +104,7 @@ TEST(ShardedTable, EvaluationLeavesNoGradient) {
   });
 }
 
-TEST(ShardedTable, ContentsAreGatheredAndSpreadInTheOrderOfIds) {
+TEST(ShardedTableDeathTest, ContentsAreGatheredAndSpreadInTheOrderOfIds) {
   const int64_t num_rows = 1000;
   in_processes(3, [&](ProcessGroup& group) {
     const auto table = table_of(num_rows, group);
@@ -130,7 +130,7 @@ TEST(ShardedTable, ContentsAreGatheredAndSpreadInTheOrderOfIds) {
   });
 }
 
-TEST(ShardedTable, InitialRowsAreThoseOfOneProcess) {
+TEST(ShardedTableDeathTest, InitialRowsAreThoseOfOneProcess) {
   const int64_t num_rows = 150'000;  // several blocks of draws
   in_processes(2, [&](ProcessGroup& group) {
     const auto make = [&](const Placement& placement) {
@@ -152,7 +152,7 @@ TEST(ShardedTable, InitialRowsAreThoseOfOneProcess) {
   });
 }
 
-TEST(ShardedTable, WrongCallsSayWhatIsWrong) {
+TEST(ShardedTableDeathTest, WrongCallsSayWhatIsWrong) {
   in_processes(2, [&](ProcessGroup& group) {
     const auto table = table_of(50, group);
     const auto error = [](const auto& call) {
@@ -172,7 +172,7 @@ TEST(ShardedTable, WrongCallsSayWhatIsWrong) {
   });
 }
 
-TEST(Placement, AutoShardsLargeTablesOfSeveralProcesses) {
+TEST(PlacementDeathTest, AutoShardsLargeTablesOfSeveralProcesses) {
   Placement alone{.sharding_types = {{"item", "model_parallel"}}};
   EXPECT_FALSE(alone.shards("item", kSparseTableRows));
   in_processes(2, [&](ProcessGroup& group) {
@@ -189,9 +189,9 @@ TEST(Placement, AutoShardsLargeTablesOfSeveralProcesses) {
 }
 
 // Rank 1 of three dies between the exchanges of a lookup.
-TEST(ShardedTable, AProcessThatDiesWithinALookupIsNamed) {
+TEST(ShardedTableDeathTest, AProcessThatDiesWithinALookupIsNamed) {
   const int port = free_port();
-  distributed::Processes processes(3, [&](int rank) {
+  distributed::ForkedProcesses processes(3, [&](int rank) {
     at::set_num_threads(1);
     ProcessGroup group(distributed::launch_of(rank, 3, port), at::kCPU, 2);
     const auto table = table_of(50, group);

@@ -45,7 +45,7 @@ void expect_whole(const TableContents& found, int64_t num_rows = kRows) {
   EXPECT_TRUE(found.state.at("sum_sq").equal(sums_of(torch::arange(num_rows))));
 }
 
-TEST(TableCheckpoint, AnyNumberOfProcessesLoadsWhatAnyOtherSaved) {
+TEST(TableCheckpointDeathTest, AnyNumberOfProcessesLoadsWhatAnyOtherSaved) {
   const TemporaryDirectory run;
   const at::Tensor shuffled = torch::randperm(kRows, torch::kLong);
   for (const int before : {1, 2, 3}) {
@@ -78,7 +78,7 @@ TEST(TableCheckpoint, AnyNumberOfProcessesLoadsWhatAnyOtherSaved) {
 }
 
 // As with a vocabulary that has grown: rows that are not given stay as they are.
-TEST(TableCheckpoint, SomeIdsInAnyOrderTakeTheirPlaces) {
+TEST(TableCheckpointDeathTest, SomeIdsInAnyOrderTakeTheirPlaces) {
   for (const int processes : {1, 3}) {
     in_processes(processes, [](ProcessGroup& group) {
       const auto table = trained_table(group);
@@ -97,7 +97,7 @@ TEST(TableCheckpoint, SomeIdsInAnyOrderTakeTheirPlaces) {
   }
 }
 
-TEST(TableCheckpoint, RowsAloneLeaveTheState) {
+TEST(TableCheckpointDeathTest, RowsAloneLeaveTheState) {
   for (const int processes : {1, 2}) {
     in_processes(processes, [](ProcessGroup& group) {
       const auto table = trained_table(group);
@@ -113,7 +113,7 @@ TEST(TableCheckpoint, RowsAloneLeaveTheState) {
   }
 }
 
-TEST(TableCheckpoint, RowsOfSeveralBlocksArrive) {
+TEST(TableCheckpointDeathTest, RowsOfSeveralBlocksArrive) {
   // A block of 64 MiB is 262,144 rows.
   constexpr int64_t kManyRows = 300'000, kWidth = 64;
   const auto rows_of = [](const at::Tensor& ids) {
@@ -147,7 +147,7 @@ std::string load_error(const TableContents& given, const LoadOptions& options = 
   return "no error";
 }
 
-TEST(TableCheckpoint, WhatDoesNotFitIsRefusedWithTheTablesName) {
+TEST(TableCheckpointDeathTest, WhatDoesNotFitIsRefusedWithTheTablesName) {
   const at::Tensor all = torch::arange(kRows);
   EXPECT_EQ(load_error(contents_of(all)), "no error");
   EXPECT_THAT(load_error(contents_of(at::cat({all.slice(0, 0, 42), all.slice(0, 45)}))),

@@ -169,7 +169,7 @@ TableContents updated_whole(UpdateKind kind, int64_t num_rows, int processes) {
   return table->contents();
 }
 
-TEST(TableUpdate, ShardedEqualsReplicated) {
+TEST(ShardedTableUpdateDeathTest, EqualsReplicated) {
   for (const int64_t num_rows : {int64_t{300}, kSparseTableRows + 5}) {
     for (const auto kind :
          {UpdateKind::adamw, UpdateKind::adam, UpdateKind::sgd, UpdateKind::row_wise_adagrad}) {

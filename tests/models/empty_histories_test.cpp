@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "models/hstu/task_model.h"
 #include "tests/models/model_fixtures.h"
+#include "tests/models/outside_signal.h"
 #include "tests/temporary_directory.h"
 #include "training/loop/trainer.h"
 
@@ -59,7 +60,7 @@ class EmptyHistories : public testing::TestWithParam<std::pair<Task, const char*
 
   TrainResult train(const data::Dataset& dataset, const data::Split& split, TaskModel& model) {
     RunDirectory run = RunDirectory::create(directory_.path() / "run", {.task = "x"}, "", true);
-    return Trainer(model, dataset, split, config_).run(run, false);
+    return unless_stopped_from_outside(Trainer(model, dataset, split, config_).run(run, false));
   }
 
   std::vector<json> lines() const {

@@ -12,6 +12,7 @@
 #include "tests/models/fake_models.h"
 #include "tests/unit/memory_dataset.h"
 #include "training/evaluation/catalogue.h"
+#include "training/evaluation/catalogue_scan.h"
 #include "training/evaluation/evaluation.h"
 #include "training/evaluation/retrieval_metrics.h"
 #include "training/evaluation/target_counts.h"
@@ -65,6 +66,13 @@ void expect_ranks(const Problem& problem, const std::vector<int64_t>& expected) 
             .ranks(problem.queries.to(device), problem.targets, problem.excluded)
             .cpu();
     EXPECT_TRUE(at::equal(ranks, torch::tensor(expected))) << device << "\n" << ranks;
+  }
+  // The scan of a GPU also runs on the CPU; in many tiles, as of a large catalogue.
+  for (const int64_t tile : {100, 4096}) {
+    const int64_t scores = tile * problem.queries.size(0);
+    const torch::Tensor ranks =
+        ranks_on_device(problem.rows, problem.queries, problem.targets, problem.excluded, scores);
+    EXPECT_TRUE(at::equal(ranks, torch::tensor(expected))) << "tiles of " << tile << "\n" << ranks;
   }
 }
 

@@ -5,12 +5,14 @@
 #include <algorithm>
 #include <limits>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "serving/recommendations.h"
 #include "tests/models/fake_models.h"
 #include "training/evaluation/catalogue.h"
+#include "training/evaluation/catalogue_scan.h"
 
 namespace seqfuse::serving::recommend_top_items_test {
 namespace {
@@ -41,6 +43,16 @@ std::vector<int64_t> items_of(std::span<const ScoredItem> scored) {
   return items;
 }
 
+// The scan of a GPU, which also runs on the CPU, in many tiles, as of a large catalogue.
+TopItems top_in_tiles(const torch::Tensor& rows, const torch::Tensor& queries, int64_t k,
+                      const ItemLists& excluded, const std::vector<int64_t>& allowed = {}) {
+  const training::ScannedItems items(rows, allowed);
+  TopItems top;
+  training::top_on_device(rows, queries, std::min(k, items.size()), excluded, items, top,
+                          /*scores_at_once=*/100 * queries.size(0));
+  return top;
+}
+
 // Every device of this machine.
 std::vector<at::Device> devices() {
   std::vector<at::Device> all{at::kCPU};
@@ -48,20 +60,28 @@ std::vector<at::Device> devices() {
   return all;
 }
 
+// The best k items of every query, by Catalogue on each device and in tiles, are a sort's first.
+void expect_sorted(const torch::Tensor& rows, const torch::Tensor& queries, int64_t k,
+                   const ItemLists& excluded, const std::vector<int64_t>& allowed = {}) {
+  const auto expect = [&](const TopItems& best, const std::string& how) {
+    ASSERT_EQ(best.size(), queries.size(0));
+    for (int64_t b = 0; b < best.size(); ++b) {
+      std::vector<int64_t> expected = sorted_items(rows, queries[b], excluded[b], allowed);
+      expected.resize(std::min<size_t>(k, expected.size()));
+      EXPECT_EQ(items_of(best[b]), expected) << rows.size(0) - 1 << " items, " << how;
+    }
+  };
+  for (const at::Device device : devices()) {
+    expect(Catalogue(rows.to(device)).top(queries.to(device), k, excluded, allowed), device.str());
+  }
+  expect(top_in_tiles(rows, queries, k, excluded, allowed), "in tiles");
+}
+
 TEST(TopItems, EqualASortAcrossTiles) {
   torch::manual_seed(4);
   for (const int64_t items : {3, 1024, 1025, 4096, 4100, 9000}) {  // the last tile may be partial
     const torch::Tensor rows = torch::randn({items + 1, 8}), queries = torch::randn({2, 8});
-    const ItemLists excluded{{1, 2, std::max<int64_t>(items - 1, 3)}, {}};
-    for (const at::Device device : devices()) {
-      const TopItems best = Catalogue(rows.to(device)).top(queries.to(device), 10, excluded);
-      ASSERT_EQ(best.size(), 2);
-      for (int64_t b = 0; b < 2; ++b) {
-        std::vector<int64_t> expected = sorted_items(rows, queries[b], excluded[b]);
-        expected.resize(std::min<size_t>(10, expected.size()));
-        EXPECT_EQ(items_of(best[b]), expected) << items << " items on " << device;
-      }
-    }
+    expect_sorted(rows, queries, 10, {{1, 2, std::max<int64_t>(items - 1, 3)}, {}});
   }
 }
 
@@ -70,16 +90,7 @@ TEST(TopItems, AllowedItemsAlone) {
   const torch::Tensor rows = torch::randn({5001, 8}), queries = torch::randn({3, 8});
   std::vector<int64_t> allowed;
   for (int64_t item = 2; item <= 5000; item += 3) allowed.push_back(item);
-  const ItemLists excluded{{}, {2, 3, 5000}, allowed};
-  for (const at::Device device : devices()) {
-    const TopItems best = Catalogue(rows.to(device)).top(queries.to(device), 7, excluded, allowed);
-    for (int64_t b = 0; b < 3; ++b) {
-      std::vector<int64_t> expected = sorted_items(rows, queries[b], excluded[b], allowed);
-      expected.resize(std::min<size_t>(7, expected.size()));
-      EXPECT_EQ(items_of(best[b]), expected) << device;
-    }
-    EXPECT_TRUE(best[2].empty());
-  }
+  expect_sorted(rows, queries, 7, {{}, {2, 3, 5000}, allowed}, allowed);  // the last finds none
 }
 
 TEST(TopItems, EqualScoresAreInTheOrderOfItemsAndNaNIsLeftOut) {

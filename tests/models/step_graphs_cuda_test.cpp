@@ -21,7 +21,6 @@ class StepGraphsCuda : public TrainingLoop {
     if (const char* why = test::missing_gpu()) GTEST_SKIP() << why;
     set_arithmetic(gpu_, training_config().trainer);
   }
-  void TearDown() override { at::globalContext().setDeterministicAlgorithms(false, false); }
 
   std::shared_ptr<TaskModel> model_on_gpu(const config::Config& config, Task task) {
     auto model = make_model(config, task);

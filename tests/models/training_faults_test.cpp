@@ -191,10 +191,8 @@ TEST_F(TrainingFaults, OutOfMemoryInTheFirstUpdateLeavesNoCheckpoint) {
 TEST_F(TrainingFaults, OutOfMemoryInTheGradientNormSavesTheStateBeforeTheStep) {
   config::Config config = training_config();
   config.optimizer.max_grad_norm = 1;
-  auto inner = make_model(config);
-  models::Model& module = *inner;
-  Disturbed model(std::move(inner), 7,
-                  [&](TaskModel::Loss& loss) { spoil_last_gradient(module, loss); });
+  const auto inner = make_model(config);
+  Disturbed model(inner, 7, [&](TaskModel::Loss& loss) { spoil_table_gradient(*inner, loss); });
   EXPECT_THAT(error_of(config, model), AllOf(HasSubstr("out of memory in step 7 (batch of "),
                                              HasSubstr("the state after step 6 is saved in")));
   EXPECT_EQ(saved_step(), 6);

@@ -12,6 +12,7 @@
 
 #include "base/log.h"
 #include "tests/models/model_fixtures.h"
+#include "tests/models/outside_signal.h"
 #include "tests/run_metrics.h"
 #include "tests/temporary_directory.h"
 #include "training/loop/split_options.h"
@@ -64,12 +65,20 @@ inline torch::Tensor gradient_that_does_not_fit(const torch::Tensor& weight) {
 }
 
 // The first weight gets a gradient from the loss, the last one a gradient that does not fit in
-// memory, the others none: updating runs out of memory after the first weight.
+// memory, the others none: updating runs out of memory after the first weight. On the CPU alone: on
+// a GPU, only tables may have a sparse gradient.
 inline void spoil_last_gradient(models::Model& module, TaskModel::Loss& loss) {
   const std::vector<torch::Tensor> weights = module.parameters();
   loss.sum = weights.front().sum();
   const torch::Tensor& last = weights.back();
   last.mutable_grad() = gradient_that_does_not_fit(last);
+}
+
+// The last table gets such a gradient: summing it for the gradient norm runs out of memory.
+inline void spoil_table_gradient(const TaskModel& model, TaskModel::Loss& loss) {
+  loss.sum = model.parameters().back().sum();
+  const torch::Tensor weight = model.tables().back()->weight();
+  weight.mutable_grad() = gradient_that_does_not_fit(weight);
 }
 
 // A retrieval model that does something to its n-th loss (from 1) and otherwise forwards to another
@@ -135,7 +144,7 @@ class TrainingLoop : public testing::Test {
                : RunDirectory::create(path, {.task = "retrieval", .seed = 1234}, "", false);
     Trainer trainer(model, dataset, split, config, distributed::ProcessGroup::single(), evaluate);
     if (exists) trainer.resume(load_checkpoint(*newest_checkpoint(path)));
-    return trainer.run(run, false);
+    return unless_stopped_from_outside(trainer.run(run, false), own_signal_);
   }
 
   std::vector<json> metrics(const std::string& name) {
@@ -149,6 +158,7 @@ class TrainingLoop : public testing::Test {
     }
   }
 
+  int own_signal_ = 0;  // that the test itself sends to its run
   TemporaryDirectory directory_;
   const data::MemoryDataset dataset_ = ring_dataset();
 };

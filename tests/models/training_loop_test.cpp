@@ -63,6 +63,7 @@ TEST_F(TrainingLoop, ResumingRepeatsTheLossesBitForBit) {
 
     const auto first = std::make_unique<Disturbed>(make_model(config), 2 * stop,
                                                    [](auto&) { std::raise(SIGTERM); });
+    own_signal_ = SIGTERM;
     const TrainResult stopped = train(config, parted, *first);
     EXPECT_EQ(stopped.signal, SIGTERM);
     EXPECT_EQ(stopped.step, stop);

@@ -1,9 +1,14 @@
 // Wrong arguments of HSTU attention on a GPU. Errors visible to the host throw. Wrong values of
-// offsets and counts, which the host does not read, fail a device assertion and end the process, so
-// each such case runs in its own process.
-#include <cstdlib>
-#include <iostream>
+// offsets and counts, which the host does not read, fail a device assertion, after which the
+// process cannot use the GPU, so each such case runs in its own process.
+#include <ATen/Parallel.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <cstdio>
+#include <vector>
+
+#include "tests/forked_processes.h"
 #include "tests/ops/cuda_test.h"
 #include "tests/ops/hstu_attention_problem.h"
 
@@ -65,11 +70,7 @@ struct WrongCase {
   bool int32 = false, time_bias = false;
   bool in_backward = false;             // the forward pass got valid values
   const char* kernel = "list of work";  // that reports the error
-
-  friend std::ostream& operator<<(std::ostream& out, const WrongCase& c) { return out << c.name; }
 };
-
-class HstuAttentionDeathCuda : public CudaTestWithParam<WrongCase> {};
 
 const std::vector<int64_t> kRight = {0, 300, 512};
 
@@ -80,8 +81,10 @@ Tensor layer_of(const Tensor& x, const Tensor& offsets, const HstuAttentionOptio
   return ops::hstu_layer(x, weights, offsets, {.heads = 2, .attention = attention});
 }
 
-// Exits with 3 and prints the error if the device reports one.
-[[noreturn]] void attend_and_exit(const WrongCase& c) {
+constexpr int kFine = 0, kDeviceError = 5, kNoGpu = 6;  // exit statuses
+
+// Returns kDeviceError and prints the error if the device reports one.
+int attend(const WrongCase& c) {
   const auto numbers = at::TensorOptions(at::kCUDA).dtype(c.type);
   const Tensor q = at::randn({c.rows, 2, 64}, numbers).requires_grad_(c.in_backward);
   const auto offsets_on_gpu = [&](const std::vector<int64_t>& values) {
@@ -104,86 +107,99 @@ Tensor layer_of(const Tensor& x, const Tensor& offsets, const HstuAttentionOptio
       k_offsets.variable_data().copy_(offsets_on_gpu(c.k_offsets));
       out.sum().backward();
     }
-    std::cerr << out.sum().item<double>() << '\n';
+    out.sum().item<double>();  // waits for the device
   } catch (const c10::Error& error) {
-    std::cerr << error.what_without_backtrace() << '\n';
-    std::_Exit(3);
+    std::fprintf(stderr, "%s\n", error.what_without_backtrace());
+    return kDeviceError;
   }
-  std::_Exit(0);
-}
-
-TEST_P(HstuAttentionDeathCuda, WhatTheDeviceSeesFailsAnAssertion) {
-  GTEST_FLAG_SET(death_test_style, "threadsafe");  // CUDA does not survive fork()
-  EXPECT_EXIT(attend_and_exit(GetParam()), testing::ExitedWithCode(3),
-              std::string(GetParam().kernel) +
-                  "(.|\n)*Assertion `expected q_offsets and k_offsets that start with 0(.|\n)*"
-                  "device-side assert triggered");
-}
-
-// Control: correct arguments do not fail.
-TEST_F(HstuAttentionErrorsCuda, RightArgumentsDoNotDie) {
-  GTEST_FLAG_SET(death_test_style, "threadsafe");
-  EXPECT_EXIT(attend_and_exit({.name = "right",
-                               .q_offsets = kRight,
-                               .k_offsets = kRight,
-                               .contexts = {100, 0},
-                               .targets = {200, 212},
-                               .time_bias = true}),
-              testing::ExitedWithCode(0), "");
+  return kFine;
 }
 
 const std::vector<int64_t> kBeyond = {0, 300, 513};
 
-INSTANTIATE_TEST_SUITE_P(
-    Cases, HstuAttentionDeathCuda,
-    testing::Values(
-        WrongCase{.name = "StartLate", .q_offsets = {1, 300, 512}, .k_offsets = {1, 300, 512}},
-        WrongCase{
-            .name = "Decrease", .q_offsets = {0, 300, 212, 512}, .k_offsets = {0, 300, 212, 512}},
-        WrongCase{.name = "EndBeyond", .q_offsets = kBeyond, .k_offsets = kBeyond},
-        WrongCase{.name = "EndEarly", .q_offsets = {0, 300, 511}, .k_offsets = {0, 300, 511}},
-        WrongCase{.name = "BeyondTheInteger",
-                  .q_offsets = {0, 300 + (int64_t{1} << 32), 512},
-                  .k_offsets = {0, 300 + (int64_t{1} << 32), 512}},
-        WrongCase{.name = "Int32", .q_offsets = kBeyond, .k_offsets = kBeyond, .int32 = true},
-        WrongCase{.name = "MoreQueriesThanKeys", .q_offsets = kRight, .k_offsets = {0, 212, 512}},
-        WrongCase{
-            .name = "LongerThanSaid", .q_offsets = kRight, .k_offsets = kRight, .max_seqlen = 299},
-        WrongCase{.name = "NegativeContexts",
-                  .q_offsets = kRight,
-                  .k_offsets = kRight,
-                  .contexts = {-1, 0}},
-        WrongCase{.name = "NegativeTargets",
-                  .q_offsets = kRight,
-                  .k_offsets = kRight,
-                  .targets = {0, -1}},
-        WrongCase{.name = "CountsTogether",
-                  .q_offsets = kRight,
-                  .k_offsets = kRight,
-                  .contexts = {150, 0},
-                  .targets = {151, 0}},
-        WrongCase{.name = "BiasByTime",
-                  .q_offsets = kBeyond,
-                  .k_offsets = kBeyond,
-                  .time_bias = true,
-                  .kernel = "times of keys"},
-        WrongCase{.name = "NoRows",
-                  .q_offsets = {0, 5},
-                  .k_offsets = {0, 5},
-                  .rows = 0,
-                  .kernel = "check of sequences"},
-        WrongCase{.name = "Layer", .q_offsets = kBeyond, .k_offsets = kBeyond, .in_layer = true},
-        WrongCase{.name = "Backward",
-                  .q_offsets = kBeyond,
-                  .k_offsets = kBeyond,
-                  .in_backward = true,
-                  .kernel = "(list of work|masks of tiles)"},
-        WrongCase{.name = "ByProducts",
-                  .q_offsets = kBeyond,
-                  .k_offsets = kBeyond,
-                  .type = at::kFloat,
-                  .kernel = "check of sequences"}),
-    [](const testing::TestParamInfo<WrongCase>& one) { return std::string(one.param.name); });
+const std::vector<WrongCase> kWrongCases = {
+    WrongCase{.name = "StartLate", .q_offsets = {1, 300, 512}, .k_offsets = {1, 300, 512}},
+    WrongCase{.name = "Decrease", .q_offsets = {0, 300, 212, 512}, .k_offsets = {0, 300, 212, 512}},
+    WrongCase{.name = "EndBeyond", .q_offsets = kBeyond, .k_offsets = kBeyond},
+    WrongCase{.name = "EndEarly", .q_offsets = {0, 300, 511}, .k_offsets = {0, 300, 511}},
+    WrongCase{.name = "BeyondTheInteger",
+              .q_offsets = {0, 300 + (int64_t{1} << 32), 512},
+              .k_offsets = {0, 300 + (int64_t{1} << 32), 512}},
+    WrongCase{.name = "Int32", .q_offsets = kBeyond, .k_offsets = kBeyond, .int32 = true},
+    WrongCase{.name = "MoreQueriesThanKeys", .q_offsets = kRight, .k_offsets = {0, 212, 512}},
+    WrongCase{
+        .name = "LongerThanSaid", .q_offsets = kRight, .k_offsets = kRight, .max_seqlen = 299},
+    WrongCase{
+        .name = "NegativeContexts", .q_offsets = kRight, .k_offsets = kRight, .contexts = {-1, 0}},
+    WrongCase{
+        .name = "NegativeTargets", .q_offsets = kRight, .k_offsets = kRight, .targets = {0, -1}},
+    WrongCase{.name = "CountsTogether",
+              .q_offsets = kRight,
+              .k_offsets = kRight,
+              .contexts = {150, 0},
+              .targets = {151, 0}},
+    WrongCase{.name = "BiasByTime",
+              .q_offsets = kBeyond,
+              .k_offsets = kBeyond,
+              .time_bias = true,
+              .kernel = "times of keys"},
+    WrongCase{.name = "NoRows",
+              .q_offsets = {0, 5},
+              .k_offsets = {0, 5},
+              .rows = 0,
+              .kernel = "check of sequences"},
+    WrongCase{.name = "Layer", .q_offsets = kBeyond, .k_offsets = kBeyond, .in_layer = true},
+    WrongCase{.name = "Backward",
+              .q_offsets = kBeyond,
+              .k_offsets = kBeyond,
+              .in_backward = true,
+              .kernel = "(list of work|masks of tiles)"},
+    WrongCase{.name = "ByProducts",
+              .q_offsets = kBeyond,
+              .k_offsets = kBeyond,
+              .type = at::kFloat,
+              .kernel = "check of sequences"}};
+
+// Correct arguments.
+const WrongCase kRightCase = {.name = "Right",
+                              .q_offsets = kRight,
+                              .k_offsets = kRight,
+                              .contexts = {100, 0},
+                              .targets = {200, 212},
+                              .time_bias = true};
+
+// Several processes at once, since each must start CUDA.
+TEST(HstuAttentionCudaDeathTest, WhatTheDeviceSeesFailsAnAssertion) {
+  std::vector<WrongCase> cases = kWrongCases;
+  cases.push_back(kRightCase);
+  constexpr size_t kAtOnce = 6;  // each needs a few hundred MiB of GPU memory
+  for (size_t first = 0; first < cases.size(); first += kAtOnce) {
+    const size_t count = std::min(kAtOnce, cases.size() - first);
+    ForkedProcesses processes(static_cast<int>(count), [&](int i) {
+      at::set_num_threads(1);
+      // Here and not in the test, since CUDA must not be used before a fork.
+      const int status = missing_gpu() ? kNoGpu : attend(cases[first + i]);
+      std::fflush(nullptr);
+      _exit(status);
+    });
+    const std::vector<Ended> ended = processes.wait();
+    if (ended[0].exited_with(kNoGpu)) GTEST_SKIP() << "no GPU, or no CUDA kernels in this build";
+    for (size_t i = 0; i < count; ++i) {
+      const WrongCase& c = cases[first + i];
+      SCOPED_TRACE(c.name);
+      if (first + i == kWrongCases.size()) {  // kRightCase
+        EXPECT_TRUE(ended[i].exited_with(kFine)) << ended[i].err;
+        continue;
+      }
+      EXPECT_TRUE(ended[i].exited_with(kDeviceError)) << ended[i].err;
+      EXPECT_THAT(ended[i].err,
+                  testing::ContainsRegex(
+                      std::string(c.kernel) +
+                      "(.|\n)*Assertion `expected q_offsets and k_offsets that start with 0(.|\n)*"
+                      "device-side assert triggered"));
+    }
+  }
+}
 
 }  // namespace
 }  // namespace seqfuse::hstu_attention_errors_cuda_test

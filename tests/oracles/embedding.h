@@ -15,10 +15,11 @@ inline at::Tensor embedding_backward(const at::Tensor& dout, const at::Tensor& i
                                      int64_t num_rows) {
   at::Tensor dtable = at::zeros({num_rows, dout.size(1)}, dout.options());
   const auto in = dout.accessor<double, 2>();
+  const at::Tensor rows = ids.to(at::kLong);
+  const auto row = rows.accessor<int64_t, 1>();
   auto out = dtable.accessor<double, 2>();
   for (int64_t i = 0; i < ids.numel(); ++i) {
-    const int64_t id = ids[i].item<int64_t>();
-    for (int64_t j = 0; j < dout.size(1); ++j) out[id][j] += in[i][j];
+    for (int64_t j = 0; j < dout.size(1); ++j) out[row[i]][j] += in[i][j];
   }
   return dtable;
 }

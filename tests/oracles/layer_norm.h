@@ -19,12 +19,11 @@ inline at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, cons
     for (int64_t j = 0; j < dim; ++j) mean += in[i][j] / static_cast<double>(dim);
     for (int64_t j = 0; j < dim; ++j)
       variance += std::pow(in[i][j] - mean, 2) / static_cast<double>(dim);
-    for (int64_t j = 0; j < dim; ++j) {
-      out[i][j] = (in[i][j] - mean) / std::sqrt(variance + eps);
-      if (weight.defined()) out[i][j] *= weight[j].item<double>();
-      if (bias.defined()) out[i][j] += bias[j].item<double>();
-    }
+    const double deviation = std::sqrt(variance + eps);
+    for (int64_t j = 0; j < dim; ++j) out[i][j] = (in[i][j] - mean) / deviation;
   }
+  if (weight.defined()) y.mul_(weight.detach());
+  if (bias.defined()) y.add_(bias.detach());
   return y;
 }
 

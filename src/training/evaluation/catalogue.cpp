@@ -26,6 +26,7 @@ void for_each_block(const Tensor& queries, const Part& part) {
 Catalogue::Catalogue(const Tensor& item_rows) : rows_(item_rows.detach().contiguous()) {
   SEQFUSE_CHECK(rows_.dim() == 2 && rows_.size(0) > 1,
                 "a catalogue needs item rows [items + 1, D]");
+  if (rows_.is_cuda()) return;  // only the CPU's scan needs it, and the host would wait here
   largest_norm_ = rows_.norm(2, 1).nan_to_num(0, 0, 0).max().item<double>();
 }
 

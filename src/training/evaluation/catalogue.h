@@ -70,7 +70,7 @@ class Catalogue {
 
  private:
   at::Tensor rows_;
-  double largest_norm_ = 0;  // over finite rows
+  double largest_norm_ = 0;  // over finite rows; on the CPU
 };
 
 }  // namespace seqfuse::training

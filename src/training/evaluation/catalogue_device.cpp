@@ -1,7 +1,10 @@
 #include <ATen/Context.h>
 
+#include <algorithm>
 #include <limits>
+#include <numeric>
 #include <tuple>
+#include <vector>
 
 #include "models/common/upload.h"
 #include "training/evaluation/catalogue_scan.h"
@@ -10,8 +13,6 @@ namespace seqfuse::training {
 namespace {
 
 using at::Tensor;
-
-constexpr int64_t kDeviceScores = int64_t{64} << 20;  // that a GPU holds at a time
 
 // Disables TF32 for its lifetime.
 class NoTf32 {
@@ -29,31 +30,29 @@ class NoTf32 {
   bool was_allowed_;
 };
 
-// Tiles of scores on a GPU. The host knows excluded items, sorted by index, so that one indexed
-// write per tile sets them to -infinity.
+// Tiles of scores on a GPU. The host knows the excluded items, by tile, so that one indexed write
+// per tile sets their scores to -infinity.
 class DeviceScan {
  public:
-  DeviceScan(const ScannedItems& items, const Tensor& queries, const ItemLists& excluded)
+  // kept: empty, or per query an item that is not excluded.
+  DeviceScan(const ScannedItems& items, const Tensor& queries, const ItemLists& excluded,
+             std::span<const int64_t> kept, int64_t scores_at_once)
       : items_(items), queries_(queries) {
     const int64_t batch = queries.size(0);
-    tile_ = std::clamp<int64_t>(kDeviceScores / std::max<int64_t>(batch, 1), 1, items.size());
-    std::vector<std::pair<int64_t, int64_t>> pairs;  // item index, query
+    tile_ = std::clamp<int64_t>(scores_at_once / std::max<int64_t>(batch, 1), 1, items.size());
+    first_cell_.resize(num_tiles() + 1);
     num_excluded_.resize(batch);
-    for (int64_t b = 0; b < batch; ++b) {
-      for (const int64_t item : excluded[b]) {
-        const int64_t place = items.place_of(item);
-        if (place < 0) continue;
-        pairs.emplace_back(place, b);
-        ++num_excluded_[b];
-      }
-    }
-    std::sort(pairs.begin(), pairs.end());
-    for (const auto& [place, b] : pairs) {
-      const int64_t begin = place / tile_ * tile_;
-      const int64_t width = std::min(items.size(), begin + tile_) - begin;
-      excluded_places_.push_back(place);
-      excluded_cells_.push_back(b * width + place - begin);
-    }
+    for_each_excluded(excluded, kept, [&](int64_t b, int64_t tile, int64_t /*column*/) {
+      ++first_cell_[tile + 1];
+      ++num_excluded_[b];
+    });
+    std::partial_sum(first_cell_.begin(), first_cell_.end(), first_cell_.begin());
+    excluded_cells_.resize(first_cell_.back());
+    std::vector<int64_t> next = first_cell_;
+    for_each_excluded(excluded, kept, [&](int64_t b, int64_t tile, int64_t column) {
+      const int64_t width = std::min(tile_, items_.size() - tile * tile_);
+      excluded_cells_[next[tile]++] = b * width + column;
+    });
   }
 
   // Adds the tensors to upload.
@@ -72,32 +71,45 @@ class DeviceScan {
   }
 
   void exclude(int64_t begin, Tensor& scores) const {
-    const auto first = std::lower_bound(excluded_places_.begin(), excluded_places_.end(), begin);
-    const auto last = std::lower_bound(first, excluded_places_.end(), begin + tile_);
-    if (first == last) return;
-    const int64_t from = first - excluded_places_.begin(), to = last - excluded_places_.begin();
+    const int64_t from = first_cell_[begin / tile_], to = first_cell_[begin / tile_ + 1];
+    if (from == to) return;
     scores.view(-1).index_fill_(0, cells_.slice(0, from, to),
                                 -std::numeric_limits<double>::infinity());
   }
 
  private:
+  // Calls visit(query, tile, column in the tile) for each excluded item that is scanned.
+  template <class Visit>
+  void for_each_excluded(const ItemLists& excluded, std::span<const int64_t> kept,
+                         const Visit& visit) const {
+    for (int64_t b = 0; b < std::ssize(num_excluded_); ++b) {
+      int64_t tile = 0;
+      for (const int64_t item : excluded[b]) {
+        const int64_t place = items_.place_of(item);
+        if (place < 0 || (!kept.empty() && item == kept[b])) continue;
+        while (place >= (tile + 1) * tile_) ++tile;  // items are ascending
+        visit(b, tile, place - tile * tile_);
+      }
+    }
+  }
+
   const ScannedItems& items_;
   const Tensor& queries_;
   int64_t tile_;
-  std::vector<int64_t> num_excluded_, excluded_places_, excluded_cells_;  // cells of a tile
-  Tensor cells_;
+  std::vector<int64_t> num_excluded_;    // [B]
+  std::vector<int64_t> excluded_cells_;  // places in a tile's scores, tile by tile
+  std::vector<int64_t> first_cell_;      // of each tile in excluded_cells_, and their number
+  Tensor cells_;                         // excluded_cells_ on the device
 };
 
 }  // namespace
 
 Tensor ranks_on_device(const Tensor& rows, const Tensor& queries, std::span<const int64_t> targets,
-                       const ItemLists& excluded) {
+                       const ItemLists& excluded, int64_t scores_at_once) {
   const NoTf32 full_precision;
   const ScannedItems items(rows, {});
   const std::vector<int64_t> target_list(targets.begin(), targets.end());
-  ItemLists others = excluded;  // the target is never excluded
-  for (size_t b = 0; b < targets.size(); ++b) std::erase(others[b], targets[b]);
-  DeviceScan scan(items, queries, others);
+  DeviceScan scan(items, queries, excluded, /*kept=*/targets, scores_at_once);
   Tensor target_items, num_excluded;
   models::Upload upload(rows.device());
   upload.add(target_list, target_items);
@@ -128,10 +140,10 @@ Tensor ranks_on_device(const Tensor& rows, const Tensor& queries, std::span<cons
 }
 
 void top_on_device(const Tensor& rows, const Tensor& queries, int64_t k, const ItemLists& excluded,
-                   const ScannedItems& items, TopItems& top) {
+                   const ScannedItems& items, TopItems& top, int64_t scores_at_once) {
   constexpr double kExcluded = -std::numeric_limits<double>::infinity();
   const NoTf32 full_precision;
-  DeviceScan scan(items, queries, excluded);
+  DeviceScan scan(items, queries, excluded, /*kept=*/{}, scores_at_once);
   models::Upload upload(rows.device());
   scan.add_to(upload);
   upload.send();

@@ -62,9 +62,13 @@ void top_on_cpu(const at::Tensor& rows, double largest_norm, const at::Tensor& q
                 std::span<const std::vector<int64_t>> excluded, const ScannedItems& items,
                 TopItems& top);
 
+// Run on the tensors' device, whichever it is. scores_at_once: that the device holds.
+inline constexpr int64_t kDeviceScores = int64_t{64} << 20;
 at::Tensor ranks_on_device(const at::Tensor& rows, const at::Tensor& queries,
-                           std::span<const int64_t> targets, const ItemLists& excluded);
+                           std::span<const int64_t> targets, const ItemLists& excluded,
+                           int64_t scores_at_once = kDeviceScores);
 void top_on_device(const at::Tensor& rows, const at::Tensor& queries, int64_t k,
-                   const ItemLists& excluded, const ScannedItems& items, TopItems& top);
+                   const ItemLists& excluded, const ScannedItems& items, TopItems& top,
+                   int64_t scores_at_once = kDeviceScores);
 
 }  // namespace seqfuse::training
