@@ -14,6 +14,7 @@
 #include "models/gpt_neox/gpu_step.h"
 #include "serving/decoding/generate.h"
 #include "serving/decoding/launch_count.h"
+#include "tests/decode/sampling_cases.h"
 #include "tests/decode/tiny_model.h"
 
 namespace seqfuse::step_graph_cuda_test {
@@ -172,49 +173,12 @@ TEST(StepGraphCuda, AFullCacheIsAnError) {
               testing::HasSubstr("the id 1000 is not in the model's vocabulary of 1000"));
 }
 
-std::vector<SamplingOptions> samplings() {
-  return {{.temperature = 1, .seed = 3},
-          {.temperature = 0.7, .top_k = 40, .seed = 4},
-          {.temperature = 1.3, .top_p = 0.9, .seed = 5},
-          {.temperature = 1, .top_k = 1, .seed = 6},
-          {.temperature = 1, .top_k = 5000, .top_p = 0.5, .repetition_penalty = 1.4, .seed = 7},
-          {.repetition_penalty = 1.3}};
-}
-
-TEST(DeviceSamplingCuda, PicksWhatTheHostPicks) {
-  NEEDS_A_GPU();
-  constexpr int64_t kRows = 4, kVocabulary = 3000;
-  for (const SamplingOptions& options : samplings()) {
-    std::vector<std::vector<int64_t>> texts;
-    for (int64_t row = 0; row < kRows; ++row) texts.push_back(test::some_ids(50, kVocabulary, row));
-    serving::DeviceSampling sampling(options, {10, 11, 12, 13}, texts, 1, kVocabulary, kGpu);
-    const at::Tensor active = at::ones({kRows}, at::TensorOptions(kGpu).dtype(at::kLong));
-    at::Tensor ids = at::zeros_like(active);
-    for (int64_t row = 0; row < kRows; ++row) ids[row] = texts[row].back();
-    for (uint64_t step = 1; step < 20; ++step) {
-      // In float16, with many ties.
-      const at::Tensor logits =
-          (at::randn({kRows, kVocabulary}) * 3).to(at::kHalf).to(kGpu).contiguous();
-      sampling.pick(logits, active, ids);
-      const at::Tensor host = logits.to(at::kCPU).to(at::kFloat).contiguous();
-      for (int64_t row = 0; row < kRows; ++row) {
-        const std::span<const float> values(host.const_data_ptr<float>() + row * kVocabulary,
-                                            static_cast<size_t>(kVocabulary));
-        const int64_t expected = serving::next_token(values, options, texts[row], 10 + row, step);
-        EXPECT_EQ(ids[row].item<int64_t>(), expected)
-            << "row " << row << ", step " << step << ", temperature " << options.temperature;
-        texts[row].push_back(expected);
-      }
-    }
-  }
-}
-
 TEST(DeviceSamplingCuda, TextsAreThoseOfTheHost) {
   NEEDS_A_GPU();
   const Model model = model_of(wide(), at::kHalf, at::kHalf, kGpu);
   const std::vector<std::vector<int64_t>> prompts = {
       test::some_ids(3, 1000), test::some_ids(40, 1000, 9), {7}};
-  for (SamplingOptions options : samplings()) {
+  for (SamplingOptions options : test::samplings()) {
     Session session(model, Rule::streaming(2, 30), 3);
     const auto results = serving::generate(
         session, prompts, {.max_new_tokens = 25, .sampling = options}, /*first_text=*/5);

@@ -200,8 +200,9 @@ TEST(CpuDecoding, StorageThatCannotBeIsExplained) {
     return test::error_of([&] { check_storage(storage, dtype, device); });
   };
   const Storage int8 = {.linear = at::kChar};
-  EXPECT_THAT(message(int8, at::kFloat, at::Device(at::kCUDA, 0)),
-              HasSubstr("int8 weights on cuda:0 with --dtype float32; expected float16 or bfloat16"));
+  EXPECT_THAT(
+      message(int8, at::kFloat, at::Device(at::kCUDA, 0)),
+      HasSubstr("int8 weights on cuda:0 with --dtype float32; expected float16 or bfloat16"));
   EXPECT_EQ(message(int8, at::kHalf, at::Device(at::kCUDA, 0)), "no error");
   EXPECT_THAT(
       message(int8, at::kDouble, at::kCPU),

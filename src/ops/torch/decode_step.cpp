@@ -217,14 +217,20 @@ void end_step(const Tensor& logits, const Tensor& active, const Tensor& ids,
 
 void draw_points(const Tensor& texts, const Tensor& counts, uint64_t seed, const Tensor& points) {
   const int64_t rows = points.size(0);
-  check_tensor("texts", texts, {rows}, at::kLong);
-  check_tensor("counts", counts, {rows}, at::kLong);
-  check_tensor("points", points, {rows}, at::kDouble);
+  for (const auto& [name, tensor] : {std::pair{"texts", &texts}, std::pair{"counts", &counts}}) {
+    check_sizes({kOp, name, *tensor}, {rows}, "one for each of points");
+    check_int64({kOp, name, *tensor});
+    check_on({kOp, name, *tensor}, points.device());
+  }
   const DrawParams params{.texts = texts.const_data_ptr<int64_t>(),
                           .counts = counts.const_data_ptr<int64_t>(),
                           .points = points.mutable_data_ptr<double>(),
                           .seed = seed,
                           .batch = rows};
+  if (points.is_cpu()) {
+    for (int64_t row = 0; row < rows; ++row) params.points[row] = point_of(params, row);
+    return;
+  }
   SEQFUSE_ENQUEUE(points, draw_cuda, params);
 }
 

@@ -70,7 +70,7 @@ void begin_step(const at::Tensor& embedding, const at::Tensor& ids, const at::Te
 void end_step(const at::Tensor& logits, const at::Tensor& active, const at::Tensor& ids,
               const at::Tensor& lengths);
 
-// texts, counts: int64 [rows]. Writes points, float64 [rows].
+// texts, counts: int64 [rows]. Writes points, float64 [rows]. On a CPU too.
 void draw_points(const at::Tensor& texts, const at::Tensor& counts, uint64_t seed,
                  const at::Tensor& points);
 

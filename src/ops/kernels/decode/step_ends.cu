@@ -2,7 +2,6 @@
 
 #include <climits>
 
-#include "base/philox.h"
 #include "ops/kernels/common/row_kernels.cuh"
 #include "ops/kernels/decode/programmatic_launch.cuh"
 
@@ -84,11 +83,7 @@ __global__ void __launch_bounds__(kEndThreads)
 
 __global__ void draw_kernel(const __grid_constant__ DrawParams p) {
   const int64_t row = threadIdx.x;
-  if (row >= p.batch) return;
-  const auto words =
-      Philox{p.seed, static_cast<uint64_t>(p.texts[row])}(static_cast<uint64_t>(p.counts[row]));
-  const uint64_t bits = ((uint64_t{words[0]} << 32) | words[1]) >> 11;
-  p.points[row] = static_cast<double>(bits) * 0x1p-53;
+  if (row < p.batch) p.points[row] = point_of(p, row);
 }
 
 // launch.template operator()<T>() for 16-bit dtypes.

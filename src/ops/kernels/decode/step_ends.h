@@ -7,7 +7,9 @@
 #include <cstdint>
 
 #include "base/dtype.h"
+#include "base/philox.h"
 #include "ops/kernels/common/cuda_api.h"
+#include "ops/kernels/common/host_device.h"
 #include "ops/kernels/decode/step_rule.h"
 
 namespace seqfuse::ops {
@@ -42,6 +44,13 @@ struct DrawParams {
   uint64_t seed = 0;
   int64_t batch = 0;
 };
+
+SEQFUSE_HOST_DEVICE double point_of(const DrawParams& params, int64_t row) {
+  const auto words = Philox{params.seed, static_cast<uint64_t>(params.texts[row])}(
+      static_cast<uint64_t>(params.counts[row]));
+  const uint64_t bits = ((uint64_t{words[0]} << 32) | words[1]) >> 11;
+  return static_cast<double>(bits) * 0x1p-53;
+}
 
 #ifdef SEQFUSE_CUDA_API
 cudaError_t begin_step_cuda(const BeginStepParams& params, DType dtype, cudaStream_t stream);
