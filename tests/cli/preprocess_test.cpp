@@ -88,6 +88,87 @@ TEST_F(PreprocessCli, TitlesAndEncoding) {
   EXPECT_EQ(data::Dataset::open(path("out"))->item_title(1), "caf\xC3\xA9");
 }
 
+TEST_F(PreprocessCli, LinesOfItems) {
+  write("Beauty.txt", "1 10 11 12\n2 11\n");
+  const Outcome result =
+      preprocess("--format sasrec --input " + path("Beauty.txt") + " --output " + path("out"));
+  ASSERT_EQ(result.code, 0) << result.text();
+  EXPECT_THAT(result.text(), AllOf(HasSubstr("csv: 2 users, 3 items, 4 events"),
+                                   HasSubstr("rule: The log has no time")));
+  EXPECT_THAT(data::Dataset::open(path("out"))->user(0).items, testing::ElementsAre(1, 2, 3));
+}
+
+TEST_F(PreprocessCli, AtomicFiles) {
+  fs::create_directory(path("in"));
+  write("in/ml.inter",
+        "user_id:token\titem_id:token\trating:float\ttimestamp:float\n1\ta\t4\t20\n1\tb\t5\t10\n");
+  write("in/ml.user", "user_id:token\tage:token\n1\t49\n");
+  write("in/ml.item", "item_id:token\tmovie_title:token_seq\na\tToy Story\n");
+  const std::string flags = "--format recbole --input " + path("in") +
+                            " --title-column movie_title --context-columns user_id,age "
+                            "--action-column rating";
+  const Outcome result = preprocess(flags + " --output " + path("out"));
+  ASSERT_EQ(result.code, 0) << result.text();
+  const auto dataset = data::Dataset::open(path("out"));
+  EXPECT_THAT(dataset->user(0).timestamps, testing::ElementsAre(10, 20));
+  EXPECT_EQ(dataset->item_title(1), "Toy Story");
+  EXPECT_EQ(dataset->context_value(1, dataset->context(1, 0)), "49");
+  const Outcome by_file = preprocess(flags + " --order file --output " + path("file"));
+  ASSERT_EQ(by_file.code, 0) << by_file.text();
+  EXPECT_THAT(data::Dataset::open(path("file"))->user(0).items, testing::ElementsAre(1, 2));
+  EXPECT_FALSE(data::Dataset::open(path("file"))->manifest().has_timestamps);
+}
+
+TEST_F(PreprocessCli, CommentsQuotesAndTimeFormat) {
+  write("log.csv", "% shop\nuser_id,item_id,at\n1,\"a,24.12.2024 18:00\n1,b,1.12.2024 9:30\n");
+  const Outcome result =
+      preprocess("--input " + path("log.csv") + " --output " + path("out") +
+                 " --comment % --quote none --time-column at --time-format '%d.%m.%Y %H:%M'");
+  ASSERT_EQ(result.code, 0) << result.text();
+  const auto dataset = data::Dataset::open(path("out"));
+  EXPECT_THAT(dataset->user(0).timestamps, testing::ElementsAre(1733045400, 1735063200));
+  EXPECT_EQ(dataset->item_id(dataset->user(0).items[1]), "\"a");
+}
+
+TEST_F(PreprocessCli, DryRunShowsAndWritesNothing) {
+  write("log.csv", "user_id,item_id,ts\n1,12.0,1709251200000\n2,13,1709251260000\n");
+  const Outcome result = preprocess("--dry-run --time-column ts --input " + path("log.csv"));
+  ASSERT_EQ(result.code, 0) << result.text();
+  EXPECT_THAT(result.text(),
+              AllOf(HasSubstr("first events as understood:"), HasSubstr("looks like milliseconds"),
+                    HasSubstr("decimals such as '12.0'"), HasSubstr("nothing was written")));
+  const Outcome wrong = preprocess("--dry-run --user-column who --input " + path("log.csv"));
+  EXPECT_EQ(wrong.code, 1);
+  EXPECT_THAT(wrong.text(), AllOf(HasSubstr("  ts "), HasSubstr("no column 'who'")));
+  EXPECT_EQ(std::distance(fs::directory_iterator(directory_.path()), {}), 1);
+}
+
+TEST_F(PreprocessCli, ExtendKnowsTheFlags) {
+  write("monday.csv", "who,what,when,how,land\na,x,3,view,DE\nb,y,4,buy,\n");
+  write("tuesday.csv", "when,who,what,how,land\n5,a,y,buy,FR\n6,c,z,like,IT\n");
+  const std::string flags =
+      " --user-column who --item-column what --time-column when --action-column how "
+      "--context-columns who,land --deduplicate";
+  const std::string out = path("out"), both = path("both");
+  ASSERT_EQ(preprocess("--input " + path("monday.csv") + flags + " --output " + out).code, 0);
+  const Outcome result = preprocess("--extend " + out + "/ --input " + path("tuesday.csv"));
+  ASSERT_EQ(result.code, 0) << result.text();
+  EXPECT_THAT(result.text(), HasSubstr("1 new users, 1 new items, 2 new events"));
+  fs::create_directory(path("in"));
+  fs::rename(path("monday.csv"), path("in/monday.csv"));
+  fs::rename(path("tuesday.csv"), path("in/tuesday.csv"));
+  ASSERT_EQ(preprocess("--input " + path("in") + flags + " --output " + both).code, 0);
+  EXPECT_EQ(read_file(out + "/manifest.json"), read_file(both + "/manifest.json"))
+      << "which has the hashes of all other files";
+  const Outcome again = preprocess("--extend " + out + " --input " + path("in/tuesday.csv"));
+  EXPECT_EQ(again.code, 1);
+  EXPECT_THAT(again.text(), HasSubstr("is already in"));
+  const Outcome other =
+      preprocess("--extend " + out + " --input " + path("in") + " --item-column sku");
+  EXPECT_EQ(other.code, 2);
+  EXPECT_THAT(other.text(), HasSubstr("--item-column sku: " + out + " was made with what"));
+}
+
 TEST_F(PreprocessCli, UsageErrors) {
   const std::string io = " --input . --output " + path("out");
   for (const auto& [arguments, message] :
@@ -105,6 +186,20 @@ TEST_F(PreprocessCli, UsageErrors) {
            {"--dataset-name csv --input . --output .", "--output .: give a folder"},
            {"--dataset-name csv --input . --output ' '", "--output: the path ' ' is blank"},
            {"--dataset-name csv --title-file ''" + io, "--title-file: the path '' is blank"},
+           {"--order file --time-column t" + io, "file order does without times"},
+           {"--order time" + io, "--order time: give --time-column"},
+           {"--format sasrec --time-column t" + io, "lines hold a user and items only"},
+           {"--format recbole --title-file t.csv" + io, "titles come from the .item file"},
+           {"--dataset-name ml-1m --order file" + io, "fixes the files and columns"},
+           {"--dataset-name ml-1m --comment %" + io, "fixes the files and columns"},
+           {"--time-column t --time-format %H" + io, "expected a year"},
+           {"--time-format %F" + io, "--time-format: give --time-column"},
+           {"--comment '\"'" + io, "other than quotes and newlines"},
+           {"--quote single" + io, "--quote"},
+           {"--iterative" + io, "--iterative: give --min-user-events"},
+           {"--given-split --deduplicate" + io, "dropped events would change the given parts"},
+           {"--extend no-such --input .", "--extend no-such: there is no"},
+           {"--input .", "--output is required"},
            {"--dataset-name csv", "--help"}}) {
     const Outcome result = preprocess(arguments);
     EXPECT_EQ(result.code, 2) << arguments;

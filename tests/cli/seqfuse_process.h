@@ -1,4 +1,4 @@
-// Runs the built executable.
+// Runs the built executable, or any command.
 #pragma once
 
 #include <sys/wait.h>
@@ -20,10 +20,11 @@ struct Outcome {
   std::string text() const { return out + err; }
 };
 
-inline Outcome run_seqfuse(const std::string& arguments) {
+// A command of the shell.
+inline Outcome run_in_shell(const std::string& command) {
   const TemporaryDirectory directory;
   const std::string errors = (directory.path() / "stderr").string();
-  FILE* pipe = popen((test::binary() + " " + arguments + " 2>" + errors).c_str(), "r");
+  FILE* pipe = popen(("{ " + command + "\n} 2>" + errors).c_str(), "r");
   Outcome outcome;
   std::array<char, 4096> buffer;
   while (const size_t n = std::fread(buffer.data(), 1, buffer.size(), pipe)) {
@@ -33,6 +34,10 @@ inline Outcome run_seqfuse(const std::string& arguments) {
   std::ifstream in(errors);
   outcome.err.assign(std::istreambuf_iterator<char>(in), {});
   return outcome;
+}
+
+inline Outcome run_seqfuse(const std::string& arguments) {
+  return run_in_shell(test::binary() + " " + arguments);
 }
 
 }  // namespace seqfuse

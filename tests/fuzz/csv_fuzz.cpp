@@ -9,14 +9,18 @@
 
 #include "data/ingest/event_rows.h"
 #include "data/read/csv.h"
+#include "data/read/json_rows.h"
 #include "data/read/text_chunks.h"
 #include "data/read/text_encoding.h"
+#include "data/read/time_format.h"
 #include "data/read/times.h"
 #include "tests/memory_stream.h"
 
 namespace {
 
 using namespace seqfuse::data;
+
+constexpr size_t kLongest = size_t{1} << 28;
 
 using Rows = std::vector<std::vector<std::string>>;
 
@@ -58,6 +62,16 @@ void map_rows(std::string_view text) {
   }
 }
 
+// A row that is read has the members that it is said to have.
+void parse_json(std::string_view text) {
+  static JsonRow row({"a", "b.c"}, 1);
+  if (!row.parse(text).empty()) return;
+  for (const auto& [name, value] : json_members(text)) {
+    if (name == "a") return;
+  }
+  std::abort();
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -65,7 +79,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   // Byte order marks are removed from files, not from rows.
   const bool has_mark = size > 0 && (data[0] == 0xEF || data[0] >= 0xFE);
   for (const CsvDialect& dialect :
-       {CsvDialect{}, CsvDialect{"::", false}, CsvDialect{"::", true}, CsvDialect{"\t", true}}) {
+       {CsvDialect{}, CsvDialect{"::", false}, CsvDialect{"::", true}, CsvDialect{"\t", true},
+        CsvDialect{",", true, kLongest, "#"}, CsvDialect{",", true, kLongest, "a,"}}) {
     Rows whole;
     split(text, dialect, whole);
     if (whole_rows(text, dialect) > size) std::abort();
@@ -74,6 +89,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   map_rows(text);
   parse_time_number(text);
   parse_iso8601(text);
+  static const TimeFormat format("%d.%m.%Y %I:%M:%S.%f %p %z %a %b");
+  format.parse(text);
+  parse_json(text);
   if (!is_valid_utf8(to_utf8(text, Encoding::windows_1252))) std::abort();
   if (is_readable(text) && !is_valid_utf8(text)) std::abort();
   return 0;

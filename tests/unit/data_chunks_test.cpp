@@ -54,8 +54,10 @@ TEST(Chunks, RowsDoNotDependOnTheCuts) {
   const std::vector<std::string> tokens = {"\"",   "\"",   "\"\"", ",",   ",",  "\n",
                                            "\r\n", "\r",   ":",    "::",  "a",  "bc",
                                            " ",    "\n\"", "\"\n", ",\"", "\","};
-  for (const CsvDialect& dialect : {CsvDialect{",", true}, CsvDialect{"::", true},
-                                    CsvDialect{",", false}, CsvDialect{",", true, 12}}) {
+  for (const CsvDialect& dialect :
+       {CsvDialect{",", true}, CsvDialect{"::", true}, CsvDialect{",", false},
+        CsvDialect{",", true, 12}, CsvDialect{",", true, 1 << 20, "a"},
+        CsvDialect{"::", true, 1 << 20, "::"}}) {
     for (int trial = 0; trial < 20000; ++trial) {
       std::string text;
       for (uint64_t n = random.below(40); n > 0; --n) text += tokens[random.below(tokens.size())];

@@ -26,7 +26,8 @@ TEST(MemberNames, HiddenComponents) {
 TEST(MemberNames, Kinds) {
   EXPECT_EQ(kind_of("a/log.TSV"), FileKind::tabs);
   EXPECT_EQ(kind_of("part-0.snappy.parquet"), FileKind::parquet);
-  EXPECT_EQ(kind_of("log.jsonl"), FileKind::other_data);
+  EXPECT_EQ(kind_of("log.jsonl"), FileKind::json_lines);
+  EXPECT_EQ(kind_of("log.orc"), FileKind::other_data);
   for (const char* name : {"README", "a/Readme.txt", "LICENSE", "notes.md", "schema.json"}) {
     EXPECT_EQ(kind_of(name), FileKind::document) << name;
   }
@@ -75,9 +76,11 @@ TEST_F(InputTest, FoldersWithoutALogSaySo) {
   write("in/_x/a.csv", "user,item,time\n");
   EXPECT_THAT(refused(csv_), HasSubstr("names that begin with . or _"));
   write("in/README", "x");
-  EXPECT_THAT(refused(csv_), AllOf(HasSubstr("no delimited text or Parquet"), HasSubstr("README")));
-  write("in/log.jsonl", "{}");
-  EXPECT_THAT(refused(csv_), HasSubstr("log.jsonl is neither delimited text nor Parquet"));
+  EXPECT_THAT(refused(csv_),
+              AllOf(HasSubstr("no delimited text, JSON lines or Parquet"), HasSubstr("README")));
+  write("in/log.avro", "Obj");
+  EXPECT_THAT(refused(csv_),
+              HasSubstr("log.avro is neither delimited text nor Parquet nor JSON lines"));
 }
 
 TEST_F(InputTest, EachFileHasItsOwnDelimiterAndOrderOfColumns) {
@@ -87,6 +90,22 @@ TEST_F(InputTest, EachFileHasItsOwnDelimiterAndOrderOfColumns) {
   EXPECT_THAT(items(*run(csv_), 0), ElementsAre("c,d", "a\tb", "e"));
   write("in/d.csv", "user,item\n1,x\n");
   EXPECT_THAT(refused(csv_), HasSubstr("d.csv has no column 'time'"));
+}
+
+TEST_F(InputTest, AMissingColumnSaysWhatToDo) {
+  EXPECT_THAT(refused_csv("who,item,time\n"), HasSubstr("\n  --user-column gives its name"));
+  EXPECT_THAT(refused_csv("user,what,time\n"), HasSubstr("\n  --item-column gives its name"));
+  EXPECT_THAT(refused_csv("user;item;time\n"),
+              HasSubstr("is the file separated by ';'? give --delimiter ';'"));
+  EXPECT_THAT(refused_csv("user\titem\n"), HasSubstr("give --delimiter '\\t'"));
+  EXPECT_THAT(refused_csv("user_id:token\titem_id:token\n"), HasSubstr("--format recbole"));
+  EXPECT_THAT(refused_csv("1 20 30\n"), HasSubstr("--format sasrec"));
+  std::filesystem::remove(path("in"));
+  write("in/log.csv", "user,item,time\n1,a,1\n");
+  write("in/prices.csv", "item,price\na,2\n");
+  csv_.titles = TitleTable{{"titles.csv", "", ""}, TableFormat(), "item", "title"};
+  EXPECT_THAT(refused(csv_), HasSubstr("all files of " + path("in").string() +
+                                       " are read as logs but titles.csv: move others out of it"));
 }
 
 TEST_F(InputTest, PartitionsAreColumns) {

@@ -168,6 +168,42 @@ void read_context(const Fields& top, Manifest& summary, std::vector<VocabularyEn
   }
 }
 
+Json ingest_to_json(const IngestRecord& ingest) {
+  return {{"format", ingest.format},
+          {"user_column", ingest.user_column},
+          {"item_column", ingest.item_column},
+          {"time_column", ingest.time_column},
+          {"action_columns", ingest.action_columns},
+          {"blank_time_between", ingest.blank_time_between},
+          {"deduplicate", ingest.deduplicate},
+          {"has_time_unit", ingest.has_time_unit},
+          {"rows", ingest.rows},
+          {"bad_rows", ingest.bad_rows},
+          {"context_conflicts", ingest.context_conflicts},
+          {"out_of_order", ingest.out_of_order},
+          {"duplicates", ingest.duplicates},
+          {"not_read", ingest.not_read},
+          {"cannot_extend", ingest.cannot_extend}};
+}
+
+IngestRecord read_ingest(const Fields& ingest) {
+  return {.format = ingest.text("format"),
+          .user_column = ingest.text("user_column"),
+          .item_column = ingest.text("item_column"),
+          .time_column = ingest.text("time_column"),
+          .action_columns = ingest.texts("action_columns"),
+          .blank_time_between = ingest.boolean("blank_time_between"),
+          .deduplicate = ingest.boolean("deduplicate"),
+          .has_time_unit = ingest.boolean("has_time_unit"),
+          .rows = ingest.integer("rows"),
+          .bad_rows = ingest.integer("bad_rows"),
+          .context_conflicts = ingest.integer("context_conflicts"),
+          .out_of_order = ingest.integer("out_of_order"),
+          .duplicates = ingest.integer("duplicates"),
+          .not_read = ingest.texts("not_read"),
+          .cannot_extend = ingest.text("cannot_extend")};
+}
+
 void check_counts(const ManifestFile& manifest, const Fields& top) {
   const Manifest& summary = manifest.summary;
   unsigned __int128 rows = 0, events = 0;
@@ -220,6 +256,7 @@ std::string manifest_to_json(const ManifestFile& manifest) {
   if (summary.time_units_per_second > 0) {
     json["time_units_per_second"] = summary.time_units_per_second;
   }
+  if (manifest.ingest) json["ingest"] = ingest_to_json(*manifest.ingest);
   for (const ShardEntry& shard : manifest.shards) {
     json["shards"].push_back({{"file", shard.file},
                               {"rows", shard.rows},
@@ -260,6 +297,7 @@ ManifestFile manifest_from_json(std::string_view text, const std::string& file) 
     manifest.sources.push_back({source.text("name"), source.integer("bytes"), source.text("hash")});
   }
   manifest.rules = top.texts("rules");
+  if (top.has("ingest")) manifest.ingest = read_ingest(top.object("ingest"));
   check_counts(manifest, top);
   if (summary.hash != vocabulary_hash(manifest)) {
     top.fail("vocabulary_hash", "the hash of the vocabularies' hashes");

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -36,6 +37,19 @@ struct LengthStatistics {
   double mean = 0;
 };
 
+// How the log was read: what `preprocess --extend` needs to go on from there.
+struct IngestRecord {
+  std::string format;  // as --format has it
+  std::string user_column, item_column, time_column;
+  std::vector<std::string> action_columns;
+  bool blank_time_between = false, deduplicate = false;
+  bool has_time_unit =
+      false;  // of the times themselves: dates and timestamps have one, numbers do not
+  int64_t rows = 0, bad_rows = 0, context_conflicts = 0, out_of_order = 0, duplicates = 0;
+  std::vector<std::string> not_read;
+  std::string cannot_extend;  // why adding events would not give what all logs together give, or ""
+};
+
 struct ManifestFile {
   Manifest summary;
   std::vector<ShardEntry> shards;
@@ -44,6 +58,7 @@ struct ManifestFile {
   std::vector<SourceEntry> sources;
   std::vector<std::string> rules;  // sentences on how the source was processed
   LengthStatistics lengths;
+  std::optional<IngestRecord> ingest;  // absent from data sets of earlier versions
 };
 
 // The vocabulary that a run saves of its dataset: RUN/vocabulary/vocabulary.json.

@@ -47,7 +47,7 @@ void ParsedRows::clear() {
   events.clear();
   context.clear();
   bad.clear();
-  has_number_times = has_iso_times = false;
+  has_number_times = has_unit_times = false;
   words.clear();
 }
 
@@ -74,13 +74,24 @@ bool RowMapper::map_time(std::string_view field, ParsedRows& out, Event& event) 
                     columns_.names[static_cast<size_t>(columns_.time)]);
     return false;
   }
-  auto time = parse_time_number(field);
-  if (time) {
+  std::optional<Time> time;
+  if (columns_.time_format) {
+    time = columns_.time_format->parse(field, columns_.units_per_second);
+    if (!time) {
+      reason_ =
+          bad_field(columns_.time, field,
+                    fmt::format("a time in --time-format '{}', such as {}",
+                                columns_.time_format->text(), columns_.time_format->example()));
+      return false;
+    }
+    out.has_unit_times = true;
+  } else if ((time = parse_time_number(field))) {
     out.has_number_times = true;
   } else if ((time = parse_iso8601(field, columns_.units_per_second))) {
-    out.has_iso_times = true;
+    out.has_unit_times = true;
   } else {
-    reason_ = bad_field(columns_.time, field, "a number or an ISO 8601 date and time");
+    reason_ = bad_field(columns_.time, field,
+                        "a number or an ISO 8601 date and time; --time-format describes others");
     return false;
   }
   event.time = time->value;
@@ -220,6 +231,13 @@ void RowMapper::resolve(PendingItem& item, ParsedRows& out) {
 
 void RowMapper::finish(ParsedRows& out) {
   for (PendingItem& item : pending_) resolve(item, out);
+}
+
+void RowMapper::add_items(std::span<const std::string_view> words, int64_t line, ParsedRows& out) {
+  for (const std::string_view item : words.subspan(1)) {
+    const std::string_view row[] = {words[0], item};
+    add(row, line, out);
+  }
 }
 
 void RowMapper::add_sequence(std::span<const std::string_view> fields, int64_t line,

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -12,6 +13,7 @@
 #include "data/dataset/dataset.h"
 #include "data/ingest/event_store.h"
 #include "data/ingest/id_table.h"
+#include "data/read/time_format.h"
 
 namespace seqfuse::data {
 
@@ -42,7 +44,8 @@ struct EventColumns {
   BlankTime blank_time = BlankTime::error;
   // Values of the last names, which are not in the rows but apply to the whole file.
   std::vector<std::string> constants;
-  int64_t units_per_second = 1;  // unit that ISO 8601 times are converted to
+  int64_t units_per_second = 1;           // unit that times of a known unit are converted to
+  std::optional<TimeFormat> time_format;  // of times; without one: numbers or ISO 8601
 };
 
 // A user's context in one row of the log.
@@ -69,8 +72,9 @@ struct ParsedRows {
   std::vector<Event> events;
   std::vector<ContextRow> context;  // rows whose context differs from the previous row's
   int64_t bad_count = 0;
-  std::vector<BadRow> bad;  // the first few
-  bool has_number_times = false, has_iso_times = false;
+  std::vector<BadRow> bad;        // the first few
+  bool has_number_times = false;  // times without a unit
+  bool has_unit_times = false;    // ISO 8601, or in the time format
   std::vector<WordAction> words;  // with ActionRule::values: those new to the RowMapper
 
   void clear();  // keeps the memory of the events
@@ -88,6 +92,8 @@ class RowMapper {
   void add_bad(std::string reason, int64_t line, ParsedRows& out);
   // A row that contains a whole user: the item, action and time columns are lists "[1, 2, 3]".
   void add_sequence(std::span<const std::string_view> fields, int64_t line, ParsedRows& out);
+  // A line of a user and its items, one event each; there is at least one item.
+  void add_items(std::span<const std::string_view> words, int64_t line, ParsedRows& out);
   // Call after the last row of out.
   void finish(ParsedRows& out);
 

@@ -97,6 +97,7 @@ void EventStore::append(std::span<const std::span<const Event>> pieces, int file
     for (const Event& event : events) {
       ++counts_[event.user];
       files_[event.user] |= uint64_t{1} << file;
+      has_fractions_ |= event.fraction != 0 && event.fraction != Time::kBlank;
     }
     num_events_ += static_cast<int64_t>(events.size());
   }

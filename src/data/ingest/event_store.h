@@ -28,6 +28,7 @@ class EventStore {
   void finish();
 
   int64_t num_events() const { return num_events_; }
+  bool has_fractions() const { return has_fractions_; }  // times between whole units
   // Positions are users in the order of their ids: 0 <= position < num_users().
   int64_t num_users() const { return static_cast<int64_t>(codes_.size()); }
   uint32_t user_code(int64_t position) const { return codes_[static_cast<size_t>(position)]; }
@@ -52,6 +53,7 @@ class EventStore {
   std::vector<uint32_t> codes_;      // by position
   std::vector<uint32_t> positions_;  // by code
   int64_t num_events_ = 0;
+  bool has_fractions_ = false;
 };
 
 }  // namespace seqfuse::data

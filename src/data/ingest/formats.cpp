@@ -71,7 +71,7 @@ DatasetFormat movielens_csv(const char* name) {
   format.action_columns = {"rating"};
   format.action_rule = ActionRule::half_stars;
   format.user_id_feature = true;
-  format.titles = {{"movies.csv", "", ""}, {}, "movieId", "title"};
+  format.titles = {{"movies.csv", "", ""}, TableFormat(), "movieId", "title"};
   return format;
 }
 
@@ -91,8 +91,9 @@ DatasetFormat kuairand(const std::string& variant) {
                               "friend_user_num_range", "register_days_range"}) {
     format.context.push_back({feature, feature});
   }
-  format.users = {{"user_features_", variant, ".csv"}, {}, "user_id"};
-  format.titles = {{"kuairand_video_captions", "", ".csv"}, {}, "final_video_id", "caption"};
+  format.users = {{"user_features_", variant, ".csv"}, TableFormat(), "user_id"};
+  format.titles = {
+      {"kuairand_video_captions", "", ".csv"}, TableFormat(), "final_video_id", "caption"};
   format.joins_logs = true;
   return format;
 }
@@ -113,7 +114,7 @@ bool NamePattern::matches(std::string_view base_name) const {
 
 std::string NamePattern::text() const {
   if (infix.empty() && suffix.empty()) return prefix;
-  return prefix + "*" + infix + "*" + suffix;
+  return prefix + (infix.empty() ? "*" : "*" + infix + "*") + suffix;
 }
 
 const std::vector<DatasetFormat>& known_formats() {

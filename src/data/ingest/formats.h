@@ -21,6 +21,7 @@ struct TableFormat {
   std::vector<std::string> columns;    // empty: the first row names them
   Encoding encoding = Encoding::utf8;  // other encodings are converted to UTF-8
   bool tabs_by_ending = false;         // .tsv files use tabs instead of the dialect's delimiter
+  bool typed_header = false;           // its names have types: "user_id:token"
 };
 
 // Base names "PREFIX...INFIX...SUFFIX".
@@ -28,6 +29,7 @@ struct NamePattern {
   std::string prefix, infix, suffix;
   bool matches(std::string_view base_name) const;
   std::string text() const;
+  bool empty() const { return prefix.empty() && infix.empty() && suffix.empty(); }
 };
 
 struct ContextSource {
@@ -52,6 +54,7 @@ struct DatasetFormat {
   NamePattern log;
   TableFormat table;                                  // of the log
   std::string user_column, item_column, time_column;  // time may be ""
+  bool time_if_present = false;                       // time_column may be missing
   int64_t time_units_per_second = 0;                  // of numbers in time_column; 0: not known
   std::vector<std::string> action_columns;
   ActionRule action_rule = ActionRule::none;
@@ -60,8 +63,8 @@ struct DatasetFormat {
   std::optional<UserTable> users;
   std::optional<TitleTable> titles;
   bool joins_logs = false;  // the published rule drops users that are missing from any file
-  // The layout comes from command-line flags: every input file is a log, empty parts are skipped
-  // (Spark writes them), and a named file of titles must exist.
+  // The layout comes from command-line flags: every input file is a log, unless `log` is a pattern;
+  // empty parts are skipped (Spark writes them), and named files of users and titles must exist.
   bool from_flags = false;
 };
 

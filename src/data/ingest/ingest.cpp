@@ -9,9 +9,13 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/parallel.h"
 #include "base/progress.h"
+#include "data/ingest/given_split.h"
+#include "data/ingest/input_roles.h"
 #include "data/ingest/log_columns.h"
+#include "data/ingest/row_reader.h"
 #include "data/read/member_names.h"
 #include "data/read/parquet_rows.h"
 #include "data/read/text_chunks.h"
@@ -21,141 +25,103 @@ namespace {
 
 constexpr size_t kBadExamples = 5;
 constexpr size_t kMaxLogs = 64;
-constexpr int64_t kNamesShown = 12;
+constexpr size_t kFirstEvents = 5;
+constexpr char kNoDelimiter = '\x1F';              // JSON escapes it, so that no row holds it
 constexpr std::string_view kParquetMark = "PAR1";  // the first bytes of a file
-constexpr int kChunksOfThread = 32;                // per batch; evens out the load
-
-// The state of a thread that reads and parses pieces of a log.
-struct Reader {
-  Reader(const EventColumns& columns, IdTables& tables) : mapper(columns, tables) {}
-
-  TextChunk chunk;
-  RowMapper mapper;
-};
-
-// Readers that no thread is using.
-class ReaderPool {
- public:
-  ReaderPool(const EventColumns& columns, IdTables& tables) : columns_(columns), tables_(tables) {}
-
-  std::unique_ptr<Reader> take() {
-    const std::lock_guard lock(mutex_);
-    if (idle_.empty()) return std::make_unique<Reader>(columns_, tables_);
-    auto reader = std::move(idle_.back());
-    idle_.pop_back();
-    return reader;
-  }
-  void give_back(std::unique_ptr<Reader> reader) {
-    const std::lock_guard lock(mutex_);
-    idle_.push_back(std::move(reader));
-  }
-
- private:
-  const EventColumns& columns_;
-  IdTables& tables_;
-  std::mutex mutex_;
-  std::vector<std::unique_ptr<Reader>> idle_;
-};
+constexpr size_t kChunksOfThread = 32;             // per batch; evens out the load
 
 class Ingestor {
  public:
   Ingestor(const DatasetFormat& format, const IngestOptions& options, Ingested& out)
       : format_(format),
         options_(options),
-        table_(with_encoding(options.kind == InputKind::log ? format.table : TableFormat())),
+        roles_(format, options),
+        table_(with_encoding(options.kind == InputKind::processed_seqs ? TableFormat()
+                                                                       : format.table)),
         out_(out),
         progress_("preprocess", "rows", 0) {}
 
   void run() {
-    const std::vector<std::string> names = visit_input(
-        options_.input,
-        [this](const InputMember& member) {
-          return is_log(member) || is_users(member) || is_titles(member);
-        },
-        [this](const InputMember& member, ByteStream& stream) { read(member, stream); });
-    if (out_.logs.empty()) no_log(names);
-    if (out_.events.num_events() == 0) {
-      throw_error<DataError>("{} holds no events: {} has a header but no valid rows",
-                             options_.input.string(), shown(out_.logs));
+    const size_t logs_before = out_.logs.size();
+    const int64_t events_before = out_.events.num_events();
+    std::vector<std::string> names;
+    if (options_.given_split) {
+      for (const Part part : {Part::train, Part::validation, Part::test}) {
+        part_ = part;
+        names = visit();
+        part_was_read(part, names);
+      }
+    } else {
+      names = visit();
     }
-    if (format_.users && !out_.has_users && options_.kind == InputKind::log &&
-        !input_is_log_file_) {
-      throw_error<DataError>("{} has no {} (context features of {}); it has: {}",
-                             options_.input.string(), format_.users->file.text(), format_.name,
-                             shown(names));
+    if (out_.logs.size() == logs_before) roles_.no_log(names);
+    if (out_.events.num_events() == events_before) {
+      throw_error<DataError>("{} holds no events: {} has a header but no valid rows{}",
+                             options_.input.string(), shown_names(out_.logs),
+                             out_.bad_examples.empty()
+                                 ? ""
+                                 : "\n  the first malformed row: " + out_.bad_examples.front());
     }
-    if (format_.from_flags && format_.titles && !out_.has_titles) {
-      throw_error<DataError>("{} has no {}, the file of titles; it has: {}",
-                             options_.input.string(), format_.titles->file.text(), shown(names));
+    const bool needs_users = !input_is_log_file_ || format_.from_flags;
+    if (format_.users && !out_.has_users && options_.kind == InputKind::log && needs_users) {
+      roles_.no_users(names);
     }
+    if (format_.from_flags && format_.titles && !out_.has_titles) roles_.no_titles(names);
+    if (options_.given_split) split_.check(out_.tables.users);
   }
 
  private:
-  // Whether it is one of several files of a folder or archive.
-  bool is_part(const InputMember& member) const {
-    return member.location != options_.input.string();
+  std::vector<std::string> visit() {
+    return visit_input(
+        options_.input, [this](const InputMember& member) { return wanted(member); },
+        [this](const InputMember& member, ByteStream& stream) { read(member, stream); });
   }
-  bool is_log(const InputMember& member) const {
-    const std::string name = member.base_name();
-    if (is_titles(member)) return false;
-    if (options_.kind == InputKind::processed_seqs) {
-      return name.ends_with(".csv") || !is_part(member);
-    }
-    return format_.from_flags || format_.log.matches(name);
+  bool wanted(const InputMember& member) {
+    const bool first = !options_.given_split || part_ == Part::train;
+    if (roles_.is_users(member) || roles_.is_titles(member)) return first;
+    if (!roles_.is_log(member) || !options_.given_split) return roles_.is_log(member);
+    const auto part = part_of(member.base_name());
+    if (!part && first) out_.not_read.push_back(member.name);
+    return part == part_;
   }
-  bool is_users(const InputMember& member) const {
-    return options_.kind == InputKind::log && format_.users &&
-           format_.users->file.matches(member.base_name());
-  }
-  bool is_titles(const InputMember& member) const {
-    return format_.titles && format_.titles->file.matches(member.base_name());
+  void part_was_read(Part part, const std::vector<std::string>& names) const {
+    if (split_.has(part)) return;
+    constexpr const char* kWords[] = {"train", "valid, validation, val or dev", "test"};
+    throw_error<DataError>(
+        "--given-split: {} has no events in a file with {} in its name; it has: {}",
+        options_.input.string(), kWords[static_cast<int>(part)], shown_names(names));
   }
   TableFormat with_encoding(TableFormat table) const {
     if (options_.encoding) table.encoding = *options_.encoding;
     return table;
   }
 
-  static std::string shown(const std::vector<std::string>& names) {
-    const auto end = names.begin() + std::min<int64_t>(std::ssize(names), kNamesShown);
-    return fmt::format("{}{}", fmt::join(names.begin(), end, ", "),
-                       end < names.end() ? ", ..." : "");
-  }
-
-  [[noreturn]] void no_log(const std::vector<std::string>& names) const {
-    std::string hint;
-    for (const DatasetFormat& other : known_formats()) {
-      const auto holds = [&](const std::string& name) {
-        return other.log.matches(InputMember{name, ""}.base_name());
-      };
-      if (other.name != format_.name && std::any_of(names.begin(), names.end(), holds)) {
-        hint = fmt::format("\n  is it --dataset-name {}?", other.name);
-        break;
-      }
-    }
-    const bool known = !format_.log.text().empty();
-    throw_error<DataError>("{} has no {} (the log of {}); it has: {}{}", options_.input.string(),
-                           known ? format_.log.text() : "delimited text or Parquet with rows",
-                           format_.name, shown(names), hint);
-  }
-
   void read(const InputMember& member, ByteStream& stream) {
-    if (is_log(member)) {
+    if (roles_.is_log(member)) {
       read_log(member, stream);
       return;
     }
     const std::string text = read_all(stream, member.location);
     out_.sources.push_back({member.name, static_cast<int64_t>(text.size()), hash_text(text)});
-    if (is_users(member)) {
+    if (roles_.is_users(member)) {
       std::vector<std::string> columns;
       for (const ContextSource& feature : format_.context) columns.push_back(feature.column);
-      out_.users = read_side_table(text, with_encoding(format_.users->table), member,
-                                   format_.users->id_column, columns);
+      take(read_side_table(text, with_encoding(format_.users->table), member,
+                           format_.users->id_column, columns),
+           out_.users);
       out_.has_users = true;
     } else {
-      out_.titles = read_side_table(text, with_encoding(format_.titles->table), member,
-                                    format_.titles->id_column, {format_.titles->title_column});
+      take(read_side_table(text, with_encoding(format_.titles->table), member,
+                           format_.titles->id_column, {format_.titles->title_column},
+                           ListColumns::allowed),
+           out_.titles);
       out_.has_titles = true;
     }
+  }
+
+  // Rows of a later table take precedence.
+  static void take(SideTable rows, SideTable& out) {
+    for (auto& [id, row] : rows) out.insert_or_assign(id, std::move(row));
   }
 
   void read_log(const InputMember& member, ByteStream& stream) {
@@ -164,20 +130,42 @@ class Ingestor {
     }
     input_is_log_file_ =
         std::filesystem::is_regular_file(options_.input) && member.location == options_.input;
+    if (read_enough()) {
+      out_.all_read = false;
+      return;
+    }
     const FileKind kind = kind_of(member.name);
     PeekedStream peeked(stream, kParquetMark.size());
+    const bool is_json = format_.from_flags && options_.kind == InputKind::log &&
+                         (kind == FileKind::json_lines || peeked.head().starts_with('{'));
+    const bool is_document = kind == FileKind::document && roles_.is_part(member);
     if (kind == FileKind::parquet || peeked.head() == kParquetMark) {
       read_parquet(member, peeked);
-    } else if (kind == FileKind::document && is_part(member)) {
+    } else if (is_document) {
       out_.not_read.push_back(member.name);
+    } else if (format_.from_flags && peeked.head().starts_with('[') &&
+               (kind == FileKind::json_lines || member.name.ends_with(".json"))) {
+      throw_error<DataError>(
+          "{} begins with '[', a list; expected JSON lines, one object a row\n"
+          "  jq -c '.[]' {} > rows.jsonl converts a list of objects",
+          member.location, member.name);
+    } else if (kind == FileKind::json_lines && !is_json) {
+      throw_error<DataError>(
+          "{} holds JSON lines; expected delimited text: move it out of the input",
+          member.location);
     } else if (kind == FileKind::other_data) {
       throw_error<DataError>(
-          "{} is neither delimited text nor Parquet\n"
+          "{} is neither delimited text nor Parquet{}\n"
           "  convert it to one of these, or move it out of the input",
-          member.location);
+          member.location, format_.from_flags ? " nor JSON lines" : "");
     } else {
-      read_text(member, peeked);
+      read_text(member, peeked, is_json);
     }
+  }
+  bool read_enough() const {
+    int64_t bytes = 0;
+    for (const SourceEntry& source : out_.sources) bytes += source.bytes;
+    return options_.most_bytes > 0 && bytes >= options_.most_bytes;
   }
 
   EventColumns find_columns(std::vector<std::string> names, const InputMember& member) {
@@ -199,24 +187,50 @@ class Ingestor {
     return columns;
   }
 
-  // Threads take turns reading chunks; each parses its own while it is in cache.
-  void read_text(const InputMember& member, ByteStream& stream) {
-    const CsvDialect dialect = table_.dialect_of(member.name);
-    TextChunks chunks(stream, member.location, dialect, table_.encoding);
-    std::vector<std::string> names = table_.columns;
+  // For a look at a file whose columns are not those that were asked for.
+  void survey_only(TextChunks& chunks, const std::vector<std::string>& names,
+                   const TextLayout& layout) {
+    for (TextChunk chunk; next_chunk(chunks, chunk);) {
+      RowSplitter rows(chunk.text(), layout.dialect);
+      while (rows.next()) layout.survey->add(names, rows.fields());
+    }
+  }
+
+  // Threads take turns to read a chunk; each parses its own while it is in cache.
+  void read_text(const InputMember& member, ByteStream& stream, bool is_json) {
+    TextLayout layout;
+    layout.rows = is_json                                      ? RowLayout::json
+                  : options_.kind == InputKind::processed_seqs ? RowLayout::sequences
+                  : options_.kind == InputKind::item_lines     ? RowLayout::item_lines
+                                                               : RowLayout::events;
+    layout.dialect = table_.dialect_of(member.name);
+    layout.survey = options_.survey;
+    if (format_.from_flags) layout.quote_hint = "; --quote none makes quotes ordinary characters";
+    if (is_json || options_.kind == InputKind::item_lines) layout.dialect.quotes = false;
+    if (is_json) layout.dialect.delimiter.assign(1, kNoDelimiter);
+    TextChunks chunks(stream, member.location, layout.dialect, table_.encoding);
+    std::vector<std::string> names =
+        is_json ? json_columns(format_, options_, member, layout.required) : table_.columns;
     if (names.empty()) {
       names = chunks.header();
       if (names.empty()) {
-        if (format_.from_flags && is_part(member)) return;
+        if (format_.from_flags && roles_.is_part(member)) return;
         throw_error<DataError>("{} is empty: its first row must name the columns", member.location);
       }
     }
     out_.logs.push_back(member.name);
     int64_t lines = chunks.header_lines();
-    const EventColumns columns = find_columns(std::move(names), member);
-    ReaderPool readers(columns, out_.tables);
+    const int64_t rows_before = out_.rows;
+    EventColumns columns;
+    try {
+      columns = find_columns(names, member);
+    } catch (const DataError&) {
+      if (layout.survey != nullptr) survey_only(chunks, names, layout);
+      throw;
+    }
+    RowReaders readers(columns, layout, out_.tables);
     std::mutex reading;
-    const auto batch_size = static_cast<size_t>(kChunksOfThread * num_threads());
+    const auto batch_size = kChunksOfThread * static_cast<size_t>(num_threads());
     std::vector<ParsedRows> parsed(batch_size);
     for (size_t taken = batch_size; taken == batch_size;) {
       taken = 0;
@@ -225,43 +239,33 @@ class Ingestor {
         ParsedRows* rows = nullptr;
         {
           const std::lock_guard lock(reading);
-          if (!chunks.next(reader->chunk)) return;
-          rows = &parsed[taken++];
+          if (next_chunk(chunks, reader->chunk)) rows = &parsed[taken++];
         }
-        parse_chunk(*reader, dialect, *rows);
+        if (rows != nullptr) reader->parse(*rows);
         readers.give_back(std::move(reader));
       });
       take(std::span(parsed).first(taken), lines, member);
     }
     out_.sources.push_back({member.name, chunks.bytes(), chunks.hash()});
+    const auto missing = readers.columns_not_seen();
+    if (!missing.empty() && out_.rows > rows_before && out_.all_read) {
+      throw_error<DataError>("no row of {} has '{}': is the name right?", member.location,
+                             fmt::join(missing, "', '"));
+    }
   }
 
-  void parse_chunk(Reader& reader, const CsvDialect& dialect, ParsedRows& out) const {
-    RowMapper& mapper = reader.mapper;
-    RowSplitter rows(reader.chunk.text(), dialect);
-    const bool readable = is_readable(reader.chunk.text());
-    out.clear();
-    out.events.reserve(reader.chunk.size / 64);
-    while (rows.next()) {
-      const int64_t line = rows.lines_before() + 1;
-      if (std::string problem = readable ? "" : unreadable(rows.row()); !problem.empty()) {
-        mapper.add_bad(std::move(problem), line, out);
-      } else if (rows.malformed() != nullptr) {
-        mapper.add_bad(rows.malformed(), line, out);
-      } else if (options_.kind == InputKind::processed_seqs) {
-        mapper.add_sequence(rows.fields(), line, out);
-      } else {
-        mapper.add(rows.fields(), line, out);
-      }
+  bool next_chunk(TextChunks& chunks, TextChunk& chunk) {
+    if (options_.most_bytes > 0 && chunks.bytes() >= options_.most_bytes) {
+      out_.all_read = false;
+      return false;
     }
-    mapper.finish(out);
-    out.lines = rows.lines_before();
+    return chunks.next(chunk);
   }
 
   void read_parquet(const InputMember& member, ByteStream& stream) {
     ParquetRows parquet(read_all(stream, member.location, size_t{1} << 36), member.location);
     out_.logs.push_back(member.name);
-    const EventColumns columns = find_columns(parquet.names(), member);
+    EventColumns columns = find_columns(parquet.names(), member);
     RowMapper mapper(columns, out_.tables);
     std::vector<int> wanted = {columns.user, columns.item, columns.time};
     wanted.insert(wanted.end(), columns.actions.begin(), columns.actions.end());
@@ -272,17 +276,24 @@ class Ingestor {
     std::erase_if(wanted, [&](int column) { return !is_in_file(column); });
     const auto units =
         is_in_file(columns.time) ? parquet.units_per_second(columns.time) : std::nullopt;
-    if (units) note_units(*units, member);
+    if (units) {
+      note_units(*units, member);
+      columns.time_format.reset();
+    }
     parquet.select(wanted, columns.time, out_.units_per_second.value_or(1));
     int64_t rows = 0;
     ParsedRows parsed;
-    while (parquet.next_batch()) {
+    while (!read_enough_rows(rows) && parquet.next_batch()) {
       parsed.clear();
       while (parquet.next()) {
         ++parsed.lines;
         if (std::string problem = parquet.problem(); !problem.empty()) {
           mapper.add_bad(std::move(problem), parsed.lines, parsed);
-        } else if (options_.kind == InputKind::processed_seqs) {
+          continue;
+        }
+        if (options_.survey != nullptr)
+          options_.survey->add(parquet.names(), parquet.fields(), wanted);
+        if (options_.kind == InputKind::processed_seqs) {
           mapper.add_sequence(parquet.fields(), parsed.lines, parsed);
         } else {
           mapper.add(parquet.fields(), parsed.lines, parsed);
@@ -295,18 +306,25 @@ class Ingestor {
     out_.sources.push_back({member.name, parquet.bytes(), parquet.hash()});
   }
 
+  bool read_enough_rows(int64_t rows) {
+    constexpr int64_t kBytesOfRow = 64;  // about, as text
+    if (options_.most_bytes == 0 || rows * kBytesOfRow < options_.most_bytes) return false;
+    out_.all_read = false;
+    return true;
+  }
+
   // The first times with a unit (Parquet timestamps or ISO 8601) decide the unit of all. Plain
   // numbers, whose unit is unknown, cannot be compared with them.
   void note_units(int64_t units_per_second, const InputMember& member) {
     if (!out_.units_per_second) out_.units_per_second = units_per_second;
-    if (units_in_.empty()) units_in_ = member.location;
+    if (out_.units_in.empty()) out_.units_in = member.location;
     check_units();
   }
   void check_units() const {
-    if (units_in_.empty() || numbers_in_.empty()) return;
+    if (out_.units_in.empty() || out_.numbers_in.empty()) return;
     throw_error<DataError>(
         "column {} holds timestamps in {} but numbers without a unit in {}: use one form for all",
-        format_.time_column, units_in_, numbers_in_);
+        format_.time_column, out_.units_in, out_.numbers_in);
   }
 
   // lines: number of the member's lines before the pieces; advanced past them.
@@ -327,15 +345,19 @@ class Ingestor {
         out_.word_actions.try_emplace(word.code,
                                       fmt::format("{}:{}", member.location, lines + word.line));
       }
-      if (rows.has_number_times && numbers_in_.empty()) {
-        numbers_in_ = member.location;
+      if (rows.has_number_times && out_.numbers_in.empty()) {
+        out_.numbers_in = member.location;
         check_units();
       }
-      if (rows.has_iso_times) note_units(out_.units_per_second.value_or(1), member);
+      if (rows.has_unit_times) note_units(out_.units_per_second.value_or(1), member);
       for (ContextRow& row : rows.context) {
         const auto [entry, added] = out_.row_context.try_emplace(row.user, row.values);
         if (!added && entry->second != row.values) ++out_.context_conflicts;
       }
+      for (size_t i = 0; i < rows.events.size() && out_.first_events.size() < kFirstEvents; ++i) {
+        out_.first_events.push_back(rows.events[i]);
+      }
+      if (options_.given_split) split_.add(rows.events, part_, out_.tables.users.code_bound());
       out_.rows += static_cast<int64_t>(rows.events.size()) + rows.bad_count;
       events.emplace_back(rows.events);
       lines += rows.lines;
@@ -347,11 +369,13 @@ class Ingestor {
 
   const DatasetFormat& format_;
   const IngestOptions& options_;
+  const InputRoles roles_;
   const TableFormat table_;  // of the log
   Ingested& out_;
   Progress progress_;
   bool input_is_log_file_ = false;
-  std::string units_in_, numbers_in_;  // the first file with timestamps, with plain numbers
+  Part part_ = Part::train;  // being read
+  GivenSplit split_;
 };
 
 }  // namespace

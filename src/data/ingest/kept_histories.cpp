@@ -24,12 +24,6 @@ KeptHistories::KeptHistories(const EventStore& store, const HistoryOptions& opti
       keep_user_(static_cast<size_t>(store.num_users()), 1),
       keep_item_(items, 1) {}
 
-void KeptHistories::drop_users_below(int64_t least) {
-  for (int64_t position = 0; position < store_.num_users(); ++position) {
-    if (events(position) < least) drop_user(position);
-  }
-}
-
 int64_t KeptHistories::events(int64_t position) const {
   const auto p = static_cast<size_t>(position);
   if (keep_user_[p] == 0) return 0;
@@ -47,6 +41,28 @@ std::vector<int64_t> KeptHistories::survey() {
   });
   user_events_ = std::move(user_events);
   return {item_events.begin(), item_events.end()};
+}
+
+std::vector<int64_t> KeptHistories::drop_below(int64_t least_of_user, int64_t least_of_item,
+                                               bool iterative, int64_t& rounds) {
+  std::vector<int64_t> item_events = survey();
+  for (rounds = 0; rounds == 0 || iterative; ++rounds) {
+    bool dropped = false;
+    for (int64_t position = 0; position < store_.num_users(); ++position) {
+      const int64_t n = events(position);
+      if (n == 0 || n >= least_of_user) continue;
+      drop_user(position);
+      dropped = true;
+    }
+    for (size_t code = 0; code < item_events.size(); ++code) {
+      if (item_events[code] == 0 || item_events[code] >= least_of_item) continue;
+      drop_item(static_cast<uint32_t>(code));
+      dropped = true;
+    }
+    if (!dropped) break;
+    item_events = survey();
+  }
+  return item_events;
 }
 
 std::vector<UserRange> KeptHistories::cut() const {

@@ -26,7 +26,6 @@ class KeptHistories {
                 uint32_t items);
 
   void drop_user(int64_t position) { keep_user_[static_cast<size_t>(position)] = 0; }
-  void drop_users_below(int64_t events);
   void drop_item(uint32_t code) {
     keep_item_[code] = 0;
     drops_events_ = true;
@@ -42,6 +41,12 @@ class KeptHistories {
 
   // Counts each user's remaining events; returns the number of events of each item, by code.
   std::vector<int64_t> survey();
+
+  // Drops users with fewer than user_events and items with fewer than item_events: counted once, or
+  // again after each round until none is left (the k-core). Returns the events of each item that
+  // remain, by code. rounds: how many dropped something.
+  std::vector<int64_t> drop_below(int64_t user_events, int64_t item_events, bool iterative,
+                                  int64_t& rounds);
 
   // The users in order, cut into ranges of about a million events. The cut depends only on the
   // data.

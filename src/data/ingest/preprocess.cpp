@@ -13,7 +13,9 @@
 #include "base/parallel.h"
 #include "data/dataset/arrow_files.h"
 #include "data/ingest/action_labels.h"
+#include "data/ingest/extension.h"
 #include "data/ingest/kept_histories.h"
+#include "data/ingest/reading_record.h"
 
 namespace seqfuse::data {
 namespace fs = std::filesystem;
@@ -25,10 +27,19 @@ class Preprocessor {
       : format_(format),
         options_(options),
         output_(options.output),
-        in_(scratch(), options.memory_limit * 6 / 10) {}
+        in_(scratch(), options.memory_limit * 6 / 10) {
+    if (!options.extend.empty()) extension_.emplace(options.extend);
+  }
 
   PreprocessResult run() {
+    if (extension_) extension_->ingest(format_, in_);
+    rows_before_ = in_.rows;
+    bad_rows_before_ = in_.bad_rows;
     ingest(format_, options_.ingest, in_);
+    if (extension_) {
+      extension_->settle_sources(in_);
+      counts_ = extension_->counts();
+    }
     in_.events.finish();
     kept_.emplace(in_.events, history_options(), options_.memory_limit * 4 / 10,
                   in_.tables.items.code_bound());
@@ -45,7 +56,8 @@ class Preprocessor {
     write_file_atomically(output_.path() / "manifest.json", json);
     fs::remove_all(scratch());
     output_.commit();
-    return {std::move(manifest_), in_.rows, in_.bad_rows, std::move(in_.bad_examples),
+    const int64_t rows = in_.rows - rows_before_, bad_rows = in_.bad_rows - bad_rows_before_;
+    return {std::move(manifest_), rows, bad_rows, std::move(in_.bad_examples),
             std::move(in_.not_read)};
   }
 
@@ -76,19 +88,18 @@ class Preprocessor {
     bool dropped = in_.bad_rows > 0;
     if (format_.joins_logs) dropped |= join_files();
     std::vector<int64_t> item_events;
-    const bool filters = options_.min_user_events > 1 || options_.min_item_events > 1;
-    if (dropped || filters || options_.deduplicate) item_events = kept_->survey();
-    if (filters) {
-      kept_->drop_users_below(options_.min_user_events);
-      for (size_t code = 0; code < item_events.size(); ++code) {
-        if (item_events[code] < options_.min_item_events)
-          kept_->drop_item(static_cast<uint32_t>(code));
-      }
-      item_events = kept_->survey();
+    if (options_.min_user_events > 1 || options_.min_item_events > 1) {
+      int64_t rounds = 0;
+      item_events = kept_->drop_below(options_.min_user_events, options_.min_item_events,
+                                      options_.iterative, rounds);
       rule(fmt::format(
-          "Users with fewer than {} events and items with fewer than {} are left out: counted "
-          "once, over all events.",
-          options_.min_user_events, options_.min_item_events));
+          "Users with fewer than {} events and items with fewer than {} are left out: {}.",
+          options_.min_user_events, options_.min_item_events,
+          options_.iterative
+              ? fmt::format("counted again until none had fewer, after {} rounds", rounds)
+              : "counted once, over all events"));
+    } else if (dropped || options_.deduplicate) {
+      item_events = kept_->survey();
     }
     for (int64_t position = 0; position < num_positions(); ++position) {
       if (kept_->events(position) > 0) users_.push_back(position);
@@ -291,49 +302,20 @@ class Preprocessor {
         *shortest, lengths_[middle], *longest,
         static_cast<double>(summary.num_events) / static_cast<double>(lengths_.size())};
     manifest_.sources = in_.sources;
-    if (history_options().keep_file_order) {
-      rule(fmt::format(
-          "Each user's events keep their order in the file; {} blank times were placed "
-          "between their neighbours; {} decreasing times were raised to the previous one.",
-          counts_.blank_times, counts_.out_of_order));
-    } else if (in_.has_time) {
-      rule(fmt::format(
-          "Each user's events are sorted by time; equal times keep their order in the file. "
-          "{} events were earlier than the previous one in the file.",
-          counts_.out_of_order));
-    } else {
-      rule("The log has no time: each user's events keep their order in the file.");
-    }
-    if (options_.deduplicate) {
-      rule(fmt::format(
-          "{} events equal to an earlier one in user, item, action and time were dropped.",
-          counts_.duplicates));
-    } else {
-      rule("Duplicate events are kept.");
-    }
-    if (in_.bad_rows > 0)
-      rule(fmt::format("{} malformed rows of {} were skipped.", in_.bad_rows, in_.rows));
-    if (!in_.not_read.empty()) {
-      rule(fmt::format("Not read because of their endings: {}.", fmt::join(in_.not_read, ", ")));
-    }
-    rule(
-        "Indices of users, items and context values: 1, 2, ... by raw id, integers ascending "
-        "before other "
-        "ids bytewise; 0 is unknown. Users without events are left out.");
-    if (in_.context_conflicts > 0) {
-      rule(
-          fmt::format("A user's context is that of the user's first row; {} rows differed from it.",
-                      in_.context_conflicts));
-    }
+    const Reading reading = {format_, options_, in_, history_options(), counts_};
+    for (std::string& sentence : reading_rules(reading)) rule(std::move(sentence));
+    manifest_.ingest = ingest_record(reading);
   }
 
   const DatasetFormat& format_;
   const PreprocessOptions& options_;
   PendingDirectory output_;
+  std::optional<Extension> extension_;
   Ingested in_;
-  std::optional<KeptHistories> kept_;  // once all events are in
-  std::vector<uint32_t> items_;        // codes by index - 1
-  std::vector<int64_t> item_index_;    // by code
+  int64_t rows_before_ = 0, bad_rows_before_ = 0;  // of the data set that is extended
+  std::optional<KeptHistories> kept_;              // once all events are in
+  std::vector<uint32_t> items_;                    // codes by index - 1
+  std::vector<int64_t> item_index_;                // by code
   std::vector<StrayAction> strays_;
   ActionLabels labels_;
   std::vector<int64_t> users_;                 // positions by index - 1
@@ -345,6 +327,15 @@ class Preprocessor {
   std::mutex mutex_;
   ManifestFile manifest_;
 };
+
+// What new events could change in the old ones.
+void check_extension(const PreprocessOptions& options) {
+  if (options.extend.empty()) return;
+  const bool filters = options.min_user_events > 1 || options.min_item_events > 1;
+  if (!filters && !options.ingest.given_split) return;
+  throw_error<UsageError>("--extend with {}: preprocess the old and the new log together instead",
+                          filters ? "--min-user-events or --min-item-events" : "--given-split");
+}
 
 void check_output(const PreprocessOptions& options) {
   const fs::path last = options.output.filename();
@@ -370,6 +361,7 @@ void check_output(const PreprocessOptions& options) {
 
 PreprocessResult preprocess(const DatasetFormat& format, const PreprocessOptions& options) {
   check_output(options);
+  check_extension(options);
   return Preprocessor(format, options).run();
 }
 

@@ -23,11 +23,14 @@ struct PreprocessOptions {
   Join join = Join::inner;   // of log files, where the format's published rule joins them
   bool deduplicate = false;  // drop events equal to an earlier one in user, item, action and time
   int64_t min_user_events = 1, min_item_events = 1;
+  bool iterative = false;  // count again after each round of these filters, until none has fewer
+  std::filesystem::path
+      extend;  // a data set whose events come before those of the input; empty: none
 };
 
 struct PreprocessResult {
   ManifestFile manifest;
-  int64_t rows = 0, bad_rows = 0;
+  int64_t rows = 0, bad_rows = 0;                   // of the input
   std::vector<std::string> bad_examples, not_read;  // see Ingested
 };
 

@@ -64,13 +64,17 @@ void make_history(std::vector<Event>& events, const HistoryOptions& options,
   if (options.has_time) {
     if (options.keep_file_order) fill_blank_times(events, counts);
     bool sorted = true;
+    size_t latest = 0;
     for (size_t i = 1; i < events.size(); ++i) {
-      if (!is_earlier(events[i], events[i - 1])) continue;
+      if (!is_earlier(events[i], events[latest])) {
+        latest = i;
+        continue;
+      }
       ++counts.out_of_order;
       sorted = false;
       if (!options.keep_file_order) continue;
-      events[i].time = events[i - 1].time;
-      events[i].fraction = events[i - 1].fraction;
+      events[i].time = events[latest].time;
+      events[i].fraction = events[latest].fraction;
     }
     if (!sorted && !options.keep_file_order) {
       std::stable_sort(events.begin(), events.end(), is_earlier);

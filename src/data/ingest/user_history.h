@@ -17,7 +17,7 @@ struct HistoryOptions {
 
 struct HistoryCounts {
   int64_t blank_times = 0;   // filled in
-  int64_t out_of_order = 0;  // events earlier than the previous one in the file
+  int64_t out_of_order = 0;  // events earlier than one before them in the file
   int64_t duplicates = 0;    // dropped
 
   HistoryCounts& operator+=(const HistoryCounts& other) {

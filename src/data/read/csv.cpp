@@ -64,6 +64,7 @@ RowSplitter::RowSplitter(std::string_view text, const CsvDialect& dialect)
     : next_(text.data()),
       end_(text.data() + text.size()),
       delimiter_(dialect.delimiter),
+      comment_(dialect.comment),
       longest_row_(dialect.longest_row),
       quotes_(dialect.quotes && text.find('"') != std::string_view::npos) {}
 
@@ -77,7 +78,7 @@ bool RowSplitter::next() {
     const char* line_end = newline != nullptr ? newline : end_;
     const char* content_end = line_end > next_ && line_end[-1] == '\r' ? line_end - 1 : line_end;
     row_ = {next_, static_cast<size_t>(content_end - next_)};
-    const bool blank = row_.empty();
+    const bool blank = row_.empty() || (!comment_.empty() && row_.starts_with(comment_));
     const bool quoted = quotes_ && std::memchr(row_.data(), '"', row_.size()) != nullptr;
     const char* start = next_;
     next_ = newline != nullptr ? newline + 1 : end_;
@@ -194,6 +195,15 @@ size_t whole_rows(std::string_view text, const CsvDialect& dialect) {
     const size_t newline = std::string_view(p, plain).rfind('\n');
     if (newline != std::string_view::npos) row = field = p + newline + 1;
     if (quote == nullptr) break;
+    if (!dialect.comment.empty() &&
+        std::string_view(row, static_cast<size_t>(end - row)).starts_with(dialect.comment)) {
+      // Quotes of a comment mean nothing: go on in the next line.
+      const auto* line_end =
+          static_cast<const char*>(std::memchr(row, '\n', static_cast<size_t>(end - row)));
+      if (line_end == nullptr) break;
+      p = row = field = line_end + 1;
+      continue;
+    }
     if (!opens_field(field, quote, delimiter)) {
       p = quote + 1;
       continue;

@@ -15,6 +15,7 @@ struct CsvDialect {
   std::string delimiter = ",";  // one or two characters
   bool quotes = true;           // a field that starts with " ends with "; "" is a quote within it
   size_t longest_row = size_t{1} << 28;  // bytes from a row's start within which quotes must close
+  std::string comment;  // lines that begin with this are no rows; empty: there are none
 };
 
 struct Delimiter {
@@ -32,7 +33,7 @@ class RowSplitter {
  public:
   RowSplitter(std::string_view text, const CsvDialect& dialect);
 
-  // The next row that is not blank; false at the end of the text.
+  // The next row that is neither blank nor a comment; false at the end of the text.
   bool next();
 
   std::span<const std::string_view> fields() const { return {fields_.data(), num_fields_}; }
@@ -52,6 +53,7 @@ class RowSplitter {
   const char* next_;
   const char* end_;
   Delimiter delimiter_;
+  std::string comment_;
   size_t longest_row_;
   bool quotes_;                           // the dialect has quotes and the text contains some
   std::vector<std::string_view> fields_;  // the first num_fields_

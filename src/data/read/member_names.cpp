@@ -13,8 +13,8 @@ namespace {
 
 constexpr std::string_view kBlankPartition = "__HIVE_DEFAULT_PARTITION__";
 
-constexpr std::array<std::string_view, 10> kOtherData = {
-    ".jsonl", ".ndjson", ".orc", ".avro", ".arrow", ".feather", ".xlsx", ".xls", ".npy", ".npz"};
+constexpr std::array<std::string_view, 8> kOtherData = {".orc",  ".avro", ".arrow", ".feather",
+                                                        ".xlsx", ".xls",  ".npy",   ".npz"};
 constexpr std::array<std::string_view, 22> kDocuments = {
     ".md",    ".rst", ".html", ".htm", ".pdf", ".json", ".yaml", ".yml", ".xml", ".toml", ".py",
     ".ipynb", ".r",   ".sql",  ".sh",  ".png", ".jpg",  ".jpeg", ".gif", ".svg", ".doc",  ".docx"};
@@ -67,6 +67,7 @@ FileKind kind_of(std::string_view name) {
   const auto ends = [&](std::string_view ending) { return ends_with_ignoring_case(name, ending); };
   if (ends(".tsv")) return FileKind::tabs;
   if (ends(".parquet")) return FileKind::parquet;
+  if (ends(".jsonl") || ends(".ndjson")) return FileKind::json_lines;
   const std::string_view base = name.substr(name.rfind('/') + 1);
   const auto is_stem = [&](std::string_view stem) {
     return equal_ignoring_case(base.substr(0, base.find('.')), stem);

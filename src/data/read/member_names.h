@@ -17,6 +17,7 @@ enum class FileKind {
   text,  // delimited; also for unknown endings
   tabs,  // text, delimited by tabs
   parquet,
+  json_lines,
   other_data,  // rows in an unsupported format
   document,    // no rows: README, notes.md, schema.json
 };

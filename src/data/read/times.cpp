@@ -1,5 +1,7 @@
 #include "data/read/times.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <charconv>
 #include <chrono>
@@ -101,8 +103,15 @@ bool take(std::string_view& text, char c) {
   return true;
 }
 
-// Seconds east of UTC.
-std::optional<int> parse_offset(std::string_view text) {
+}  // namespace
+
+std::optional<Time> parse_time_number(std::string_view text) {
+  text = trim(text);
+  if (const auto number = parse_canonical_int64(text)) return Time{*number, 0};
+  return parse_decimal(text);
+}
+
+std::optional<int> parse_utc_offset(std::string_view text) {
   text = trim(text);
   if (text.empty() || text == "Z" || text == "z" || text == "UTC") return 0;
   const int sign = text[0] == '+' ? 1 : text[0] == '-' ? -1 : 0;
@@ -116,12 +125,21 @@ std::optional<int> parse_offset(std::string_view text) {
   return sign * (hours * 3600 + minutes * 60);
 }
 
-}  // namespace
+std::optional<Time> unix_time(int64_t seconds, int64_t nanoseconds, int64_t units_per_second) {
+  const __int128 scaled = static_cast<__int128>(nanoseconds) * units_per_second;
+  return to_time(static_cast<__int128>(seconds) * units_per_second +
+                     static_cast<int64_t>(scaled / Time::kFractions),
+                 static_cast<int64_t>(scaled % Time::kFractions));
+}
 
-std::optional<Time> parse_time_number(std::string_view text) {
-  text = trim(text);
-  if (const auto number = parse_canonical_int64(text)) return Time{*number, 0};
-  return parse_decimal(text);
+std::optional<std::string> utc_text(int64_t seconds) {
+  constexpr int64_t kDay = 86400, kYear0 = -62167219200, kYear10000 = 253402300800;
+  if (seconds < kYear0 || seconds >= kYear10000) return std::nullopt;
+  const int64_t days = seconds / kDay - (seconds % kDay < 0 ? 1 : 0), rest = seconds - days * kDay;
+  const std::chrono::year_month_day date{std::chrono::sys_days(std::chrono::days(days))};
+  return fmt::format("{:04}-{:02}-{:02} {:02}:{:02}:{:02} UTC", static_cast<int>(date.year()),
+                     static_cast<unsigned>(date.month()), static_cast<unsigned>(date.day()),
+                     rest / 3600, rest / 60 % 60, rest % 60);
 }
 
 std::optional<Time> parse_iso8601(std::string_view text, int64_t units_per_second) {
@@ -149,14 +167,11 @@ std::optional<Time> parse_iso8601(std::string_view text, int64_t units_per_secon
     if (has_seconds && (take(text, '.') || take(text, ','))) {
       nanoseconds = static_cast<int64_t>(leading_digits(take_digits(text), kDecimals));
     }
-    const auto offset = parse_offset(text);
+    const auto offset = parse_utc_offset(text);
     if (!offset) return std::nullopt;
     seconds += h * 3600 + m * 60 + s - *offset;
   }
-  const __int128 scaled = static_cast<__int128>(nanoseconds) * units_per_second;
-  return to_time(static_cast<__int128>(seconds) * units_per_second +
-                     static_cast<int64_t>(scaled / Time::kFractions),
-                 static_cast<int64_t>(scaled % Time::kFractions));
+  return unix_time(seconds, nanoseconds, units_per_second);
 }
 
 }  // namespace seqfuse::data

@@ -5,6 +5,7 @@
 #include <compare>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 
 namespace seqfuse::data {
@@ -28,5 +29,14 @@ std::optional<Time> parse_time_number(std::string_view text);
 // "07:08[:09[.123]]" and the offset from UTC: Z, UTC, +05:30, -0800 or +01; without one it is UTC.
 // Nothing if the text is not such a time.
 std::optional<Time> parse_iso8601(std::string_view text, int64_t units_per_second = 1);
+
+// An offset from UTC, as in ISO 8601, in seconds east of it; "" is UTC. Nothing if it is none.
+std::optional<int> parse_utc_offset(std::string_view text);
+
+// seconds since 1970 + nanoseconds (below 10^9) in units. Nothing if that is outside int64.
+std::optional<Time> unix_time(int64_t seconds, int64_t nanoseconds, int64_t units_per_second);
+
+// "2024-03-01 12:00:00 UTC", of seconds since 1970. Nothing for years beyond four digits.
+std::optional<std::string> utc_text(int64_t seconds);
 
 }  // namespace seqfuse::data
