@@ -4,7 +4,7 @@ BUILD := $(if $(filter release,$(PRESET)),build,build-$(PRESET))
 SHELL := /bin/bash
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: help setup configure build all demo test bench lint format fuzz clean
+.PHONY: help setup configure build all wheel demo test bench lint format fuzz clean
 
 help: ## this list
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:.*##/\t/' | column -t -s "$$(printf '\t')"
@@ -20,6 +20,10 @@ build: configure ## build/bin/seqfuse
 
 all: configure ## the same with tests and benchmarks
 	@cmake --build --preset $(PRESET)
+
+wheel: build ## dist/*.whl: operators, Python package and command line; PRESET=portable for other processors
+	@tools/setup --wheel
+	@tools/wheel $(BUILD)
 
 demo: build ## train on the bundled MovieLens data and compare with baselines, about two minutes
 	@tools/demo

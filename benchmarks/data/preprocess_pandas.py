@@ -11,15 +11,7 @@ import sys
 import time
 
 import pandas as pd
-
-ACTIONS = [
-    "is_click", "is_like", "is_follow", "is_comment",
-    "is_forward", "is_hate", "long_view", "is_profile_enter",
-]  # fmt: skip
-CONTEXT = [
-    "user_active_degree", "follow_user_num_range", "fans_user_num_range",
-    "friend_user_num_range", "register_days_range",
-]  # fmt: skip
+from kuairand_columns import ACTIONS, CONTEXT
 
 
 def main(folder: pathlib.Path, output: pathlib.Path) -> None:

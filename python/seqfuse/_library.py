@@ -4,17 +4,31 @@ import functools
 import os
 import pathlib
 
-import torch
+from seqfuse import _built_for
+
+try:
+    import torch
+except ModuleNotFoundError as error:
+    missing = _built_for.torch_problem(_built_for.read(), None, None) if _built_for.read() else str(error)
+    raise ImportError(f"seqfuse: {missing}") from error
 
 _OPERATORS, _DECODER = "libseqfuse_ops.so", "libseqfuse_decoder.so"
 
 
 def load() -> pathlib.Path:
-    """Loads the operators' library next to this file, or the one that SEQFUSE_LIBRARY names, and returns its path.
+    """Loads the operators' library of this package, or the one that SEQFUSE_LIBRARY names, and returns its path.
 
     Raises ImportError, which says what to do, if the library is missing or does not match the installed torch.
     """
-    path = pathlib.Path(os.environ.get("SEQFUSE_LIBRARY") or pathlib.Path(__file__).with_name(_OPERATORS))
+    named = os.environ.get("SEQFUSE_LIBRARY")
+    path = pathlib.Path(named or pathlib.Path(__file__).parent / "lib" / _OPERATORS)
+    wheel = None if named else _built_for.read()
+    if wheel:
+        problem = _built_for.processor_problem(wheel) or _built_for.torch_problem(
+            wheel, torch.__version__, torch.version.cuda
+        )
+        if problem:
+            raise ImportError(f"seqfuse: {problem}")
     if not path.is_file():
         raise ImportError(
             f"seqfuse: there is no {path}. Install the package from the repository (`pip install .` in the Python that "

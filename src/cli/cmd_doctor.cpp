@@ -123,6 +123,7 @@ void report_cpu(Report& report) {
              fmt::format("{} usable of {}", num_threads(), std::thread::hardware_concurrency()));
   report.add("cpu", "features", vector_features,
              fmt::format("{}", fmt::join(vector_features, " ")));
+  report.facts["cpu"]["needed_features"] = built_for_features();
   const std::vector<std::string> missing = missing_features(cpu);
   report.facts["cpu"]["missing_features"] = missing;
   if (missing.empty()) {

@@ -1,24 +1,35 @@
 #include "cli/recommend_batch.h"
 
+#include <ATen/Parallel.h>
+#include <unistd.h>
+
 #include <algorithm>
-#include <chrono>
+#include <cstdio>
+#include <exception>
 #include <filesystem>
 #include <iterator>
 #include <memory>
-#include <unordered_set>
+#include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
-#include "base/file.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/parallel.h"
 #include "base/progress.h"
+#include "cli/batch_job.h"
+#include "cli/build_info.h"
 #include "cli/command_line.h"
+#include "distributed/launch.h"
+#include "distributed/process_group.h"
 #include "serving/batch/batch_recommender.h"
 #include "serving/batch/item_list.h"
 #include "serving/batch/recommendation_writer.h"
+#include "serving/batch/request_blocks.h"
 #include "serving/batch/request_reader.h"
+#include "serving/batch/unfinished_batch.h"
 #include "serving/trained_run.h"
 #include "training/device/device.h"
 #include "training/loop/interrupt.h"
@@ -27,83 +38,14 @@ namespace seqfuse::cli {
 namespace fs = std::filesystem;
 namespace {
 
+using distributed::ProcessGroup;
+using serving::BatchReport;
 using serving::UserRequest;
 
-constexpr int64_t kEventsAtOnce = int64_t{1} << 22;  // that a block of requests may hold
+constexpr double kProcessTimeout = 10;  // seconds without a sign of life of a process
 
 // Thrown where a signal came.
 struct Stopped {};
-
-// Users that have been read, each by 128 bits of hash.
-class SeenUsers {
- public:
-  // False if the user has been added before.
-  bool add(const std::string& user) {
-    return users_.insert({hash64(user, /*seed=*/0), hash64(user, /*seed=*/1)}).second;
-  }
-
- private:
-  using Key = std::pair<uint64_t, uint64_t>;
-  struct First {
-    size_t operator()(const Key& key) const { return key.first; }
-  };
-  std::unordered_set<Key, First> users_;
-};
-
-// Requests in blocks, with what the flags say of all of them; each user once.
-class Blocks {
- public:
-  Blocks(serving::RequestReader& reader, serving::Request defaults, int64_t most_users,
-         int64_t most_history, int64_t top_k, bool all_users)
-      : reader_(reader),
-        defaults_(std::move(defaults)),
-        most_users_(most_users),
-        most_history_(most_history),
-        top_k_(top_k),
-        all_users_(all_users) {}
-
-  // Empty at the end.
-  const std::vector<UserRequest>& next() {
-    block_.clear();
-    int64_t events = 0;
-    for (UserRequest request; std::ssize(block_) < most_users_ && events < kEventsAtOnce;) {
-      if (!reader_.next(request)) break;
-      if (!all_users_ && !is_new(request)) continue;
-      serving::Request& asked = request.request;
-      if (!asked.candidates) asked.candidates = defaults_.candidates;
-      if (!asked.request_time) asked.request_time = defaults_.request_time;
-      events += std::max(most_history_, asked.items ? std::ssize(*asked.items) : 0) +
-                (asked.candidates ? std::ssize(*asked.candidates) : 0) + top_k_;
-      block_.push_back(std::move(request));
-    }
-    return block_;
-  }
-
-  int64_t duplicates() const { return duplicates_; }
-  const std::string& first_duplicate() const { return first_duplicate_; }
-
- private:
-  bool is_new(const UserRequest& request) {
-    if (seen_.add(request.user)) return true;
-    if (reader_.reads_events()) {
-      throw_error<DataError>(
-          "{}: user '{}' comes again after other users, which would be a second history: sort the "
-          "file by user and time",
-          request.where, request.user);
-    }
-    if (duplicates_++ == 0) first_duplicate_ = fmt::format("'{}', {}", request.user, request.where);
-    return false;
-  }
-
-  serving::RequestReader& reader_;
-  const serving::Request defaults_;
-  const int64_t most_users_, most_history_, top_k_;
-  const bool all_users_;
-  SeenUsers seen_;
-  std::vector<UserRequest> block_;
-  int64_t duplicates_ = 0;
-  std::string first_duplicate_;
-};
 
 // The items that may be recommended; empty: all.
 std::vector<int64_t> allowed_items(const BatchFlags& flags, const data::Vocabulary& vocabulary) {
@@ -159,16 +101,27 @@ serving::Request defaults_of(const BatchArguments& arguments, const serving::Tra
   return defaults;
 }
 
-std::string left_of(const serving::RequestReader& reader, double seconds) {
-  const auto done = reader.done();
-  if (!done || *done <= 0) return "";
-  return fmt::format("{:.0f} %, {} left", 100 * *done,
-                     format_duration(seconds * (1 - *done) / *done));
+// What all answers depend on, beside the requests.
+std::string key_of(const serving::TrainedRun& run, const serving::BatchOptions& options,
+                   const std::string& cold) {
+  const fs::path checkpoint = run.path / "checkpoints" / fmt::format("step_{}", run.step);
+  const nlohmann::json key = {
+      {"version", kVersion},
+      {"weights", hash_file(checkpoint / "state.json")},  // which holds the hashes of all files
+      {"vocabulary", run.vocabulary->manifest().hash},
+      {"dataset", run.dataset ? hash_file(run.dataset->directory() / "manifest.json") : ""},
+      {"device", run.predictor->device().is_cuda() ? "cuda" : "cpu"},
+      {"top_k", options.top_k},
+      {"allowed", options.allowed},
+      {"exclude_seen", options.exclude_seen},
+      {"skip_unknown", options.skip_unknown},
+      {"cold_users", cold}};
+  return hash_text(key.dump());
 }
 
-void summarise(const serving::BatchRecommender& recommender, const Blocks& blocks,
+void summarise(const BatchReport& report, const serving::RequestBlocks& blocks,
                const std::string& cold, const std::string& output, double seconds) {
-  const serving::BatchCounts& counts = recommender.counts();
+  const serving::BatchCounts& counts = report.counts;
   if (counts.cold > 0) {
     log::warning("recommend", "{} users of whom the model knows nothing, such as '{}': {}",
                  counts.cold, counts.first_cold,
@@ -191,6 +144,130 @@ void summarise(const serving::BatchRecommender& recommender, const Blocks& block
             format_count(static_cast<double>(counts.users) / seconds));
 }
 
+void check_flags(const BatchFlags& flags, const BatchArguments& arguments, bool several) {
+  if (flags.output.empty()) {
+    throw_error<UsageError>("--users needs --output FILE.csv, FILE.jsonl or FILE.parquet");
+  }
+  if (flags.exclude_seen && arguments.include_seen) {
+    throw_error<UsageError>("--exclude-seen and --include-seen contradict each other: give one");
+  }
+  if (several && flags.users == "-") {
+    throw_error<UsageError>(
+        "--users - is read by one process: give several a file, which each of them reads");
+  }
+  const fs::path folder = fs::absolute(flags.output).parent_path();
+  if (!fs::is_directory(folder)) {
+    throw_error<UsageError>("--output {}: there is no folder {}", flags.output, folder.string());
+  }
+  if (fs::is_directory(flags.output)) {
+    throw_error<UsageError>("--output {} is a folder: name a file", flags.output);
+  }
+}
+
+// Messages come from the first process; processes of one machine share its cores.
+void start_process(const distributed::Launch& launch) {
+  if (launch.rank != 0) log::set_level(log::Level::quiet);
+  if (launch.local_size > 1) set_num_threads(num_threads() / launch.local_size);
+  at::set_num_threads(num_threads());
+}
+
+// group: created here if there are several processes; left in place if this throws.
+int run_batch(const BatchFlags& flags, const BatchArguments& arguments,
+              const distributed::Launch& launch, std::unique_ptr<ProcessGroup>& group) {
+  check_flags(flags, arguments, launch.size > 1);
+  const serving::OutputFormat format = serving::output_format(flags.output);
+  start_process(launch);
+  const training::InterruptGuard interrupt(/*ignore_later=*/launch.size > 1);
+  const auto check_stop = [&] {
+    if (interrupt.signal() != 0) throw Stopped();
+  };
+  const bool all = flags.users == "all";
+  std::optional<serving::UnfinishedBatch> unfinished;  // once it is open
+  const auto what_is_left = [&] {
+    return unfinished && unfinished->holds_blocks_or_remove()
+               ? fmt::format("{} keeps what is done: the same command with --resume goes on",
+                             unfinished->folder().string())
+               : std::string("nothing is done yet");
+  };
+  try {
+    std::unique_ptr<serving::RequestReader> reader;
+    if (!all) {
+      reader = serving::open_requests(flags.users, serving::table_format(flags.users, flags.format),
+                                      flags.user_column, check_stop);
+    }
+    const at::Device device =
+        training::choose_device(arguments.device, /*required_sm=*/"", launch.local_rank);
+    const serving::ColdUsers cold = cold_users(flags.cold_users);
+    const serving::TrainedRun run = serving::open_trained_run(
+        arguments.run, {.checkpoint = arguments.checkpoint,
+                        .data = arguments.data,
+                        .device = device,
+                        .needs_dataset = all || !reader->gives_histories() ||
+                                         cold == serving::ColdUsers::popularity,
+                        .without_dataset = ", for the events of users; --users with a file of "
+                                           "histories does without"});
+    if (all) reader = serving::read_all_users(*run.dataset);
+    std::vector<int64_t> allowed = allowed_items(flags, *run.vocabulary);
+    const int64_t items = allowed.empty() ? run.vocabulary->num_items() : std::ssize(allowed);
+    if (arguments.top_k > items) {
+      log::warning("recommend", "--top-k is {}, but there are {} items: users get fewer",
+                   arguments.top_k, items);
+    }
+    const int64_t top_k = std::min(arguments.top_k, items);
+    serving::RequestBlocks blocks(
+        *reader, {.defaults = defaults_of(arguments, run, allowed, !flags.only.empty()),
+                  .most_users = flags.batch_size,
+                  .most_history = run.predictor->spec().max_history,
+                  .top_k = top_k,
+                  .users_are_known = all});
+    const bool retrieval = run.predictor->is_retrieval();
+    const serving::BatchOptions options{
+        .top_k = top_k,
+        .allowed = std::move(allowed),
+        .exclude_seen = flags.exclude_seen || (retrieval && !arguments.include_seen),
+        .skip_unknown = arguments.skip_unknown,
+        .cold_users = cold,
+        .stop = [&] { return interrupt.signal() != 0; }};
+    serving::BatchRecommender recommender(run, options);
+    group = launch.size > 1 ? std::make_unique<ProcessGroup>(launch, device, kProcessTimeout)
+                            : std::make_unique<ProcessGroup>();
+    if (launch.size > 1) {
+      log::info("recommend", "{} processes, {}", launch.size, group->backend());
+    }
+    serving::UnfinishedBatch folder(flags.output, key_of(run, options, flags.cold_users));
+    if (group->is_first()) {
+      const int64_t found = folder.open(flags.resume);
+      if (flags.resume && found == 0) {
+        log::info("recommend", "there is no {}: starting from the beginning",
+                  folder.folder().string());
+      }
+      unfinished.emplace(folder);
+    }
+    group->barrier("opening of the output");
+    BatchJob batch(run, *reader, blocks, recommender, folder, *group, check_stop);
+    const int64_t count = batch.answer_blocks();
+    if (blocks.users() == 0) {
+      throw_error<DataError>("{} names no users", all ? "the data set" : flags.users);
+    }
+    group->barrier("end of the users");
+    if (group->is_first()) {
+      const BatchReport report = batch.write(count, format);
+      summarise(report, blocks, flags.cold_users, flags.output, batch.seconds());
+    }
+    group->leave();
+  } catch (const Stopped&) {
+    log::info("recommend", "stopped: {} was not written; {}", flags.output, what_is_left());
+    if (group) group->fail("stopped by a signal");
+    return 128 + interrupt.signal();
+  } catch (const Error&) {
+    if (unfinished && unfinished->holds_blocks_or_remove()) {
+      log::info("recommend", "{}", what_is_left());
+    }
+    throw;
+  }
+  return 0;
+}
+
 }  // namespace
 
 void BatchFlags::add_to(CLI::App& app) {
@@ -203,6 +280,7 @@ void BatchFlags::add_to(CLI::App& app) {
   app.add_option("--exclude", exclude, "--users: FILE of items to leave out")->check(kPath);
   app.add_option("--only", only, "--users: FILE of the only items")->check(kPath);
   app.add_flag("--exclude-seen", exclude_seen, "--users: no items of the history");
+  app.add_flag("--resume", resume, "--users: go on with an interrupted batch");
   app.add_option("--batch-size", batch_size, "--users: users in memory at a time")
       ->check(whole_number(1))
       ->capture_default_str();
@@ -210,7 +288,7 @@ void BatchFlags::add_to(CLI::App& app) {
 
 void BatchFlags::check_not_given(const CLI::App& app) {
   for (const char* flag : {"--output", "--format", "--user-column", "--cold-users", "--exclude",
-                           "--only", "--exclude-seen", "--batch-size"}) {
+                           "--only", "--exclude-seen", "--resume", "--batch-size"}) {
     if (app.count(flag) > 0) {
       throw_error<UsageError>("{} is for many users: give --users with it", flag);
     }
@@ -218,92 +296,18 @@ void BatchFlags::check_not_given(const CLI::App& app) {
 }
 
 int recommend_batch(const BatchFlags& flags, const BatchArguments& arguments) {
-  if (flags.output.empty()) {
-    throw_error<UsageError>("--users needs --output FILE.csv, FILE.jsonl or FILE.parquet");
-  }
-  if (flags.exclude_seen && arguments.include_seen) {
-    throw_error<UsageError>("--exclude-seen and --include-seen contradict each other: give one");
-  }
-  const serving::OutputFormat format = serving::output_format(flags.output);
-  const fs::path folder = fs::absolute(flags.output).parent_path();
-  if (!fs::is_directory(folder)) {
-    throw_error<UsageError>("--output {}: there is no folder {}", flags.output, folder.string());
-  }
-  const training::InterruptGuard interrupt;
-  const auto check_stop = [&] {
-    if (interrupt.signal() != 0) throw Stopped();
-  };
-  const bool all = flags.users == "all";
-  std::unique_ptr<serving::RequestReader> reader;
+  const auto launch = distributed::Launch::from_environment();
+  std::unique_ptr<ProcessGroup> group;
+  if (launch.size == 1) return run_batch(flags, arguments, launch, group);
   try {
-    if (!all) {
-      reader = serving::open_requests(flags.users, serving::table_format(flags.users, flags.format),
-                                      flags.user_column, check_stop);
-    }
-    const serving::ColdUsers cold = cold_users(flags.cold_users);
-    const serving::TrainedRun run = serving::open_trained_run(
-        arguments.run, {.checkpoint = arguments.checkpoint,
-                        .data = arguments.data,
-                        .device = training::choose_device(arguments.device, /*required_sm=*/""),
-                        .needs_dataset = all || !reader->gives_histories() ||
-                                         cold == serving::ColdUsers::popularity,
-                        .without_dataset = ", for the events of users; --users with a file of "
-                                           "histories does without"});
-    if (all) reader = serving::read_all_users(*run.dataset);
-    std::vector<int64_t> allowed = allowed_items(flags, *run.vocabulary);
-    const int64_t items = allowed.empty() ? run.vocabulary->num_items() : std::ssize(allowed);
-    if (arguments.top_k > items) {
-      log::warning("recommend", "--top-k is {}, but there are {} items: users get fewer",
-                   arguments.top_k, items);
-    }
-    Blocks blocks(*reader, defaults_of(arguments, run, allowed, !flags.only.empty()),
-                  flags.batch_size, run.predictor->spec().max_history,
-                  std::min(arguments.top_k, items), all);
-    const bool retrieval = run.predictor->is_retrieval();
-    serving::BatchRecommender recommender(
-        run, {.top_k = std::min(arguments.top_k, items),
-              .allowed = std::move(allowed),
-              .exclude_seen = flags.exclude_seen || (retrieval && !arguments.include_seen),
-              .skip_unknown = arguments.skip_unknown,
-              .cold_users = cold,
-              .stop = [&] { return interrupt.signal() != 0; }});
-    using Clock = std::chrono::steady_clock;
-    const auto start = Clock::now();
-    const auto seconds = [&] {
-      return std::chrono::duration<double>(Clock::now() - start).count();
-    };
-    write_file_atomically(flags.output, [&](const fs::path& temporary) {
-      const auto writer =
-          serving::make_writer(temporary, {.format = format,
-                                           .score_names = recommender.score_names(),
-                                           .vocabulary = *run.vocabulary,
-                                           .about = {{"seqfuse.run", run.path.string()},
-                                                     {"seqfuse.step", std::to_string(run.step)}}});
-      Progress progress("recommend", "users", 0);
-      size_t warned = 0;
-      for (;;) {
-        check_stop();
-        const std::vector<UserRequest>& block = blocks.next();
-        if (block.empty()) break;
-        const std::vector<serving::UserItems> answers = recommender.recommend(block);
-        check_stop();
-        writer->add(answers);
-        for (; warned < recommender.warnings().size(); ++warned) {
-          log::warning("recommend", "{}", recommender.warnings()[warned]);
-        }
-        progress.update(recommender.counts().users, left_of(*reader, seconds()));
-      }
-      if (recommender.counts().users == 0) {
-        throw_error<DataError>("{} names no users", all ? "the data set" : flags.users);
-      }
-      writer->close();
-    });
-    summarise(recommender, blocks, flags.cold_users, flags.output, seconds());
-  } catch (const Stopped&) {
-    log::info("recommend", "stopped: {} was not written", flags.output);
-    return 128 + interrupt.signal();
+    return run_batch(flags, arguments, launch, group);
+  } catch (const std::exception& error) {
+    // Tell the other processes why. Nothing is unwound: a collective may be in progress.
+    fmt::print(stderr, "seqfuse: rank {}: {}\n", launch.rank, error.what());
+    std::fflush(nullptr);
+    if (group) group->fail(error.what());
+    _exit(dynamic_cast<const UsageError*>(&error) != nullptr ? 2 : 1);
   }
-  return 0;
 }
 
 }  // namespace seqfuse::cli

@@ -12,7 +12,7 @@ namespace seqfuse::cli {
 struct BatchFlags {
   std::string users, output, format, user_column, exclude, only;
   std::string cold_users = "error";
-  bool exclude_seen = false;
+  bool exclude_seen = false, resume = false;
   int64_t batch_size = 4096;
 
   void add_to(CLI::App& app);
@@ -28,8 +28,9 @@ struct BatchArguments {
   bool include_seen = false, skip_unknown = false;
 };
 
-// Writes flags.output, which appears whole or not at all. Returns the exit code: 128 + the signal
-// where one stopped it. Throws UsageError, DataError or IoError.
+// Writes flags.output, which appears whole or not at all; until then what is done is kept beside it
+// (serving/batch/unfinished_batch.h). Under torchrun the processes share the users out. Returns the
+// exit code: 128 + the signal where one stopped it. Throws UsageError, DataError or IoError.
 int recommend_batch(const BatchFlags& flags, const BatchArguments& arguments);
 
 }  // namespace seqfuse::cli

@@ -20,6 +20,14 @@ class CallGuard {
   const c10::OptionalDeviceGuard device_;
 };
 
+void check_finite(const at::Tensor& values, const char* what) {
+  if (values.isfinite().all().item<bool>()) return;
+  throw_error<DataError>(
+      "{} are not finite: the weights of the checkpoint are damaged\n"
+      "  give another --checkpoint, or train again",
+      what);
+}
+
 bool predicts_classes(const hstu::ModelSpec& spec) {
   return spec.ranking.prediction_head_arch.back() != spec.ranking.num_tasks;
 }
@@ -68,7 +76,9 @@ const training::Catalogue& Predictor::catalogue() const {
 TopItems Predictor::top_items(const data::Batch& windows, int64_t k, const ItemLists& excluded,
                               std::span<const int64_t> allowed) const {
   const CallGuard guard(device_);
-  return catalogue().top(queries(windows), k, excluded, allowed);
+  const at::Tensor vectors = queries(windows);
+  check_finite(vectors, "vectors of users");
+  return catalogue().top(vectors, k, excluded, allowed);
 }
 
 hstu::RankingModel::Output Predictor::forward(const data::Batch& windows) const {
@@ -79,6 +89,7 @@ hstu::RankingModel::Output Predictor::forward(const data::Batch& windows) const 
 at::Tensor Predictor::candidate_scores(const data::Batch& windows) const {
   const CallGuard guard(device_);
   const at::Tensor logits = forward(windows).logits.to(at::kCPU, at::kDouble);
+  check_finite(logits, "scores of candidates");
   if (!predicts_classes(spec())) return logits.sigmoid().contiguous();
   const at::Tensor labels = at::arange(logits.size(1), at::kDouble);
   return logits.softmax(1).mv(labels).unsqueeze(1).contiguous();

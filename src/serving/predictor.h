@@ -41,13 +41,14 @@ class Predictor {
   at::Tensor queries(const data::Batch& windows) const;
   // The rows of all items, [num_items + 1, D], L2-normalised, and scans of them.
   const training::Catalogue& catalogue() const;
-  // The k best items for each window, as Catalogue::top().
+  // The k best items for each window, as Catalogue::top(). Throws DataError if vectors of users are
+  // not finite.
   TopItems top_items(const data::Batch& windows, int64_t k, const ItemLists& excluded,
                      std::span<const int64_t> allowed = {}) const;
 
   // Ranking: float64 [C, S] on the CPU, one row per candidate of all windows, in order. Higher is
   // better; candidates are ordered by the first score. Classes: the mean label. Tasks: a
-  // probability each.
+  // probability each. Throws DataError if scores are not finite.
   at::Tensor candidate_scores(const data::Batch& windows) const;
   // Names of the S scores: "expected class"; "probability"; or the names of the actions.
   std::vector<std::string> score_names(const std::vector<std::string>& action_names) const;

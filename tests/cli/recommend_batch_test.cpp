@@ -300,6 +300,8 @@ TEST_F(RecommendBatch, WrongCallsAreRefusedAndLeaveNothing) {
   for (const auto& [arguments, message] : std::vector<std::pair<std::string, std::string>>{
            {retrieval + " --users all", "--users needs --output"},
            {retrieval + " --user u1 --output " + at + "o.csv", "--output is for many users"},
+           {retrieval + " --user u1 --resume", "--resume is for many users"},
+           {retrieval + " --users all --output " + at, "is a folder: name a file"},
            {retrieval + " --users all --output " + at + "o.xlsx", "end its name in .csv"},
            {retrieval + " --users all --output " + at + "o", "end its name in .csv"},
            {retrieval + " --users all --output " + at + "none/o.csv", "there is no folder"},

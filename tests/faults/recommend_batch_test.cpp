@@ -1,14 +1,18 @@
-// A batch of recommendations on a full disk, and stopped by a signal: the old file stays as it was.
+// A batch of recommendations on a full disk, stopped by a signal, killed or damaged: the old file stays
+// as it was, and --resume ends with the bytes of an undisturbed batch.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "tests/faults/small_disk.h"
 #include "tests/faults/small_run.h"
@@ -38,33 +42,62 @@ class BatchFaults : public testing::Test {
     return text;
   }
 
-  static std::vector<std::string> command(const std::string& users, const std::string& output) {
-    return {test::binary(), "recommend", run(),      "--users", users,
-            "--batch-size", "100",       "--output", output};
+  static std::vector<std::string> command(const std::string& users, const std::string& output,
+                                          const std::string& more = "") {
+    std::vector<std::string> words = {test::binary(), "recommend", run(),      "--users", users,
+                                      "--batch-size", "100",       "--output", output};
+    const std::vector<std::string> others = words_of(more);
+    words.insert(words.end(), others.begin(), others.end());
+    return words;
+  }
+
+  // The bytes of a batch that must succeed.
+  static std::string bytes_of(const std::vector<std::string>& command, const std::string& output) {
+    const Outcome outcome = Background(command).wait();
+    EXPECT_EQ(outcome.code, 0) << outcome.out;
+    return outcome.code == 0 ? read_file(output) : outcome.out;
   }
 
   static inline TemporaryDirectory* directory_ = nullptr;
 };
 
-TEST_F(BatchFaults, AFullDiskLeavesTheOldFile) {
-  SmallDisk disk(1 << 20);
+int64_t blocks_in(const std::string& folder) {
+  const auto names = names_in(folder);
+  return std::count_if(names.begin(), names.end(),
+                       [](const std::string& name) { return name.starts_with("block-"); });
+}
+
+void wait_for_blocks(const Background& batch, const std::string& folder, int64_t blocks) {
+  for (int wait = 0; wait < 6000 && blocks_in(folder) < blocks && !batch.ended(); ++wait) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  ASSERT_FALSE(batch.ended()) << batch.output();
+  ASSERT_GE(blocks_in(folder), blocks);
+}
+
+TEST_F(BatchFaults, AFullDiskLeavesTheOldFileAndResumesWhereThereIsSpace) {
+  SmallDisk disk(4 << 20);
   if (!disk.why().empty()) GTEST_SKIP() << disk.why();
   const TemporaryDirectory inputs;
   const std::string users = (inputs.path() / "histories.csv").string();
-  std::ofstream(users) << histories(6000);  // 60,000 rows; as Parquet 57 kB
+  std::ofstream(users) << histories(2500);  // 25 blocks of 20 kB
   for (const std::string ending : {"csv", "jsonl", "parquet"}) {
-    const std::string output = disk.path() + "/recommendations." + ending;
+    const std::string name = "recommendations." + ending, output = disk.path() + "/" + name;
+    const std::string elsewhere = (inputs.path() / name).string();
+    const std::string expected = bytes_of(command(users, elsewhere), elsewhere);
     std::ofstream(output) << "those of yesterday";
     const auto space = static_cast<int64_t>(std::filesystem::space(disk.path()).available);
     const std::string ballast = disk.path() + "/ballast";
-    std::ofstream(ballast) << std::string(static_cast<size_t>(space - (16 << 10)), 'x');
+    std::ofstream(ballast) << std::string(static_cast<size_t>(space - (128 << 10)), 'x');
     const Outcome full = Background(command(users, output)).wait();
     EXPECT_EQ(full.code, 1) << full.out;
-    EXPECT_THAT(full.out, AllOf(HasSubstr("recommendations." + ending),
-                                HasSubstr("No space left on device")));
+    EXPECT_THAT(full.out, AllOf(HasSubstr(name), HasSubstr("No space left on device"),
+                                HasSubstr("the same command with --resume goes on")));
     EXPECT_EQ(read_file(output), "those of yesterday");
-    EXPECT_THAT(names_in(disk.path()), ElementsAre("ballast", "recommendations." + ending));
+    EXPECT_THAT(names_in(disk.path()), ElementsAre("ballast", name, name + ".unfinished"));
     std::filesystem::remove(ballast);
+    EXPECT_TRUE(bytes_of(command(users, output, "--resume"), output) == expected) << ending;
+    EXPECT_THAT(names_in(disk.path()), ElementsAre(name));
     std::filesystem::remove(output);
   }
 }
@@ -78,26 +111,72 @@ TEST_F(BatchFaults, ASignalLeavesTheOldFile) {
     const std::string output = (outputs.path() / "recommendations.csv").string();
     std::ofstream(output) << "those of yesterday";
     Background batch(command(users, output));
-    const auto writes = [&] {
-      for (const std::string& name : names_in(outputs.path().string())) {
-        std::error_code ignored;
-        if (name.starts_with("recommendations.csv.tmp") &&
-            std::filesystem::file_size(outputs.path() / name, ignored) > 1000) {
-          return true;
-        }
-      }
-      return false;
-    };
-    for (int wait = 0; wait < 6000 && !writes() && !batch.ended(); ++wait) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    }
-    ASSERT_TRUE(writes()) << batch.output();
+    ASSERT_NO_FATAL_FAILURE(wait_for_blocks(batch, output + ".unfinished", 2));
     ASSERT_EQ(kill(batch.pid(), signal), 0);
     const Outcome stopped = batch.wait();
     EXPECT_EQ(stopped.code, 128 + signal) << stopped.out;
-    EXPECT_THAT(stopped.out, HasSubstr("recommendations.csv was not written"));
+    EXPECT_THAT(stopped.out, AllOf(HasSubstr("recommendations.csv was not written"),
+                                   HasSubstr("the same command with --resume goes on")));
     EXPECT_EQ(read_file(output), "those of yesterday");
-    EXPECT_THAT(names_in(outputs.path().string()), ElementsAre("recommendations.csv"));
+    EXPECT_THAT(names_in(outputs.path().string()),
+                ElementsAre("recommendations.csv", "recommendations.csv.unfinished"));
+  }
+}
+
+TEST_F(BatchFaults, AKilledBatchGoesOnToTheSameBytes) {
+  const TemporaryDirectory directory;
+  const auto path = [&](const std::string& name) { return (directory.path() / name).string(); };
+  std::ofstream(path("histories.csv")) << histories(8000);
+  for (const std::string ending : {"csv", "parquet"}) {
+    const std::string output = path("killed." + ending), folder = output + ".unfinished";
+    const std::string expected =
+        bytes_of(command(path("histories.csv"), path("whole." + ending)), path("whole." + ending));
+    for (const int blocks : {10, 40}) {  // kills the first batch, then the one that goes on
+      Background batch(command(path("histories.csv"), output, blocks > 10 ? "--resume" : ""));
+      ASSERT_NO_FATAL_FAILURE(wait_for_blocks(batch, folder, blocks));
+      ASSERT_EQ(kill(batch.pid(), SIGKILL), 0);
+      EXPECT_EQ(batch.wait().code, 128 + SIGKILL);
+      EXPECT_FALSE(std::filesystem::exists(output));
+    }
+    const Outcome forgotten = Background(command(path("histories.csv"), output)).wait();
+    EXPECT_EQ(forgotten.code, 2);
+    EXPECT_THAT(forgotten.out, HasSubstr("go on with --resume, or remove it"));
+    // A power cut damages one block, and cuts another off.
+    write_file_atomically(folder + "/block-00000003", "nonsense");
+    std::string cut = read_file(folder + "/block-00000007");
+    write_file_atomically(folder + "/block-00000007", cut.substr(0, cut.size() - 1));
+    std::ofstream(folder + "/output") << "what a killed batch began to write";
+    EXPECT_TRUE(bytes_of(command(path("histories.csv"), output, "--resume"), output) == expected)
+        << ending;
+    EXPECT_FALSE(std::filesystem::exists(folder));
+  }
+}
+
+TEST_F(BatchFaults, BlocksOfAnotherBatchAreNotTaken) {
+  const TemporaryDirectory directory;
+  const auto path = [&](const std::string& name) { return (directory.path() / name).string(); };
+  std::ofstream(path("users.csv")) << histories(5000);
+  std::ofstream(path("others.csv")) << histories(450) << "new,3\n";
+  // Only blocks of the same users may be taken: the first four, of which one differs here.
+  std::string others = read_file(path("others.csv"));
+  others.replace(others.find("user-150,0"), 10, "user-150,9");
+  std::ofstream(path("others.csv")) << others;
+  std::ofstream(path("only.txt")) << "1\n2\n3\n4\n5\n6\n7\n8\n9\n";
+  const std::string output = path("out.csv");
+  for (const auto& [users, flags] : std::vector<std::pair<std::string, std::string>>{
+           {"others.csv", ""},
+           {"users.csv", "--top-k 3"},
+           {"users.csv", "--include-seen"},
+           {"users.csv", "--only " + path("only.txt")}}) {
+    Background batch(command(path("users.csv"), output));
+    ASSERT_NO_FATAL_FAILURE(wait_for_blocks(batch, output + ".unfinished", 4));
+    ASSERT_EQ(kill(batch.pid(), SIGKILL), 0);
+    batch.wait();
+    const std::string expected =
+        bytes_of(command(path(users), path("whole.csv"), flags), path("whole.csv"));
+    EXPECT_TRUE(bytes_of(command(path(users), output, "--resume " + flags), output) == expected)
+        << users << flags;
+    std::filesystem::remove(output);
   }
 }
 

@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -21,6 +23,7 @@ namespace seqfuse::serving::batch_recommender_test {
 namespace {
 using models::hstu::ModelSpec;
 using models::hstu::Task;
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -45,8 +48,9 @@ std::shared_ptr<const data::MemoryDataset> dataset() {
       std::move(users), std::vector<data::ContextFeature>{{"group", 5}});
 }
 
-// In float64, so that no two scores are equal but for rounding.
-TrainedRun random_run(Task task, const std::string& architecture) {
+// In float64, so that no two scores are equal but for rounding. damaged: the start of the name of the
+// parameters that are not numbers.
+TrainedRun random_run(Task task, const std::string& architecture, const std::string& damaged = "") {
   TrainedRun run;
   run.dataset = dataset();
   run.vocabulary = run.dataset;
@@ -57,6 +61,10 @@ TrainedRun random_run(Task task, const std::string& architecture) {
   const ModelSpec spec = ModelSpec::make(task, config, run.dataset->manifest());
   const auto model = models::hstu::make_task_model(spec, 1, torch::kDouble);
   models::hstu::randomize(*model);
+  for (const auto& parameter : model->named_parameters()) {
+    if (damaged.empty() || !parameter.key().starts_with(damaged)) continue;
+    parameter.value().detach().fill_(std::numeric_limits<double>::quiet_NaN());
+  }
   run.predictor = std::make_shared<const Predictor>(model, at::kCPU);
   return run;
 }
@@ -185,10 +193,10 @@ TEST(BatchRecommender, UnwantedCandidatesAreNotRanked) {
   const auto answers = recommender.recommend(std::vector{other, request});
   EXPECT_THAT(answers[0].items, IsEmpty());
   EXPECT_EQ(answers[1].items.size(), 2U);
-  EXPECT_EQ(recommender.counts().without_items, 1);
+  EXPECT_EQ(recommender.take_report().counts.without_items, 1);
   other.request.candidates = Texts();
   EXPECT_THAT(recommender.recommend(std::vector{other})[0].items, IsEmpty());
-  EXPECT_EQ(recommender.counts().without_items, 2);
+  EXPECT_EQ(recommender.take_report().counts.without_items, 1);
   other.request.candidates.reset();
   try {
     recommender.recommend(std::vector{other});
@@ -219,10 +227,11 @@ TEST(BatchRecommender, ColdUsersAreRefusedSkippedOrGetPopularItems) {
     auto answers = skips.recommend(two);
     EXPECT_EQ(answers[0].items.size(), 3U);
     EXPECT_THAT(answers[1].items, IsEmpty());
-    EXPECT_EQ(skips.counts().cold, 1);
-    EXPECT_EQ(skips.counts().first_cold, cold.user);
-    EXPECT_EQ(skips.counts().without_items, 0);
-    EXPECT_EQ(skips.counts().rows, 3);
+    const BatchCounts counts = skips.take_report().counts;
+    EXPECT_EQ(counts.cold, 1);
+    EXPECT_EQ(counts.first_cold, cold.user);
+    EXPECT_EQ(counts.without_items, 0);
+    EXPECT_EQ(counts.rows, 3);
 
     options.cold_users = ColdUsers::popularity;
     const std::vector<int64_t> popular = popular_items(*run.dataset);
@@ -271,9 +280,10 @@ TEST(BatchRecommender, NamesTheFirstWrongRequestOfABlock) {
   }
   BatchRecommender recommender(run, {.skip_unknown = true, .cold_users = ColdUsers::skip});
   recommender.recommend(all);
-  EXPECT_EQ(recommender.counts().unknown, 1);  // the other user has no other item: cold
-  EXPECT_EQ(recommender.counts().cold, 1);
-  EXPECT_THAT(recommender.counts().first_unknown, HasSubstr("user '50'"));
+  const BatchCounts counts = recommender.take_report().counts;
+  EXPECT_EQ(counts.unknown, 1);  // the other user has no other item: cold
+  EXPECT_EQ(counts.cold, 1);
+  EXPECT_THAT(counts.first_unknown, HasSubstr("user '50'"));
 }
 
 TEST(BatchRecommender, TellsEachWarningOnce) {
@@ -281,7 +291,24 @@ TEST(BatchRecommender, TellsEachWarningOnce) {
   BatchRecommender recommender(run, {});
   recommender.recommend(requests(Task::retrieval));  // 20 histories have no actions
   recommender.recommend(requests(Task::retrieval));
-  EXPECT_THAT(recommender.warnings(), ElementsAre(HasSubstr("the history has none (--actions)")));
+  EXPECT_THAT(recommender.take_report().warnings,
+              ElementsAre(HasSubstr("the history has none (--actions)")));
+  EXPECT_THAT(recommender.take_report().warnings, IsEmpty());
+}
+
+TEST(BatchRecommender, RefusesWeightsThatAreNotNumbers) {
+  for (const auto& [task, damaged, message] :
+       std::vector<std::tuple<Task, std::string, std::string>>{
+           {Task::retrieval, "tables.item", "vectors of items have values that are not finite"},
+           {Task::retrieval, "encoder", "vectors of users are not finite"},
+           {Task::ranking, "head", "scores of candidates are not finite"}}) {
+    try {
+      in_blocks(random_run(task, "hstu", damaged), {}, requests(task), kUsers);
+      ADD_FAILURE() << damaged;
+    } catch (const DataError& error) {
+      EXPECT_THAT(error.what(), AllOf(HasSubstr(message), HasSubstr("another --checkpoint")));
+    }
+  }
 }
 
 TEST(BatchRecommender, AsksWhetherToStopBeforeEachPass) {

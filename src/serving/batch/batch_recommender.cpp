@@ -47,11 +47,38 @@ struct BatchRecommender::Prepared {
   std::exception_ptr failure;
 };
 
+void BatchCounts::add(const BatchCounts& later) {
+  if (cold == 0) first_cold = later.first_cold;
+  if (unknown == 0) first_unknown = later.first_unknown;
+  users += later.users;
+  rows += later.rows;
+  cold += later.cold;
+  without_items += later.without_items;
+  unknown += later.unknown;
+}
+
+void BatchReport::add(const BatchReport& later) {
+  counts.add(later.counts);
+  for (const std::string& warning : later.warnings) {
+    if (std::find(warnings.begin(), warnings.end(), warning) == warnings.end()) {
+      warnings.push_back(warning);
+    }
+  }
+}
+
 BatchRecommender::BatchRecommender(const TrainedRun& run, BatchOptions options)
     : run_(run), options_(std::move(options)) {
   score_names_ = run.predictor->is_retrieval()
                      ? std::vector<std::string>{"score"}
                      : run.predictor->score_names(run.vocabulary->manifest().action_names);
+  if (run.predictor->is_retrieval() &&
+      !run.predictor->catalogue().rows().isfinite().all().item<bool>()) {
+    throw_error<DataError>(
+        "vectors of items have values that are not finite: the weights of {}, step {}, are "
+        "damaged\n"
+        "  give another --checkpoint, or train again",
+        run.path.string(), run.step);
+  }
   if (options_.cold_users != ColdUsers::popularity) return;
   SEQFUSE_CHECK_AS(UsageError, run.dataset != nullptr,
                    "popularity is counted in the data set, which is not open: give --data");
@@ -165,22 +192,20 @@ void BatchRecommender::answer(std::span<Prepared* const> windows) const {
 }
 
 void BatchRecommender::count(const Prepared& prepared) {
-  ++counts_.users;
-  counts_.rows += std::ssize(prepared.answer.items);
-  if (prepared.cold && counts_.cold++ == 0) counts_.first_cold = prepared.answer.user;
-  counts_.without_items += !prepared.cold && prepared.answer.items.empty();
+  BatchReport one;
+  BatchCounts& counts = one.counts;
+  counts.users = 1;
+  counts.rows = std::ssize(prepared.answer.items);
+  counts.cold = prepared.cold;
+  if (prepared.cold) counts.first_cold = prepared.answer.user;
+  counts.without_items = !prepared.cold && prepared.answer.items.empty();
   const std::vector<std::string>& warnings = prepared.window.warnings;
-  if (prepared.window.unknown > 0) {
-    if (counts_.unknown == 0) {
-      counts_.first_unknown = fmt::format("user '{}': {}", prepared.answer.user, warnings.front());
-    }
-    counts_.unknown += prepared.window.unknown;
+  counts.unknown = prepared.window.unknown;
+  if (counts.unknown > 0) {
+    counts.first_unknown = fmt::format("user '{}': {}", prepared.answer.user, warnings.front());
   }
-  for (size_t i = prepared.window.unknown > 0; i < warnings.size(); ++i) {
-    if (std::find(warnings_.begin(), warnings_.end(), warnings[i]) == warnings_.end()) {
-      warnings_.push_back(warnings[i]);
-    }
-  }
+  one.warnings.assign(warnings.begin() + (counts.unknown > 0), warnings.end());
+  report_.add(one);
 }
 
 std::vector<UserItems> BatchRecommender::recommend(std::span<const UserRequest> requests) {

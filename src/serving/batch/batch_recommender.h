@@ -6,6 +6,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "serving/batch/request_reader.h"
@@ -38,12 +39,21 @@ struct BatchCounts {
   int64_t without_items = 0;              // other users: nothing was left to recommend
   int64_t unknown = 0;                    // ids that skip_unknown left out
   std::string first_cold, first_unknown;  // a user, a message
+
+  void add(const BatchCounts& later);
+};
+
+struct BatchReport {
+  BatchCounts counts;
+  std::vector<std::string> warnings;  // each once
+
+  void add(const BatchReport& later);
 };
 
 class BatchRecommender {
  public:
   // The run must outlive this object. Throws UsageError if popularity is asked for and the run is
-  // open without its dataset.
+  // open without its dataset, DataError if a vector of its items is not finite.
   BatchRecommender(const TrainedRun& run, BatchOptions options);
 
   // Of the S scores of an item: "score" for retrieval, or Predictor::score_names().
@@ -54,8 +64,8 @@ class BatchRecommender {
   // it. If it was stopped, entries may lack their items.
   std::vector<UserItems> recommend(std::span<const UserRequest> requests);
 
-  const BatchCounts& counts() const { return counts_; }
-  const std::vector<std::string>& warnings() const { return warnings_; }  // of all, each once
+  // Of all requests since the last call.
+  BatchReport take_report() { return std::exchange(report_, {}); }
 
  private:
   struct Prepared;
@@ -72,8 +82,7 @@ class BatchRecommender {
   BatchOptions options_;
   std::vector<std::string> score_names_;
   std::vector<int64_t> popular_;  // allowed items in order, if they are asked for
-  BatchCounts counts_;
-  std::vector<std::string> warnings_;
+  BatchReport report_;
 };
 
 }  // namespace seqfuse::serving

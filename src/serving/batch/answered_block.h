@@ -1,0 +1,24 @@
+// The answers to a block of requests as bytes, so that an interrupted batch can go on.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "serving/batch/batch_recommender.h"
+
+namespace seqfuse::serving {
+
+struct AnsweredBlock {
+  std::vector<UserItems> users;
+  BatchReport report;
+};
+
+// key: one line, which says what the answers depend on.
+std::string to_bytes(const AnsweredBlock& block, std::string_view key);
+
+// Nothing if the bytes are damaged or cut off, or have another key.
+std::optional<AnsweredBlock> from_bytes(std::string_view bytes, std::string_view key);
+
+}  // namespace seqfuse::serving

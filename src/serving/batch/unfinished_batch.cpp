@@ -1,0 +1,105 @@
+#include "serving/batch/unfinished_batch.h"
+
+#include <unistd.h>
+
+#include <fstream>
+#include <system_error>
+#include <utility>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "serving/batch/request_blocks.h"
+
+namespace seqfuse::serving {
+namespace fs = std::filesystem;
+
+UnfinishedBatch::UnfinishedBatch(const fs::path& output, std::string key)
+    : output_(output), folder_(output.string() + ".unfinished"), key_(std::move(key)) {}
+
+fs::path UnfinishedBatch::file_of(int64_t block) const {
+  return folder_ / fmt::format("block-{:08}", block);
+}
+
+std::string UnfinishedBatch::key_of(const std::vector<UserRequest>& requests) const {
+  return fmt::format("{} {}", key_, hash_of(requests));
+}
+
+int64_t UnfinishedBatch::blocks() const {
+  std::error_code error;
+  int64_t found = 0;
+  for (const auto& entry : fs::directory_iterator(folder_, error)) {
+    found += entry.path().filename().string().starts_with("block-");
+  }
+  return found;
+}
+
+int64_t UnfinishedBatch::open(bool resume) const {
+  const int64_t found = blocks();
+  if (found > 0 && !resume) {
+    throw_error<UsageError>(
+        "{} holds {} blocks of a batch that was interrupted: go on with --resume, or remove it",
+        folder_.string(), found);
+  }
+  std::error_code error;
+  fs::create_directories(folder_, error);
+  if (error) throw_error<IoError>("cannot create {}: {}", folder_.string(), error.message());
+  for (const auto& entry : fs::directory_iterator(folder_, error)) {  // cut off while written
+    if (!entry.path().filename().string().starts_with("block-")) fs::remove(entry.path(), error);
+  }
+  return found;
+}
+
+std::optional<AnsweredBlock> UnfinishedBatch::find(int64_t block,
+                                                   const std::vector<UserRequest>& requests) const {
+  std::error_code error;
+  if (!fs::exists(file_of(block), error)) return std::nullopt;
+  return from_bytes(read_file(file_of(block)), key_of(requests));
+}
+
+void UnfinishedBatch::keep(int64_t block, const std::vector<UserRequest>& requests,
+                           const AnsweredBlock& answers) const {
+  const fs::path file = file_of(block), temporary = folder_ / fmt::format("tmp-{}", getpid());
+  const std::string bytes = to_bytes(answers, key_of(requests));
+  std::ofstream out(temporary, std::ios::binary);
+  errno = 0;
+  out.write(bytes.data(), std::ssize(bytes)).flush();
+  const bool written = out.good();
+  const int reason = errno;
+  out.close();
+  std::error_code error;
+  if (written) fs::rename(temporary, file, error);
+  if (written && !error) return;
+  const std::string why = written ? error.message() : std::generic_category().message(reason);
+  fs::remove(temporary, error);
+  throw_error<IoError>("cannot write {}: {}", file.string(), why);
+}
+
+AnsweredBlock UnfinishedBatch::read(int64_t block) const {
+  const std::string bytes = read_file(file_of(block));
+  auto found = from_bytes(bytes, bytes.substr(0, bytes.find('\n')));
+  if (!found) {
+    throw_error<DataError>("{} was damaged: --resume computes it again", file_of(block).string());
+  }
+  return *std::move(found);
+}
+
+void UnfinishedBatch::finish(const std::function<void(const fs::path&)>& write) const {
+  const fs::path whole = folder_ / "output";
+  write_file_atomically(whole, write);
+  write_file_atomically(output_, [&](const fs::path& temporary) {
+    std::error_code error;
+    fs::rename(whole, temporary, error);
+    if (error) throw_error<IoError>("cannot rename {}: {}", whole.string(), error.message());
+  });
+  std::error_code ignored;
+  fs::remove_all(folder_, ignored);
+}
+
+bool UnfinishedBatch::holds_blocks_or_remove() const {
+  if (blocks() > 0) return true;
+  std::error_code ignored;
+  fs::remove_all(folder_, ignored);
+  return false;
+}
+
+}  // namespace seqfuse::serving
