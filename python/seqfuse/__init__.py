@@ -2,6 +2,8 @@
 
 GPTNeoX runs a language model on seqfuse's engine; apply_fused_kernels puts fused norms into a GPT-NeoX of transformers.
 
+masked_attention is softmax attention of [B, H, N, d] under a BlockMask.
+
 All other functions take jagged tensors: the T rows of all sequences one after the other, with offsets, int64 or int32
 [B + 1], from 0 to T. They are differentiable, run under torch.compile (fullgraph), and are also torch.ops.seqfuse.*.
 CPU tensors: float32 and float64. CUDA tensors, if the library was built with nvcc: float32, float16 and bfloat16.
@@ -31,6 +33,7 @@ from seqfuse.jagged import (  # noqa: E402
 )
 from seqfuse.layer import HSTULayer  # noqa: E402
 from seqfuse.losses import full_softmax_loss, sample_uniform, sampled_softmax_loss  # noqa: E402
+from seqfuse.masked_attention import BlockMask, masked_attention  # noqa: E402
 from seqfuse.norms import (  # noqa: E402
     add_dual_layer_norm,
     add_layer_norm,
@@ -45,6 +48,7 @@ from seqfuse.norms import (  # noqa: E402
 from seqfuse.run import RetrievalRun, load_run  # noqa: E402
 
 __all__ = [
+    "BlockMask",
     "FusedKernels",
     "GPTNeoX",
     "Generated",
@@ -73,6 +77,7 @@ __all__ = [
     "lengths_to_offsets",
     "library_path",
     "load_run",
+    "masked_attention",
     "position_encoding",
     "sample_uniform",
     "sampled_softmax_loss",

@@ -6,6 +6,8 @@ import pytest
 import torch
 from torch import tensor
 
+import seqfuse  # noqa: F401 (loads the operators)
+
 HALF_TYPES = [torch.float16, torch.bfloat16]
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU on this machine")
 
@@ -53,6 +55,12 @@ def make_cases(device, dtype=None):
         norms = (norm_weight, norm_bias, random(4, 24), uvqk_bias, output_norm_weight, output_norm_bias)
         return *norms, random(6, 4), output_bias, offsets, 2, 1e-5
 
+    # Every query sees a key: the log-sum-exp of none is -inf, which has no differences.
+    heads, shared = random(2, 2, 5, 3), [random(2, 1, 7, 3) for _ in range(2)]
+    tables = [tensor([5, 5]), tensor([7, 4])]
+    kinds = ["window", "lengths", "and"]
+    lists = torch.ops.seqfuse.build_block_mask(kinds, [3, 0, 0], [5, 2, 1], tables, 5, 7, torch.device(device))
+
     return [
         ("layer_norm", (strided(5, 4), random(4), random(4), 1e-5)),
         ("layer_norm", (random(5, 4), random(4), None, 1e-5)),
@@ -92,6 +100,7 @@ def make_cases(device, dtype=None):
         ("sample_uniform", (torch.arange(9, device=device), 4, 3, 11)),
         ("hstu_attention", (q, k, v, offsets, offsets, 0.5, 8, True, 1, 0, 0, *nothing, LONGEST)),
         ("hstu_attention", (q, k, v, offsets, offsets, 0.5, 8, True, 1, 2, 1, *everything, LONGEST)),
+        *([("masked_attention", (heads, *shared, lists, [2, 5, 7], 0.7))] if device == "cpu" else []),
         (
             "hstu_layer",
             (

@@ -32,8 +32,9 @@ def run(function, arguments):
 @pytest.mark.parametrize("index", range(len(NAMES)), ids=[f"{i}-{name}" for i, name in enumerate(NAMES)])
 def test_functions(index, device):
     name, arguments = make_cases(device)[index]
-    # seqfuse.hstu_attention takes options by name, and hstu_layer is seqfuse.HSTULayer.
-    function = getattr(torch.ops.seqfuse if name.startswith("hstu") else seqfuse, name)
+    # hstu_attention takes options by name, masked_attention a BlockMask, and hstu_layer is seqfuse.HSTULayer.
+    by_name = name.startswith(("hstu", "masked"))
+    function = getattr(torch.ops.seqfuse if by_name else seqfuse, name)
     compiled = torch.compile(function, backend="aot_eager", fullgraph=True)
     torch.testing.assert_close(run(compiled, copies(arguments)), run(function, copies(arguments)))
 

@@ -8,6 +8,8 @@ from cases import HALF_TYPES, NAMES, deterministic, make_cases, needs_gpu
 
 # Internal operators trust their callers' checks, so only the callers are tested.
 INTERNAL = ("_forward", "_backward")
+# Runs when a mask is made, and is not traced: the sizes of its results depend on values.
+NOT_TRACED = {"build_block_mask"}
 
 
 @pytest.mark.parametrize("index", range(len(NAMES)), ids=[f"{i}-{name}" for i, name in enumerate(NAMES)])
@@ -34,7 +36,7 @@ def test_attention_in_16_bits(index, float32_biases, dtype):
 def test_every_operator_has_a_case():
     schemas = torch._C._jit_get_all_schemas()
     names = {s.name.removeprefix("seqfuse::") for s in schemas if s.name.startswith("seqfuse::")}
-    assert {name for name in names if not name.endswith(INTERNAL)} == set(NAMES)
+    assert {name for name in names if not name.endswith(INTERNAL)} - NOT_TRACED == set(NAMES)
 
 
 @pytest.mark.parametrize("index", range(len(NAMES)), ids=[f"{i}-{name}" for i, name in enumerate(NAMES)])

@@ -1,0 +1,193 @@
+// Two passes, so that no two threads add to one element: blocks of queries compute dq, blocks of
+// keys dk and dv. Both compute the weights again from lse.
+#include "base/parallel.h"
+#include "ops/cpu/dispatch.h"
+#include "ops/cpu/masked_attention_blocks.h"
+
+namespace seqfuse::ops {
+namespace cpu {
+namespace {
+
+// delta = <dout, out> - dlse, for all rows.
+template <class T>
+void make_delta(const MaskedAttentionParams& p) {
+  const int64_t queries = p.mask.queries;
+  parallel_for(p.batch * p.heads * queries, 64, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      const int64_t b = row / queries / p.heads, h = row / queries % p.heads, i = row % queries;
+      const auto out = HeadRows<const T>::of(p.out, b, h);
+      const auto dout = HeadRows<const T>::of(p.dout, b, h);
+      const T *x = out.data + i * out.stride, *y = dout.data + i * dout.stride;
+      T sum = p.dlse == nullptr ? T(0) : -static_cast<const T*>(p.dlse)[row];
+#pragma omp simd reduction(+ : sum)
+      for (int64_t c = 0; c < p.head_dim; ++c) sum += x[c] * y[c];
+      static_cast<T*>(p.delta)[row] = sum;
+    }
+  });
+}
+
+// Turns scores and products <dout, v> of a strip into weights and ds: lane `l` of row `r` has the
+// log-sum-exp lse(r, c) and delta(r, c), as vectors c of the strip.
+template <class T, class Lse, class Delta>
+void differentiate(T* scores, T* products, int64_t rows, Lse&& lse, Delta&& delta) {
+  constexpr int kW = kLanes<T>, kWidth = kStripWidth<T>;
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int c = 0; c < 2; ++c) {
+      T *s = scores + r * kWidth + c * kW, *dp = products + r * kWidth + c * kW;
+      const Vector<T> weight = weight_of<T>(load(s) - lse(r, c));
+      store(s, weight);
+      store(dp, weight * (load(dp) - delta(r, c)));
+    }
+  }
+}
+
+template <class T>
+void queries_backward(const MaskedAttentionParams& p, int64_t b, int64_t head,
+                      int64_t query_block) {
+  constexpr int kW = kLanes<T>, kWidth = kStripWidth<T>;
+  const masks::BlockMaskView& mask = p.mask;
+  const int64_t d = p.head_dim, d_ld = round_up_to_lanes<T>(d), strip_size = d * kWidth;
+  const int64_t first = query_block * kBlock;
+  const int64_t rows = std::min<int64_t>(mask.queries - first, kBlock);
+  const auto k = HeadRows<const T>::of(p.k, b, p.key_head(head));
+  const auto v = HeadRows<const T>::of(p.v, b, p.key_head(head));
+
+  Scratch& scratch = Scratch::fresh();
+  T* q_strips = scratch.take<T>(kStrips<T> * strip_size);
+  T* dout_strips = scratch.take<T>(kStrips<T> * strip_size);
+  T* sums = scratch.take<T>(kStrips<T> * strip_size);
+  T* k_columns = scratch.take<T>(d * kColumnsLd<T>);
+  T* v_columns = scratch.take<T>(d * kColumnsLd<T>);
+  T* k_rows = scratch.take<T>(kBlock * d_ld);
+  T* scores = scratch.take<T>(kBlock * kWidth);
+  T* products = scratch.take<T>(kBlock * kWidth);
+  T* lse = scratch.take<T>(kBlock);
+  T* delta = scratch.take<T>(kBlock);
+  const int64_t row0 = (b * p.heads + head) * mask.queries + first;
+  std::fill_n(lse, kBlock, T(0));
+  std::fill_n(delta, kBlock, T(0));
+  std::copy_n(static_cast<const T*>(p.lse) + row0, rows, lse);
+  std::copy_n(static_cast<const T*>(p.delta) + row0, rows, delta);
+  std::fill_n(sums, kStrips<T> * strip_size, T(0));
+  pack_strips(q_strips, HeadRows<const T>::of(p.q, b, head), first, mask.queries, d,
+              static_cast<T>(p.scale));
+  pack_strips(dout_strips, HeadRows<const T>::of(p.dout, b, head), first, mask.queries, d, T(1));
+
+  const int64_t list = mask.sequence(b) * mask.query_blocks + query_block;
+  for (int32_t e = mask.row_begin[list]; e < mask.row_begin[list + 1]; ++e) {
+    const ListedBlock block(mask, mask.column[e], mask.bitmap[e]);
+    const int64_t key = block.index * kBlock, keys = std::min<int64_t>(mask.keys - key, kBlock);
+    pack_columns(k_columns, k, key, mask.keys, d, T(1));
+    pack_columns(v_columns, v, key, mask.keys, d, T(1));
+    pack_seen_rows(k_rows, d_ld, k, key, keys, d, T(1), block.seen_keys);
+    for (int s = 0; s < kStrips<T>; ++s) {
+      const auto lane_values = [&](const T* values) {
+        return [=](int64_t, int c) { return load(values + s * kWidth + c * kW); };
+      };
+      const auto make = [&] {
+        multiply<2, 1, false>(scores, kWidth, k_columns, kColumnsLd<T>, q_strips + s * strip_size,
+                              kWidth, keys, d);
+        multiply<2, 1, false>(products, kWidth, v_columns, kColumnsLd<T>,
+                              dout_strips + s * strip_size, kWidth, keys, d);
+        differentiate(scores, products, keys, lane_values(lse), lane_values(delta));
+      };
+      if (block.bits == nullptr) {
+        make();
+      } else {
+        const LanesOfQueries<T> lanes(block.bits, s);
+        if (!lanes.any()) continue;
+        make();
+        lanes.hide(products, keys, T(0));
+      }
+      multiply<2, 1, true>(sums + s * strip_size, kWidth, k_rows, d_ld, products, kWidth, d, keys);
+    }
+  }
+  unpack_strips(HeadRows<T>::of(p.dq, b, head), sums, first, mask.queries, d,
+                static_cast<T>(p.scale));
+}
+
+template <class T>
+void keys_backward(const MaskedAttentionParams& p, int64_t b, int64_t key_head, int64_t key_block) {
+  constexpr int kWidth = kStripWidth<T>;
+  const masks::BlockMaskView& mask = p.mask;
+  const int64_t d = p.head_dim, d_ld = round_up_to_lanes<T>(d), strip_size = d * kWidth;
+  const int64_t first = key_block * kBlock, group = p.heads / p.key_heads;
+
+  Scratch& scratch = Scratch::fresh();
+  T* k_strips = scratch.take<T>(kStrips<T> * strip_size);
+  T* v_strips = scratch.take<T>(kStrips<T> * strip_size);
+  T* dk = scratch.take<T>(kStrips<T> * strip_size);
+  T* dv = scratch.take<T>(kStrips<T> * strip_size);
+  T* q_columns = scratch.take<T>(d * kColumnsLd<T>);
+  T* dout_columns = scratch.take<T>(d * kColumnsLd<T>);
+  T* q_rows = scratch.take<T>(kBlock * d_ld);
+  T* dout_rows = scratch.take<T>(kBlock * d_ld);
+  T* scores = scratch.take<T>(kBlock * kWidth);
+  T* products = scratch.take<T>(kBlock * kWidth);
+  std::fill_n(dk, kStrips<T> * strip_size, T(0));
+  std::fill_n(dv, kStrips<T> * strip_size, T(0));
+  pack_strips(k_strips, HeadRows<const T>::of(p.k, b, key_head), first, mask.keys, d, T(1));
+  pack_strips(v_strips, HeadRows<const T>::of(p.v, b, key_head), first, mask.keys, d, T(1));
+
+  const auto scale = static_cast<T>(p.scale);
+  const int64_t list = mask.sequence(b) * mask.key_blocks + key_block;
+  for (int32_t e = mask.column_begin[list]; e < mask.column_begin[list + 1]; ++e) {
+    const ListedBlock block(mask, mask.row[e], mask.column_bitmap[e]);
+    const int64_t query = block.index * kBlock;
+    const int64_t queries = std::min<int64_t>(mask.queries - query, kBlock);
+    for (int64_t head = key_head * group; head < (key_head + 1) * group; ++head) {
+      const auto q = HeadRows<const T>::of(p.q, b, head);
+      const auto dout = HeadRows<const T>::of(p.dout, b, head);
+      const int64_t row0 = (b * p.heads + head) * mask.queries + query;
+      const T* lse = static_cast<const T*>(p.lse) + row0;
+      const T* delta = static_cast<const T*>(p.delta) + row0;
+      pack_columns(q_columns, q, query, mask.queries, d, scale);
+      pack_columns(dout_columns, dout, query, mask.queries, d, T(1));
+      pack_seen_rows(q_rows, d_ld, q, query, queries, d, scale, block.seen_queries);
+      pack_seen_rows(dout_rows, d_ld, dout, query, queries, d, T(1), block.seen_queries);
+      for (int s = 0; s < kStrips<T>; ++s) {
+        multiply<2, 1, false>(scores, kWidth, q_columns, kColumnsLd<T>, k_strips + s * strip_size,
+                              kWidth, queries, d);
+        multiply<2, 1, false>(products, kWidth, dout_columns, kColumnsLd<T>,
+                              v_strips + s * strip_size, kWidth, queries, d);
+        differentiate(
+            scores, products, queries, [&](int64_t r, int) { return Vector<T>{} + lse[r]; },
+            [&](int64_t r, int) { return Vector<T>{} + delta[r]; });
+        if (block.bits != nullptr) {
+          hide_from_keys(scores, block.bits, s, queries);
+          hide_from_keys(products, block.bits, s, queries);
+        }
+        multiply<2, 1, true>(dv + s * strip_size, kWidth, dout_rows, d_ld, scores, kWidth, d,
+                             queries);
+        multiply<2, 1, true>(dk + s * strip_size, kWidth, q_rows, d_ld, products, kWidth, d,
+                             queries);
+      }
+    }
+  }
+  unpack_strips(HeadRows<T>::of(p.dk, b, key_head), dk, first, mask.keys, d, T(1));
+  unpack_strips(HeadRows<T>::of(p.dv, b, key_head), dv, first, mask.keys, d, T(1));
+}
+
+}  // namespace
+}  // namespace cpu
+
+void masked_attention_backward_cpu(const MaskedAttentionParams& p, DType dtype) {
+  cpu::dispatch(dtype, [&](auto zero) {
+    using T = decltype(zero);
+    cpu::make_delta<T>(p);
+    const int64_t of_queries = p.batch * p.heads * p.mask.query_blocks;
+    const int64_t of_keys = p.batch * p.key_heads * p.mask.key_blocks;
+    parallel_tasks(of_keys + of_queries, [&](int64_t task) {
+      if (task < of_keys) {  // the longer ones first
+        const int64_t row = task / p.mask.key_blocks;
+        cpu::keys_backward<T>(p, row / p.key_heads, row % p.key_heads, task % p.mask.key_blocks);
+      } else {
+        task -= of_keys;
+        const int64_t row = task / p.mask.query_blocks;
+        cpu::queries_backward<T>(p, row / p.heads, row % p.heads, task % p.mask.query_blocks);
+      }
+    });
+  });
+}
+
+}  // namespace seqfuse::ops

@@ -1,0 +1,47 @@
+// Builds the block structure of a mask (masks/block_mask_view.h) on the GPU: the lists that
+// masks::BlockMask makes on the host, to the bit. Memory: one number for each block, and the lists.
+//
+// Two steps, since the sizes of the lists are known only after the first: block_mask_count_cuda
+// writes row_begin, row_bitmaps and column_begin, whose last elements are the numbers of entries, of
+// bitmaps, and of entries again. The caller allocates that many, and block_mask_fill_cuda writes the
+// other lists. row_order and column_order are the caller's: sort the differences of the begins.
+//
+// Determinism: no atomics. Errors: those of the CUDA runtime. Compiled with
+// --expt-relaxed-constexpr, for the functions of masks/rule.h.
+#pragma once
+
+#include <cstdint>
+
+#include "masks/rule.h"
+#include "ops/kernels/common/cuda_api.h"
+
+namespace seqfuse::ops {
+
+struct BlockMaskBuild {
+  masks::Rule rule;  // its tables are in device memory
+  int64_t batch = 1;
+
+  // First step. rows = batch * query blocks, columns = batch * key blocks.
+  int32_t* blocks = nullptr;        // workspace [batch, query blocks, key blocks]
+  int32_t* row_begin = nullptr;     // [rows + 1]
+  int32_t* row_bitmaps = nullptr;   // workspace [rows + 1]: the first bitmap of each row
+  int32_t* column_begin = nullptr;  // [columns + 1]
+
+  // Second step.
+  int32_t *column = nullptr, *bitmap = nullptr;      // [entries]
+  int32_t *row = nullptr, *column_bitmap = nullptr;  // [entries]
+  uint64_t* bits = nullptr;                          // [bitmaps, 64]
+  uint64_t* seen = nullptr;                          // [bitmaps, 2]
+
+  constexpr int64_t query_blocks() const {
+    return (rule.queries + masks::kBlock - 1) / masks::kBlock;
+  }
+  constexpr int64_t key_blocks() const { return (rule.keys + masks::kBlock - 1) / masks::kBlock; }
+};
+
+#ifdef SEQFUSE_CUDA_API
+cudaError_t block_mask_count_cuda(const BlockMaskBuild& build, cudaStream_t stream);
+cudaError_t block_mask_fill_cuda(const BlockMaskBuild& build, cudaStream_t stream);
+#endif
+
+}  // namespace seqfuse::ops

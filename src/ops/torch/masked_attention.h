@@ -1,0 +1,38 @@
+// Softmax attention under any mask, as differentiable functions of tensors; also registered as
+// torch.ops.seqfuse.*. Errors (c10::Error) say what was given and what was expected.
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstdint>
+#include <tuple>
+#include <vector>
+
+#include "masks/block_mask.h"
+
+namespace seqfuse::ops {
+
+using at::Tensor;
+
+// A mask's block structure as tensors: the ten lists of BlockMaskView in its order, on one device;
+// bits [bitmaps, 64] and seen [bitmaps, 2] are int64, all others int32.
+struct BlockMaskTensors {
+  std::vector<Tensor> lists;
+  int64_t batch = 1, queries = 0, keys = 0;
+};
+
+// On the CPU, not copied: the tensors keep the mask.
+BlockMaskTensors block_mask_tensors(masks::BlockMask mask);
+
+// Built on that device: the CPU, or a GPU, for which it waits once. Equal on both.
+BlockMaskTensors build_block_mask(const masks::Mask& mask, at::Device device);
+
+// q [B, H, queries, d], k, v [B, G, keys, d] with any strides; H is a multiple of G, whose heads are
+// each read by H / G heads of q. The mask has these queries and keys, and 1 or B sequences. Returns
+// the output [B, H, queries, d] and the log-sum-exp [B, H, queries] (kernels/masked_attention.h),
+// both differentiable. float32 and float64 on the CPU; float16 and bfloat16 on CUDA, where head_dim
+// is a multiple of 8 up to 128, scale is positive, and the log-sum-exp is float32.
+std::tuple<Tensor, Tensor> masked_attention(const Tensor& q, const Tensor& k, const Tensor& v,
+                                            const BlockMaskTensors& mask, double scale);
+
+}  // namespace seqfuse::ops

@@ -1,0 +1,118 @@
+// Problems of attention under a mask, for the tests on the CPU and on a GPU.
+#pragma once
+
+#include <cmath>
+
+#include "ops/torch/masked_attention.h"
+#include "tests/ops/op_test.h"
+#include "tests/oracles/masked_attention.h"
+
+namespace seqfuse::test {
+
+using masks::Mask;
+
+struct MaskedSizes {
+  int64_t batch = 1, heads = 1, key_heads = 1, queries = 1, keys = 1, head_dim = 32;
+};
+
+// Leaves q, k, v and the gradients of out and lse.
+struct MaskedProblem {
+  Mask mask;
+  Tensor q, k, v, dout, dlse;
+  double scale;
+
+  MaskedProblem(const Mask& m, const MaskedSizes& s, at::ScalarType type = at::kDouble)
+      : mask(m), scale(1 / std::sqrt(static_cast<double>(s.head_dim))) {
+    at::manual_seed(11);
+    q = random({s.batch, s.heads, s.queries, s.head_dim}, type);
+    k = random({s.batch, s.key_heads, s.keys, s.head_dim}, type);
+    v = random({s.batch, s.key_heads, s.keys, s.head_dim}, type);
+    dout = random(q.sizes(), type);
+    dlse = random({s.batch, s.heads, s.queries}, type);
+  }
+
+  // out, lse, dq, dk, dv by attention(q, k, v) in a dtype.
+  template <class Attention>
+  std::vector<Tensor> run(at::TensorOptions type, Attention&& attention) const {
+    const auto leaf = [&](const Tensor& t) { return t.detach().to(type).requires_grad_(); };
+    const Tensor a = leaf(q), b = leaf(k), c = leaf(v);
+    const auto [out, lse] = attention(a, b, c);
+    // -infinity has no gradient.
+    const Tensor finite = lse.masked_fill(lse.detach().isinf(), 0);
+    ((out * dout.to(type)).sum() + (finite * dlse.to(lse.options())).sum()).backward();
+    return {out.detach(), lse.detach(), a.grad(), b.grad(), c.grad()};
+  }
+  std::vector<Tensor> ours(at::TensorOptions type) const {
+    auto blocks = ops::block_mask_tensors(masks::BlockMask(mask));
+    for (Tensor& list : blocks.lists) list = list.to(type.device());
+    return run(type, [&](const Tensor& a, const Tensor& b, const Tensor& c) {
+      return ops::masked_attention(a, b, c, blocks, scale);
+    });
+  }
+  std::vector<Tensor> plain(at::TensorOptions type) const {
+    const Tensor dense = oracle::dense_mask(mask).to(type.device());
+    return run(type, [&](const Tensor& a, const Tensor& b, const Tensor& c) {
+      return oracle::masked_attention(a, b, c, dense, scale);
+    });
+  }
+
+  // In each dtype, on their device, by the oracle rule.
+  void check(const std::string& what, const std::vector<at::TensorOptions>& types) const {
+    constexpr const char* kNames[] = {"out", "lse", "dq", "dk", "dv"};
+    const auto reference = plain(at::kDouble);
+    // ds is a difference, and may cancel: of sums over head_dim, times what it is multiplied by.
+    const double products = max_abs(dout) * max_abs(v) * static_cast<double>(v.size(3)) * 0.25;
+    const double cancelling = products * scale * std::max(max_abs(q), max_abs(k));
+    for (const at::TensorOptions& type : types) {
+      const auto actual = ours(type);
+      const auto in_type = type.dtype() == at::kDouble ? reference : plain(type);
+      for (size_t i = 0; i < 5; ++i) {
+        const std::string name = what + " " + kNames[i];
+        // Rows without keys are compared as they are, others by the rule.
+        const Tensor none = reference[i].isinf(), here = none.to(type.device());
+        EXPECT_TRUE(at::equal(actual[i].isinf(), here)) << name;
+        // Our log-sum-exp of 16-bit inputs is float32.
+        expect_oracle_rule(actual[i].masked_fill(here, 0),
+                           in_type[i].masked_fill(here, 0).to(actual[i].scalar_type()),
+                           reference[i].masked_fill(none, 0), i < 2 ? 2 : 5, name,
+                           i < 2 ? 4 : cancelling);
+      }
+    }
+  }
+};
+
+struct MaskedKind {
+  const char* name;
+  Mask (*make)(int64_t queries, int64_t keys);  // for a batch of 2 or any
+};
+
+inline std::vector<int64_t> parts_of(int64_t n) {
+  return {n / 3, n / 5, n - n / 3 - n / 5 - n / 7};
+}
+
+inline const MaskedKind kMaskedKinds[] = {
+    {"full", masks::full},
+    {"causal", masks::causal},
+    {"window", [](int64_t q, int64_t k) { return masks::window(q, k, 20, 5); }},
+    {"dilated", [](int64_t q, int64_t k) { return masks::dilated(q, k, 64, 64, 4); }},
+    {"longformer", [](int64_t q, int64_t k) { return masks::longformer(q, k, 16, 3); }},
+    {"bigbird", [](int64_t q, int64_t k) { return masks::bigbird(q, k, 10, 2, 1, 3); }},
+    {"padding",
+     [](int64_t q, int64_t k) {
+       return masks::lengths(q, k, std::vector{q, q / 2}, std::vector{k - k / 3, k / 2});
+     }},
+    {"window_and_padding",
+     [](int64_t q, int64_t k) {
+       return masks::window(q, k, 20, 20) &
+              masks::lengths(q, k, std::vector{q / 2, q}, std::vector{k / 2, k});
+     }},
+    {"documents", [](int64_t q, int64_t k) { return masks::documents(q, k, {parts_of(k), {k}}); }},
+    {"dense",
+     [](int64_t q, int64_t k) {
+       std::vector<uint8_t> allowed(static_cast<size_t>(2 * q * k));
+       for (size_t i = 0; i < allowed.size(); ++i) allowed[i] = i * i % 7 == 2;
+       return masks::from_dense(2, q, k, allowed);
+     }},
+};
+
+}  // namespace seqfuse::test
