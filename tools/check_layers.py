@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Checks the dependence order of the layers, and where torch and CUDA headers may be included.
 
-base < io < text < config < data < report < masks < ops < distributed < embeddings < kv_cache < models < training < serving
-< api < cli; search needs ops and base only. No torch header in base, io, text, config, data, report, masks, ops/kernels or
-ops/cpu; every header has #pragma once.
+base < io < text < config < data < report < masks < ops < distributed < embeddings < kv_cache < models < training
+< serving < api < cli; search needs ops and base only. No torch header in base, io, text, config, data, report, masks,
+ops/kernels or ops/cpu; every header has #pragma once.
 """
 
 import pathlib
