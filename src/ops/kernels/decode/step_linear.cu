@@ -1,7 +1,7 @@
 // A unit of work is 16 rows of one W by a chunk of k; each of a block's 16 warps has a slice of the
-// chunk, whose x it keeps in registers. Blocks, one on a multiprocessor, have neighbouring units.
-// Loads run kSteps ahead of the products, from one unit to the next and, before the first, while
-// the kernel before this one still runs: weights do not depend on it.
+// chunk, whose x it keeps in registers. Blocks, one on an SM, have neighbouring units. Loads run
+// kSteps ahead of the products, from one unit to the next and, before the first, while the kernel
+// before this one still runs: weights do not depend on it.
 //
 // Warps add their sums in shared memory. Where a row has several units (several chunks, or two
 // linear layers that are added), the block that comes last adds their sums, in order.
@@ -33,7 +33,6 @@ struct Layer {
   const float* scales;
   const void *bias, *x, *norm_weight, *norm_bias;
   void* y;
-  int64_t x_stride;
   int n, k;
   int slice;   // elements of k that a warp has in a chunk; a multiple of kStepK
   int chunks;  // of k
@@ -89,7 +88,7 @@ template <class T>
 __device__ void find_statistics(const Arguments& a, const Layer& layer, float2* statistics) {
   const int lane = threadIdx.x % 32, row = threadIdx.x / 32;
   if (row < a.batch) {
-    const T* x = static_cast<const T*>(layer.x) + row * layer.x_stride;
+    const T* x = static_cast<const T*>(layer.x) + int64_t{row} * layer.k;
     const auto sum_of = [&](auto&& term) {
       float sum = 0;
       for (int j = lane * 8; j < layer.k; j += 256) {
@@ -129,7 +128,7 @@ __device__ void load_x(const Arguments& a, const Unit& unit, const float2* stati
         if (inside && column < a.batch) {
           const int j = k + part * 8;
           pack = *reinterpret_cast<const Pack<T, 8>*>(static_cast<const T*>(layer.x) +
-                                                      column * layer.x_stride + j);
+                                                      int64_t{column} * layer.k + j);
           if (layer.norm_weight) {
             const float2 row = statistics[column];
             const auto weight =
@@ -239,7 +238,7 @@ __device__ void finish(const Arguments& a, const Unit& unit, const float* shared
 
 template <class T, class W, int kColumns>
 __global__ void __launch_bounds__(kThreads, 1)
-    decode_linear_kernel(const __grid_constant__ Arguments a) {
+    step_linear_kernel(const __grid_constant__ Arguments a) {
   constexpr int kOutputs = kColumns * kRows, kTeams = kThreads / kOutputs;
   __shared__ float sums[2][kWarps * kColumns * kPitch];
   __shared__ float2 statistics[kMostColumns];
@@ -304,7 +303,6 @@ Layer layer_of(const StepLinear& linear) {
           .norm_weight = linear.norm_weight,
           .norm_bias = linear.norm_bias,
           .y = linear.y,
-          .x_stride = linear.k,
           .n = static_cast<int>(linear.n),
           .k = static_cast<int>(linear.k),
           .slice = divided(divided(linear.k, chunks), kGrain) * kStepK<W>,
@@ -338,7 +336,7 @@ cudaError_t launch(const StepLinearParams& params, cudaStream_t stream) {
   const Arguments a = arguments_of<W>(params);
   const int blocks = std::min(multiprocessors(), a.units[0] + a.units[1]);
   const auto kernel =
-      params.batch <= 8 ? decode_linear_kernel<T, W, 8> : decode_linear_kernel<T, W, 16>;
+      params.batch <= 8 ? step_linear_kernel<T, W, 8> : step_linear_kernel<T, W, 16>;
   return launch_programmatic(kernel, dim3(blocks), dim3(kThreads), 0, stream, a);
 }
 
