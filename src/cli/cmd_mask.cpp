@@ -18,6 +18,8 @@
 namespace seqfuse::cli {
 namespace {
 
+constexpr int64_t kMost = 1 << 20;  // queries and keys of a drawing
+
 struct MaskFlags {
   std::vector<std::string> kinds;
   int64_t queries = 0, keys = 0;  // keys 0: as many as queries
@@ -34,8 +36,11 @@ struct MaskFlags {
                    "documents; several, by commas:\nwhat all of them allow")
         ->required()
         ->delimiter(',');
-    app.add_option("--seq", queries, "number of queries")->required()->check(whole_number(1));
-    app.add_option("--keys", keys, "default: as many as queries")->check(whole_number(1));
+    app.add_option("--seq", queries, "number of queries")
+        ->required()
+        ->check(CLI::Range(int64_t{1}, kMost));
+    app.add_option("--keys", keys, "default: as many as queries")
+        ->check(CLI::Range(int64_t{1}, kMost));
     app.add_option("--side", side, "tokens of a window on each side of its query")
         ->check(whole_number(0))
         ->capture_default_str();

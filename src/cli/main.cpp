@@ -77,7 +77,7 @@ void check_cpu() {
   throw_error(
       "this binary was built for a processor with {}, which this one lacks\n"
       "  build it here with `make build`, or for any recent processor with "
-      "`cmake -DSEQFUSE_CPU_ARCH=x86-64-v3`",
+      "`PRESET=portable make build`",
       fmt::join(missing, ", "));
 }
 

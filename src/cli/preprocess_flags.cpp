@@ -181,7 +181,7 @@ void declare_preprocess_flags(CLI::App& app, Flags& f) {
   app.add_option(
       "--dataset-name", f.dataset_name,
       "ml-100k, ml-latest-small, ml-1m, ml-20m, kuairand-pure, -1k, -27k, csv (default)");
-  app.add_option("--input", f.input, "folder, .zip, .tar.gz, .gz, .xz, .parquet or text file")
+  app.add_option("--input", f.input, "folder, archive, .gz, .xz, .parquet, .jsonl or text file")
       ->required()
       ->check(kPath);
   app.add_option("--output", f.output, "dataset directory to create")->check(kPath);

@@ -220,8 +220,8 @@ constexpr Verdict judge_term(const Rule& rule, const Term& t, int64_t b, const B
       return judge_global(t, r, rule.shift());
     case TermKind::lengths: {
       const auto* lengths = static_cast<const int32_t*>(t.data) + b * t.batch_stride;
-      return {.some = r.q0 < lengths[0] && r.k0<lengths[1], .missing = r.q1> lengths[0] ||
-                      r.k1 > lengths[1]};
+      return {.some = (r.q0 < lengths[0]) && (r.k0 < lengths[1]),
+              .missing = (r.q1 > lengths[0]) || (r.k1 > lengths[1])};
     }
     case TermKind::blocks:
       return judge_blocks(t, r, rule.shift());

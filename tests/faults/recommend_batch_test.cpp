@@ -126,12 +126,12 @@ TEST_F(BatchFaults, ASignalLeavesTheOldFile) {
 TEST_F(BatchFaults, AKilledBatchGoesOnToTheSameBytes) {
   const TemporaryDirectory directory;
   const auto path = [&](const std::string& name) { return (directory.path() / name).string(); };
-  std::ofstream(path("histories.csv")) << histories(8000);
+  std::ofstream(path("histories.csv")) << histories(20'000);
   for (const std::string ending : {"csv", "parquet"}) {
     const std::string output = path("killed." + ending), folder = output + ".unfinished";
     const std::string expected =
         bytes_of(command(path("histories.csv"), path("whole." + ending)), path("whole." + ending));
-    for (const int blocks : {10, 40}) {  // kills the first batch, then the one that goes on
+    for (const int blocks : {10, 20}) {  // kills the first batch, then the one that goes on
       Background batch(command(path("histories.csv"), output, blocks > 10 ? "--resume" : ""));
       ASSERT_NO_FATAL_FAILURE(wait_for_blocks(batch, folder, blocks));
       ASSERT_EQ(kill(batch.pid(), SIGKILL), 0);

@@ -172,11 +172,17 @@ Outputs forward_shapes(const Tensor& q, const Tensor&, const Tensor&, at::Tensor
 
 Gradients run_backward(const Tensor& dout_in, const std::optional<Tensor>& dlse_in,
                        const Tensor& q_in, const Tensor& k_in, const Tensor& v_in,
-                       const Tensor& out, const Tensor& lse, at::TensorList lists,
+                       const Tensor& out_in, const Tensor& lse_in, at::TensorList lists,
                        at::IntArrayRef sizes, double scale) {
+  check_arguments(q_in, k_in, v_in, scale);
   const masks::BlockMaskView mask = checked_mask(lists, sizes, q_in.device());
+  check_fits(mask, q_in, k_in);
+  check_sizes({kOp, "dout", dout_in}, q_in.sizes(), "like q");
+  check_sizes({kOp, "out", out_in}, q_in.sizes(), "like q");
+  check_sizes({kOp, "lse", lse_in}, q_in.sizes().slice(0, 3), "a number for each query");
   const DeviceGuard guard(q_in);
   const Tensor q = readable(q_in), k = readable(k_in), v = readable(v_in), dout = readable(dout_in);
+  const Tensor out = readable(out_in), lse = lse_in.contiguous();
   const Tensor dlse = contiguous_or_undefined(dlse_in);
   Tensor dq = at::empty(q.sizes(), q.options()), dk = at::empty(k.sizes(), k.options()),
          dv = at::empty(v.sizes(), v.options()), delta = at::empty_like(lse);
