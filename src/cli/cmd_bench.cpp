@@ -136,6 +136,8 @@ int cmd_bench(int argc, char** argv) {
         {"model", flags.decoding.shape.empty() ? flags.decoding.model : flags.decoding.shape},
         {"device", model.device().str()},
         {"dtype", c10::toString(model.dtype())},
+        {"weights", flags.decoding.weights},
+        {"eager", flags.eager},
         {"threads", num_threads()},
         {"cache", flags.decoding.cache},
         {"tokens", flags.tokens},

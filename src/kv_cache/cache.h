@@ -38,7 +38,6 @@ class Cache {
   const Rule& rule() const { return rule_; }
   int64_t rows() const { return static_cast<int64_t>(lengths_.size()); }
   int64_t length(int64_t row) const { return lengths_[row]; }  // tokens so far, visible or not
-  int64_t layers() const { return shape_.layers; }
   const Rotary& rotary() const { return rotary_; }
 
   // For operators that do a step by themselves (models/gpt_neox/gpu_step.h): [rows, heads, slots,

@@ -68,17 +68,18 @@ std::vector<TinyModel> shapes() {
 }
 
 // The largest difference of logits over steps, relative to the largest logit.
-double worst_difference(const Model& on_gpu, const Model& expected, const Rule& rule,
-                        int64_t steps) {
+double worst_difference(const Model& on_gpu, const Model& expected, const Rule& rule, int64_t steps,
+                        int64_t prompt_length = 5) {
   Session session(on_gpu, rule, 1), reference(expected, rule, 1);
   EXPECT_TRUE(session.has_graph());
-  const auto prompt = test::some_ids(5, on_gpu.config().vocab_size);
+  const auto prompt = test::some_ids(prompt_length, on_gpu.config().vocab_size);
   session.extend(0, prompt);
   reference.extend(0, prompt);
   double worst = 0, largest = 0;
   for (const int64_t id : test::some_ids(steps, on_gpu.config().vocab_size, 3)) {
     const at::Tensor given = session.step({id}, {true}).to(at::kCPU).to(at::kDouble);
     const at::Tensor wanted = reference.step({id}, {true}).to(at::kDouble);
+    EXPECT_TRUE(given.isfinite().all().item<bool>());
     worst = std::max(worst, (given - wanted).abs().max().item<double>());
     largest = std::max(largest, wanted.abs().max().item<double>());
   }
@@ -98,6 +99,39 @@ TEST(StepGraphCuda, LogitsAreThoseOfTheCpuInFloat64) {
       }
     }
   }
+}
+
+// More than one unit of attention (128 slots), and several chunks of k in the second of the MLP.
+TEST(StepGraphCuda, LongTextsAndWideLayers) {
+  NEEDS_A_GPU();
+  TinyModel tiny = wide();
+  tiny.inner = 5120, tiny.layers = 1;
+  const Model expected = model_of(tiny, at::kHalf, at::kDouble, at::kCPU);
+  const Model model = model_of(tiny, at::kHalf, at::kHalf, kGpu);
+  EXPECT_LT(worst_difference(model, expected, Rule::full(400), 10, 300), 0.01);
+  EXPECT_LT(worst_difference(model, expected, Rule::streaming(4, 250), 10, 300), 0.01);
+}
+
+// copy, extend and a row that was not active, between steps of the graph.
+TEST(StepGraphCuda, TextsChangeBetweenSteps) {
+  NEEDS_A_GPU();
+  const Model model = model_of(wide(), at::kHalf, at::kHalf, kGpu);
+  const Rule rule = Rule::full(100);
+  Session session(model, rule, 2), fresh(model, rule, 1);
+  const auto first = test::some_ids(9, 1000), more = test::some_ids(6, 1000, 4);
+  session.extend(0, first);
+  session.step({11, 0}, {true, false});
+  session.copy(0, 1);
+  session.step({12, 0}, {true, false});
+  session.extend(1, more);
+  const at::Tensor logits = session.step({13, 14}, {true, true}).clone();
+  std::vector<int64_t> text = first;
+  text.push_back(11);
+  text.insert(text.end(), more.begin(), more.end());
+  fresh.extend(0, text);
+  const at::Tensor expected = fresh.step({14}, {true})[0];
+  EXPECT_LT((logits[1] - expected).abs().max().item<double>(),
+            0.01 * expected.abs().max().item<double>());
 }
 
 TEST(StepGraphCuda, Int8WeightsAreThoseOfTheCpu) {
@@ -175,10 +209,14 @@ TEST(StepGraphCuda, AFullCacheIsAnError) {
 
 TEST(DeviceSamplingCuda, TextsAreThoseOfTheHost) {
   NEEDS_A_GPU();
-  const Model model = model_of(wide(), at::kHalf, at::kHalf, kGpu);
+  TinyModel tiny = wide();
+  tiny.vocab_size = 6001;
+  const Model model = model_of(tiny, at::kHalf, at::kHalf, kGpu);
+  auto with_greedy = test::samplings();
+  with_greedy.push_back({});
   const std::vector<std::vector<int64_t>> prompts = {
       test::some_ids(3, 1000), test::some_ids(40, 1000, 9), {7}};
-  for (SamplingOptions options : test::samplings()) {
+  for (const SamplingOptions& options : with_greedy) {
     Session session(model, Rule::streaming(2, 30), 3);
     const auto results = serving::generate(
         session, prompts, {.max_new_tokens = 25, .sampling = options}, /*first_text=*/5);
@@ -189,7 +227,7 @@ TEST(DeviceSamplingCuda, TextsAreThoseOfTheHost) {
       at::Tensor logits = again.extend(0, text);
       for (size_t n = 0; n < results[i].ids.size(); ++n) {
         const at::Tensor host = logits.to(at::kCPU).to(at::kFloat).contiguous().view({-1});
-        const std::span<const float> values(host.const_data_ptr<float>(), 1000);
+        const std::span<const float> values(host.const_data_ptr<float>(), 6001);
         ASSERT_EQ(results[i].ids[n], serving::next_token(values, options, text, 5 + i, n))
             << "text " << i << ", token " << n;
         text.push_back(results[i].ids[n]);
@@ -203,7 +241,7 @@ TEST(DeviceSamplingCuda, NanIsAnError) {
   NEEDS_A_GPU();
   TinyModel tiny = wide();
   const Model model = model_of(tiny, at::kHalf, at::kHalf, kGpu);
-  // A weight that is not finite cannot be loaded: an infinite logit minus itself is made here.
+  // A file with NaN is refused, so it is written into the model here.
   const_cast<at::Tensor&>(model.weights().norm_weight)
       .fill_(std::numeric_limits<float>::quiet_NaN());
   for (const SamplingOptions& options : {SamplingOptions{}, SamplingOptions{.temperature = 1}}) {
@@ -230,8 +268,9 @@ TEST(GpuStepCuda, SaysWhyNot) {
   EXPECT_EQ(GpuStep::why_not(model_of(wide(), at::kHalf, at::kFloat, kGpu), rule, 1),
             "the model is Float; expected Half or BFloat16");
   // And it is decoded all the same.
-  const Session session(odd_model, rule, 1);
+  Session session(odd_model, rule, 1);
   EXPECT_FALSE(session.has_graph());
+  EXPECT_TRUE(session.step({1}, {true}).isfinite().all().item<bool>());
 }
 
 }  // namespace

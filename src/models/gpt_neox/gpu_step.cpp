@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 namespace seqfuse::models::gpt_neox {
 using at::Tensor;
 namespace {
@@ -54,6 +56,9 @@ std::string GpuStep::why_not(const Model& model, const kv_cache::Rule& rule, int
     return fmt::format("head_dim is {}; expected a multiple of 8, at most {}", dim,
                        ops::kMaxStepHeadDim);
   }
+  if (!ops::step_attention_fits(dim, model.device())) {
+    return fmt::format("head_dim is {}; this GPU has too little shared memory for it", dim);
+  }
   return "";
 }
 
@@ -88,27 +93,33 @@ GpuStep::Layer GpuStep::make_layer(const Model& model, int64_t index,
   const LayerWeights& w = model.weights().layers[index];
   const auto activation = config.activation == Activation::gelu ? LinearActivation::gelu_erf
                                                                 : LinearActivation::gelu_tanh;
-  const auto launch = [&](std::vector<ops::StepOperand> operands, const Tensor& residual = {}) {
-    return ops::StepLinearLaunch(std::move(operands), residual, config.layer_norm_eps);
+  // Launches at the same place of each layer share a workspace.
+  const Layer* const like = layers_.empty() ? nullptr : &layers_.front();
+  const auto launch = [&](std::vector<ops::StepOperand> operands, const Tensor& residual,
+                          const ops::StepLinearLaunch* shares_with) {
+    return ops::StepLinearLaunch(std::move(operands), residual, config.layer_norm_eps,
+                                 shares_with ? shares_with->workspace() : Tensor());
   };
+  const auto before = [&](size_t i) { return like ? &like->before[i] : nullptr; };
+  const auto after = [&](size_t i) { return like ? &like->after[i] : nullptr; };
   const auto qkv = normed(w.norm1_weight, w.norm1_bias, operand(w.qkv, hidden_, qkv_));
   Layer layer{.before = {},
               .after = {},
               .attention = {qkv_, cache.keys(index), cache.values(index), lengths_, angles_,
-                            context_, rule_}};
+                            context_, rule_, like ? like->attention.workspace() : Tensor()}};
   if (config.parallel_residual) {
     const auto up =
         normed(w.norm2_weight, w.norm2_bias, operand(w.up, hidden_, inner_, activation));
-    layer.before.push_back(launch({qkv, up}));
-    layer.after.push_back(
-        launch({operand(w.out, context_, hidden_), operand(w.down, inner_, {})}, hidden_));
+    layer.before.push_back(launch({qkv, up}, {}, before(0)));
+    layer.after.push_back(launch({operand(w.out, context_, hidden_), operand(w.down, inner_, {})},
+                                 hidden_, after(0)));
   } else {
     const auto up =
         normed(w.norm2_weight, w.norm2_bias, operand(w.up, between_, inner_, activation));
-    layer.before.push_back(launch({qkv}));
-    layer.after.push_back(launch({operand(w.out, context_, between_)}, hidden_));
-    layer.after.push_back(launch({up}));
-    layer.after.push_back(launch({operand(w.down, inner_, hidden_)}, between_));
+    layer.before.push_back(launch({qkv}, {}, before(0)));
+    layer.after.push_back(launch({operand(w.out, context_, between_)}, hidden_, after(0)));
+    layer.after.push_back(launch({up}, {}, after(1)));
+    layer.after.push_back(launch({operand(w.down, inner_, hidden_)}, between_, after(2)));
   }
   return layer;
 }

@@ -9,7 +9,8 @@ namespace seqfuse::models::gpt_neox {
 using at::Tensor;
 namespace {
 
-// A prompt on a GPU: converts some rows of the weights to the dtype of x at a time.
+// On a GPU, in prompts and in steps without a graph: converts some rows of the weights to the dtype of x
+// at a time.
 Tensor linear_of_int8(const Tensor& x, const Linear& linear) {
   constexpr int64_t kElements = 1 << 24;
   const int64_t outputs = linear.weight.size(0);

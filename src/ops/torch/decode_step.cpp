@@ -77,7 +77,9 @@ void check_operand(const StepOperand& operand, bool has_result) {
   if (has_result) check_tensor("y", operand.y, {rows, n}, type);
 }
 
-Tensor workspace_of(int64_t bytes, const Tensor& like) {
+// shared, where it is large enough; else a new one.
+[[maybe_unused]] Tensor workspace_of(int64_t bytes, const Tensor& like, const Tensor& shared) {
+  if (shared.defined() && shared.numel() >= bytes) return shared;
   return at::zeros({bytes}, like.options().dtype(at::kByte));
 }
 
@@ -92,7 +94,7 @@ StepRule checked_rule(const StepRule& rule, int64_t slots) {
 }  // namespace
 
 StepLinearLaunch::StepLinearLaunch(std::vector<StepOperand> operands, const Tensor& residual,
-                                   double norm_eps)
+                                   double norm_eps, [[maybe_unused]] const Tensor& workspace)
     : operands_(std::move(operands)), residual_(residual) {
   TORCH_CHECK_VALUE(operands_.size() == 1 || operands_.size() == 2, kOp, ": ", operands_.size(),
                     " linear layers; expected 1 or 2");
@@ -102,11 +104,13 @@ StepLinearLaunch::StepLinearLaunch(std::vector<StepOperand> operands, const Tens
     const StepOperand& operand = operands_[i];
     check_operand(operand, i == 0 || !residual.defined());
     TORCH_CHECK_VALUE(
-        operand.x.size(0) == rows && operand.scales.defined() == first.scales.defined() &&
+        operand.x.size(0) == rows && operand.x.scalar_type() == first.x.scalar_type() &&
+            operand.scales.defined() == first.scales.defined() &&
             (!residual.defined() || operand.weight.size(0) == first.weight.size(0)),
-        kOp, ": two linear layers that differ in rows, weights or, added, in outputs");
-    TORCH_CHECK_VALUE(!operand.norm_weight.defined() || operand.x.is_same(first.x), kOp,
-                      ": two norms of different tensors");
+        kOp, ": two linear layers that differ in rows, dtypes, weights or, added, in outputs");
+    TORCH_CHECK_VALUE(!operand.norm_weight.defined() ||
+                          (operand.x.is_same(first.x) && first.norm_weight.defined()),
+                      kOp, ": two norms of different tensors, or the second alone has one");
     params_.linear[i] = {.weight = operand.weight.const_data_ptr(),
                          .scales = static_cast<const float*>(data_or_null(operand.scales)),
                          .bias = data_or_null(operand.bias),
@@ -126,7 +130,7 @@ StepLinearLaunch::StepLinearLaunch(std::vector<StepOperand> operands, const Tens
   params_.batch = rows;
   params_.norm_eps = norm_eps;
 #ifdef SEQFUSE_HAS_CUDA
-  workspace_ = workspace_of(step_linear_workspace_bytes(params_), first.x);
+  workspace_ = workspace_of(step_linear_workspace_bytes(params_), first.x, workspace);
   params_.workspace = workspace_.mutable_data_ptr();
 #endif
 }
@@ -138,7 +142,8 @@ void StepLinearLaunch::enqueue() const {
 StepAttentionLaunch::StepAttentionLaunch(const Tensor& qkv, const Tensor& keys,
                                          const Tensor& values, const Tensor& lengths,
                                          const Tensor& angles, const Tensor& out,
-                                         const StepRule& rule)
+                                         const StepRule& rule,
+                                         [[maybe_unused]] const Tensor& workspace)
     : tensors_{qkv, keys, values, lengths, angles, out} {
   const auto type = checked_type(qkv);
   check_rank({kOp, "keys", keys}, 4, "[rows, heads, slots, head_dim]");
@@ -165,8 +170,8 @@ StepAttentionLaunch::StepAttentionLaunch(const Tensor& qkv, const Tensor& keys,
              .rotary_dims = 2 * angles.size(3),
              .rule = checked_rule(rule, keys.size(2))};
 #ifdef SEQFUSE_HAS_CUDA
-  tensors_.push_back(workspace_of(step_attention_workspace_bytes(params_), qkv));
-  params_.workspace = tensors_.back().mutable_data_ptr();
+  workspace_ = workspace_of(step_attention_workspace_bytes(params_), qkv, workspace);
+  params_.workspace = workspace_.mutable_data_ptr();
 #endif
 }
 
@@ -213,6 +218,15 @@ void end_step(const Tensor& logits, const Tensor& active, const Tensor& ids,
                              .batch = rows,
                              .vocabulary = logits.size(1)};
   SEQFUSE_ENQUEUE(logits, end_step_cuda, params, dtype_of(logits));
+}
+
+bool step_attention_fits([[maybe_unused]] int64_t head_dim, [[maybe_unused]] at::Device device) {
+#ifdef SEQFUSE_HAS_CUDA
+  const c10::cuda::CUDAGuard guard(device);
+  return step_attention_fits(head_dim);
+#else
+  return false;
+#endif
 }
 
 void draw_points(const Tensor& texts, const Tensor& counts, uint64_t seed, const Tensor& points) {

@@ -9,7 +9,6 @@
 #include <torch/types.h>
 
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "ops/kernels/decode/step_attention.h"
@@ -34,8 +33,11 @@ struct StepOperand {
 // A launch of one linear layer or two, prepared: the checks are done and the memory is there.
 class StepLinearLaunch {
  public:
-  // residual: added, as StepLinearParams says; undefined: none.
-  StepLinearLaunch(std::vector<StepOperand> operands, const at::Tensor& residual, double norm_eps);
+  // residual: added, as StepLinearParams says; undefined: none. workspace: of another launch in the
+  // same stream, which is used if it is large enough; undefined: none.
+  StepLinearLaunch(std::vector<StepOperand> operands, const at::Tensor& residual, double norm_eps,
+                   const at::Tensor& workspace = {});
+  const at::Tensor& workspace() const { return workspace_; }
 
   void enqueue() const;
 
@@ -52,11 +54,13 @@ class StepAttentionLaunch {
   // slots, head_dim]; lengths: int64 [rows]; angles: T [rows, 2, 2, rotary_dims / 2].
   StepAttentionLaunch(const at::Tensor& qkv, const at::Tensor& keys, const at::Tensor& values,
                       const at::Tensor& lengths, const at::Tensor& angles, const at::Tensor& out,
-                      const StepRule& rule);
+                      const StepRule& rule, const at::Tensor& workspace = {});
+  const at::Tensor& workspace() const { return workspace_; }
   void enqueue() const;
 
  private:
   std::vector<at::Tensor> tensors_;
+  at::Tensor workspace_;
   StepAttentionParams params_;
 };
 
@@ -69,6 +73,9 @@ void begin_step(const at::Tensor& embedding, const at::Tensor& ids, const at::Te
 // logits: T [rows, vocabulary]. Writes ids; lengths grow by active: all int64 [rows].
 void end_step(const at::Tensor& logits, const at::Tensor& active, const at::Tensor& ids,
               const at::Tensor& lengths);
+
+// Whether a GPU has the shared memory for attention with this head_dim. False without CUDA.
+bool step_attention_fits(int64_t head_dim, at::Device device);
 
 // texts, counts: int64 [rows]. Writes points, float64 [rows]. On a CPU too.
 void draw_points(const at::Tensor& texts, const at::Tensor& counts, uint64_t seed,

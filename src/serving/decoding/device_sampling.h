@@ -1,5 +1,5 @@
-// Picks the next tokens on the device of the logits: next_token (sampling.h), row by row, without the
-// host, so that a CUDA graph can hold it.
+// Picks the next tokens on the device of the logits: next_token (sampling.h), row by row, up to the last
+// bit of float64 sums, without the host, so that a CUDA graph can hold it.
 #pragma once
 
 #include <torch/types.h>

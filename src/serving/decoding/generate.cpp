@@ -101,7 +101,7 @@ std::vector<Generated> generate(Session& session, const std::vector<std::vector<
   const auto any_active = [&] {
     return std::any_of(texts.begin(), texts.end(), [](const Text& text) { return text.active; });
   };
-  if (session.has_graph()) {
+  if (session.has_graph() && any_active() && !ended) {
     std::vector<std::vector<int64_t>> before;
     for (const Text& text : texts) before.push_back(text.all);
     session.sample_on_device(options.sampling, before, first_text, /*drawn=*/1);

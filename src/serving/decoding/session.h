@@ -24,6 +24,8 @@ class Session {
   // one of PyTorch's operators after another.
   Session(const models::gpt_neox::Model& model, const kv_cache::Rule& rule, int64_t rows,
           bool eager = false);
+  Session(const Session&) = delete;  // a graph refers to the cache
+  Session& operator=(const Session&) = delete;
 
   int64_t rows() const { return rows_; }
   const kv_cache::Rule& rule() const { return rule_; }
@@ -41,7 +43,8 @@ class Session {
   // Steps run as one CUDA graph (step_graph.h): one on a GPU that models/gpt_neox/gpu_step.h takes.
   bool has_graph() const { return has_graph_; }
   // Before the first step, with has_graph(): how the graph picks tokens; otherwise the best. The texts
-  // are `before` so far, the first of them number first_text, each with `drawn` tokens drawn.
+  // are `before` so far, the first of them number first_text, each with `drawn` tokens drawn; what
+  // extend() and copy() change later does not count for the penalty and the draws.
   void sample_on_device(const SamplingOptions& options,
                         const std::vector<std::vector<int64_t>>& before, uint64_t first_text,
                         uint64_t drawn);

@@ -9,6 +9,7 @@
 #include <c10/cuda/CUDAStream.h>
 
 #include <algorithm>
+#include <mutex>
 #include <utility>
 
 #include "models/gpt_neox/gpu_step.h"
@@ -43,7 +44,9 @@ struct StepGraph::State {
   void record() {
     const auto device = step.ids().get_device();
     const c10::cuda::CUDAStream stream = c10::cuda::getStreamFromPool(false, device);
-    c10::cuda::device_synchronize();
+    // One at a time: threads may record at once, each for a session of its own.
+    static std::mutex recording;
+    const std::lock_guard lock(recording);
     const c10::cuda::CUDAStreamGuard guard(stream);
     graph.capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);
     try {
@@ -56,6 +59,15 @@ struct StepGraph::State {
       throw;
     }
     graph.capture_end();
+  }
+
+  // A step that still runs writes to on_host.
+  ~State() {
+    if (known) return;
+    try {
+      done.synchronize();
+    } catch (const std::exception&) {  // the step has failed: it writes nothing
+    }
   }
 
   void send(const std::vector<int64_t>& values, const Tensor& to) const {
@@ -83,6 +95,7 @@ StepGraph::~StepGraph() = default;
 void StepGraph::run(const std::vector<int64_t>& ids, const std::vector<bool>& active) {
   const at::NoGradGuard no_grad;
   State& state = *state_;
+  const c10::cuda::CUDAGuard guard(state.step.ids().device());
   state.cache.check_room(active);
   // Inactive rows keep what is on the device: nobody reads it.
   const std::vector<int64_t>& there = picked();

@@ -275,6 +275,13 @@ cudaError_t launch_attention(const StepAttentionParams& params, cudaStream_t str
 }  // namespace
 }  // namespace cuda
 
+bool step_attention_fits(int64_t head_dim) {
+  constexpr int kStatic = 4096;  // bytes of shared memory besides, at most
+  int most_bytes = 0;
+  return shared_bytes_of_block(most_bytes) == cudaSuccess &&
+         cuda::shared_bytes(static_cast<int>(head_dim), false) + kStatic <= most_bytes;
+}
+
 int64_t step_attention_workspace_bytes(const StepAttentionParams& params) {
   const int64_t heads = params.batch * params.heads;
   const int64_t blocks = (params.slots + cuda::kSlotsOfUnit - 1) / cuda::kSlotsOfUnit;
@@ -283,7 +290,8 @@ int64_t step_attention_workspace_bytes(const StepAttentionParams& params) {
 
 cudaError_t step_attention_cuda(const StepAttentionParams& params, DType dtype,
                                 cudaStream_t stream) {
-  if (params.head_dim % cuda::kVector != 0 || params.head_dim > cuda::kMaxDim)
+  if (params.head_dim % cuda::kVector != 0 || params.head_dim > cuda::kMaxDim ||
+      !step_attention_fits(params.head_dim))
     return cudaErrorInvalidValue;
   switch (dtype) {
     case DType::f16:

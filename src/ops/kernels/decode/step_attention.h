@@ -36,8 +36,10 @@ struct StepAttentionParams {
 };
 
 #ifdef SEQFUSE_CUDA_API
+// Whether the current device has enough shared memory for a block with this head_dim.
+bool step_attention_fits(int64_t head_dim);
 int64_t step_attention_workspace_bytes(const StepAttentionParams& params);
-// cudaErrorInvalidValue: a head_dim or dtype not named above.
+// cudaErrorInvalidValue: a head_dim or dtype not named above, or one that does not fit.
 cudaError_t step_attention_cuda(const StepAttentionParams& params, DType dtype,
                                 cudaStream_t stream);
 #endif

@@ -353,8 +353,8 @@ int64_t step_linear_workspace_bytes(const StepLinearParams& params) {
   const cuda::Arguments a =
       int8 ? cuda::arguments_of<int8_t>(params) : cuda::arguments_of<uint16_t>(params);
   const int64_t tiles = a.together ? a.layers[0].tiles : a.layers[0].tiles + a.layers[1].tiles;
-  return 4 * (cuda::divided(a.layers[0].tiles + a.layers[1].tiles, 64) * 64 +
-              tiles * a.parts * cuda::kMostColumns * cuda::kRows);
+  const int64_t sums = a.parts == 1 ? 0 : tiles * a.parts * cuda::kMostColumns * cuda::kRows;
+  return 4 * (cuda::divided(a.layers[0].tiles + a.layers[1].tiles, 64) * 64 + sums);
 }
 
 cudaError_t step_linear_cuda(const StepLinearParams& params, DType dtype, cudaStream_t stream) {
