@@ -132,7 +132,7 @@ void report_cpu(Report& report) {
     report.add("cpu", "built for", kCpuArch, fmt::format("{} - ERROR", kCpuArch));
     report.problems.push_back(
         fmt::format("the processor lacks {}, which this build uses: `make build` here, or "
-                    "`cmake -DSEQFUSE_CPU_ARCH=x86-64-v3`",
+                    "`PRESET=portable make build`",
                     fmt::join(missing, ", ")));
   }
 }
