@@ -24,14 +24,7 @@ using serving::Session;
 using test::TinyModel;
 
 Model model_of(const TinyModel& tiny, at::ScalarType dtype = at::kDouble) {
-  models::gpt_neox::Config config;
-  config.vocab_size = tiny.vocab_size;
-  config.hidden_size = tiny.hidden();
-  config.intermediate_size = tiny.inner;
-  config.num_layers = tiny.layers;
-  config.num_heads = tiny.heads;
-  config.max_position_embeddings = 64;
-  config.rotary_share = tiny.rotary_share;
+  const auto config = tiny.model_config();
   return {config,
           models::gpt_neox::make_weights(config, tiny.tensors(), dtype, at::kCPU, "memory")};
 }

@@ -86,10 +86,7 @@ TEST(DeviceSampling, NanIsMarked) {
 
 TEST(GpuStep, NotOnACpu) {
   const test::TinyModel tiny;
-  models::gpt_neox::Config config;
-  config.vocab_size = tiny.vocab_size, config.hidden_size = tiny.hidden();
-  config.intermediate_size = tiny.inner, config.num_layers = tiny.layers;
-  config.num_heads = tiny.heads, config.rotary_share = tiny.rotary_share;
+  const auto config = tiny.model_config();
   const models::gpt_neox::Model model(
       config,
       models::gpt_neox::make_weights(config, tiny.tensors(), at::kFloat, at::kCPU, "memory"));

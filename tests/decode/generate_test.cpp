@@ -25,14 +25,7 @@ using Prompts = std::vector<std::vector<int64_t>>;
 const test::TinyModel kTiny;
 
 Model tiny_model(test::TensorMap tensors, at::ScalarType dtype = at::kDouble) {
-  models::gpt_neox::Config config;
-  config.vocab_size = kTiny.vocab_size;
-  config.hidden_size = kTiny.hidden();
-  config.intermediate_size = kTiny.inner;
-  config.num_layers = kTiny.layers;
-  config.num_heads = kTiny.heads;
-  config.max_position_embeddings = 64;
-  config.rotary_share = kTiny.rotary_share;
+  const auto config = kTiny.model_config();
   return {config, models::gpt_neox::make_weights(config, tensors, dtype, at::kCPU, "memory")};
 }
 

@@ -32,19 +32,7 @@ using test::TinyModel;
 // Weights rounded to dtype, held and computed as `as`.
 Model model_of(const TinyModel& tiny, at::ScalarType dtype, at::ScalarType as, at::Device device,
                const models::gpt_neox::Storage& storage = {}) {
-  models::gpt_neox::Config config;
-  config.vocab_size = tiny.vocab_size;
-  config.hidden_size = tiny.hidden();
-  config.intermediate_size = tiny.inner;
-  config.num_layers = tiny.layers;
-  config.num_heads = tiny.heads;
-  config.max_position_embeddings = 64;
-  config.rotary_share = tiny.rotary_share;
-  config.parallel_residual = tiny.parallel;
-  config.attention_bias = tiny.attention_bias;
-  config.tied_output = tiny.tied;
-  config.activation = tiny.hidden_act == "gelu" ? models::gpt_neox::Activation::gelu
-                                                : models::gpt_neox::Activation::gelu_tanh;
+  const auto config = tiny.model_config();
   const auto tensors = test::converted(tiny.tensors(), dtype);
   return {config, models::gpt_neox::make_weights(config, tensors, as, device, "memory", storage)};
 }

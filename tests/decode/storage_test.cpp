@@ -24,23 +24,9 @@ using serving::Session;
 using test::TinyModel;
 using testing::HasSubstr;
 
-models::gpt_neox::Config config_of(const TinyModel& tiny) {
-  models::gpt_neox::Config config;
-  config.vocab_size = tiny.vocab_size;
-  config.hidden_size = tiny.hidden();
-  config.intermediate_size = tiny.inner;
-  config.num_layers = tiny.layers;
-  config.num_heads = tiny.heads;
-  config.max_position_embeddings = 64;
-  config.rotary_share = tiny.rotary_share;
-  config.parallel_residual = tiny.parallel;
-  config.tied_output = tiny.tied;
-  return config;
-}
-
 Model model_of(const TinyModel& tiny, const test::TensorMap& tensors, at::ScalarType dtype,
                const Storage& storage = {}) {
-  const auto config = config_of(tiny);
+  const auto config = tiny.model_config();
   return {config,
           models::gpt_neox::make_weights(config, tensors, dtype, at::kCPU, "memory", storage)};
 }
@@ -138,7 +124,7 @@ TEST(CpuDecoding, BytesAreThoseOfThePlan) {
   for (const bool tied : {false, true}) {
     TinyModel tiny;
     tiny.tied = tied;
-    const auto config = config_of(tiny);
+    const auto config = tiny.model_config();
     const auto tensors = tiny.tensors();
     for (const Storage& storage :
          {Storage{}, Storage{.linear = at::kHalf, .embedding = at::kHalf},

@@ -93,6 +93,26 @@ struct TinyModel {
     return tensors;
   }
 
+  // What load_config makes of config().
+  models::gpt_neox::Config model_config() const {
+    using models::gpt_neox::Activation;
+    models::gpt_neox::Config config;
+    config.vocab_size = vocab_size;
+    config.hidden_size = hidden();
+    config.intermediate_size = inner;
+    config.num_layers = layers;
+    config.num_heads = heads;
+    config.max_position_embeddings = 64;
+    config.activation = hidden_act == "gelu" ? Activation::gelu : Activation::gelu_tanh;
+    config.parallel_residual = parallel;
+    config.attention_bias = attention_bias;
+    config.tied_output = tied;
+    config.layer_norm_eps = eps;
+    config.rotary_share = rotary_share;
+    config.rotary_base = rotary_base;
+    return config;
+  }
+
   oracle::GptNeoxOptions oracle_options() const {
     return {.layers = layers,
             .heads = heads,
