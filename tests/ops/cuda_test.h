@@ -79,6 +79,7 @@ inline void expect_close(const std::vector<Tensor>& actual, const std::vector<Te
 
 inline void expect_equal(const std::vector<Tensor>& actual, const std::vector<Tensor>& expected,
                          const std::string& what) {
+  ASSERT_EQ(actual.size(), expected.size()) << what;
   for (size_t i = 0; i < expected.size(); ++i)
     EXPECT_TRUE(at::equal(actual[i], expected[i])) << what << ", result " << i;
 }
