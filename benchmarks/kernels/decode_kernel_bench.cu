@@ -15,6 +15,7 @@
 #include "ops/kernels/decode/step_attention.h"
 #include "ops/kernels/decode/step_ends.h"
 #include "ops/kernels/decode/step_linear.h"
+#include "ops/kernels/decode/step_norm.h"
 
 namespace seqfuse {
 namespace {
@@ -104,7 +105,7 @@ double gelu(double v, LinearActivation a) {
 
 struct Shape {
   int n0, k0, n1, k1;  // n1 = 0: one linear
-  bool norm, together;
+  bool together;
 };
 
 // One launch against the host; and rows of a batch of 16 against the rows alone.
@@ -125,7 +126,6 @@ void check_linear(const Shape& shape, int batch, bool int8, LinearActivation act
   StepLinearParams p;
   p.count = count;
   p.batch = batch;
-  std::vector<T> gammas[2], betas[2];
   for (int i = 0; i < count; ++i) {
     StepLinear& l = p.linear[i];
     const size_t size = size_t(n[i]) * k[i];
@@ -146,15 +146,10 @@ void check_linear(const Shape& shape, int batch, bool int8, LinearActivation act
       scales[i].assign(n[i], 1);
       l.weight = upload(w.data(), 2 * size);
     }
-    gammas[i] = random_values<T>(k[i], 1), betas[i] = random_values<T>(k[i], 1);
     biases[i] = random_values<T>(n[i], 1);
-    xs[i] = i && shape.norm ? xs[0] : random_values<T>(size_t(batch) * k[i], 1);
+    xs[i] = random_values<T>(size_t(batch) * k[i], 1);
     l.bias = upload(biases[i].data(), 2 * n[i]);
-    l.x = i && shape.norm ? p.linear[0].x : upload(xs[i].data(), 2 * xs[i].size());
-    if (shape.norm) {
-      l.norm_weight = upload(gammas[i].data(), 2 * gammas[i].size());
-      l.norm_bias = upload(betas[i].data(), 2 * betas[i].size());
-    }
+    l.x = upload(xs[i].data(), 2 * xs[i].size());
     l.activation = shape.together ? LinearActivation::none : activation;
     l.n = n[i];
     l.k = k[i];
@@ -163,14 +158,11 @@ void check_linear(const Shape& shape, int batch, bool int8, LinearActivation act
   }
   const auto residual = random_values<T>(size_t(batch) * n[0], 1);
   if (shape.together) p.residual = upload(residual.data(), 2 * residual.size());
-  Device<char> workspace(step_linear_workspace_bytes(p));
-  p.workspace = workspace.data;
   const auto run = [&](const StepLinearParams& params) {
     must(step_linear_cuda(params, kDType<T>, nullptr), "step_linear");
     must(cudaDeviceSynchronize(), "step_linear");
   };
   run(p);
-  run(p);  // the workspace is as it was
   for (int i = 0; i < (shape.together ? 1 : count); ++i) {
     std::vector<T> y(size_t(batch) * n[i]);
     must(cudaMemcpy(y.data(), p.linear[i].y, 2 * y.size(), cudaMemcpyDeviceToHost), "copy");
@@ -178,18 +170,10 @@ void check_linear(const Shape& shape, int batch, bool int8, LinearActivation act
     for (int b = 0; b < batch; ++b) {
       for (int r = 0; r < n[i]; r += 1 + n[i] / 97) {
         const auto product = [&](int layer) {
-          double mean = 0, square = 0, sum = 0;
+          double sum = 0;
           const T* x = xs[layer].data() + size_t(b) * k[layer];
-          for (int j = 0; j < k[layer]; ++j) mean += value_of(x[j]) / k[layer];
           for (int j = 0; j < k[layer]; ++j)
-            square += std::pow(value_of(x[j]) - mean, 2) / k[layer];
-          for (int j = 0; j < k[layer]; ++j) {
-            double v = value_of(x[j]);
-            if (shape.norm)
-              v = rounded<T>((v - mean) / std::sqrt(square + 1e-5) * value_of(gammas[layer][j]) +
-                             value_of(betas[layer][j]));
-            sum += v * weights[layer][size_t(r) * k[layer] + j];
-          }
+            sum += value_of(x[j]) * weights[layer][size_t(r) * k[layer] + j];
           return rounded<T>(sum * scales[layer][r] + value_of(biases[layer][r]));
         };
         double expected = product(i);
@@ -202,10 +186,10 @@ void check_linear(const Shape& shape, int batch, bool int8, LinearActivation act
         worst = worse(worst, value_of(y[size_t(b) * n[i] + r]), expected);
       }
     }
-    // x after a norm may round the other way; a sum of k such steps.
-    const double allowed = kUlp<T> * (shape.norm ? 6 : 2.5);
-    expect(worst <= allowed, "linear %dx%d %dx%d batch %d int8 %d norm %d together %d: %g > %g",
-           n[0], k[0], n[1], k[1], batch, int8, shape.norm, shape.together, worst, allowed);
+    // Added layers are rounded four times.
+    const double allowed = kUlp<T> * (shape.together ? 4 : 2.5);
+    expect(worst <= allowed, "linear %dx%d %dx%d batch %d int8 %d together %d: %g > %g", n[0], k[0],
+           n[1], k[1], batch, int8, shape.together, worst, allowed);
     // Each row alone gives the same bits.
     for (int b = 0; b < batch; ++b) {
       StepLinearParams one = p;
@@ -223,6 +207,55 @@ void check_linear(const Shape& shape, int batch, bool int8, LinearActivation act
              "row %d of a batch of %d differs from the row alone (n %d, k %d)", b, batch, n[i],
              k[i]);
     }
+  }
+  for (auto* d : kept) delete d;
+}
+
+// Both norms of rows; each row alone gives the same bits.
+template <class T>
+void check_norm(int64_t size, int batch) {
+  const auto x = random_values<T>(batch * size, 3);
+  const Device<T> device_x(x);
+  std::vector<T> weights[2], biases[2];
+  StepNormParams p{.x = device_x.data, .count = 2, .batch = batch, .size = size};
+  std::vector<Device<T>*> kept;
+  const auto upload = [&](const std::vector<T>& values) {
+    kept.push_back(new Device<T>(values));
+    return kept.back()->data;
+  };
+  for (int i = 0; i < 2; ++i) {
+    weights[i] = random_values<T>(size, 1), biases[i] = random_values<T>(size, 1);
+    p.weight[i] = upload(weights[i]), p.bias[i] = upload(biases[i]);
+    p.y[i] = upload(std::vector<T>(batch * size));
+  }
+  must(step_norm_cuda(p, kDType<T>, nullptr), "step_norm");
+  must(cudaDeviceSynchronize(), "step_norm");
+  for (int i = 0; i < 2; ++i) {
+    const auto y = kept[i * 3 + 2]->host();
+    double worst = 0;
+    for (int b = 0; b < batch; ++b) {
+      double mean = 0, square = 0;
+      const T* row = x.data() + b * size;
+      for (int64_t j = 0; j < size; ++j) mean += value_of(row[j]) / size;
+      for (int64_t j = 0; j < size; ++j) square += std::pow(value_of(row[j]) - mean, 2) / size;
+      for (int64_t j = 0; j < size; ++j)
+        worst =
+            worse(worst, value_of(y[b * size + j]),
+                  (value_of(row[j]) - mean) / std::sqrt(square + 1e-5) * value_of(weights[i][j]) +
+                      value_of(biases[i][j]));
+      StepNormParams one = p;
+      one.count = 1, one.batch = 1;
+      one.x = device_x.data + b * size;
+      one.weight[0] = p.weight[i], one.bias[0] = p.bias[i];
+      const Device<T> alone(size);
+      one.y[0] = alone.data;
+      must(step_norm_cuda(one, kDType<T>, nullptr), "step_norm");
+      const auto bits = alone.host();
+      expect(std::memcmp(bits.data(), y.data() + b * size, 2 * size) == 0,
+             "norm of row %d of a batch of %d differs from the row alone (size %ld)", b, batch,
+             long(size));
+    }
+    expect(worst <= kUlp<T>, "norm of %ld, batch %d: %g", long(size), batch, worst);
   }
   for (auto* d : kept) delete d;
 }
@@ -330,16 +363,16 @@ void check(bool few) {
     for (const bool int8 : {false, true}) {
       for (const auto act :
            {LinearActivation::none, LinearActivation::gelu_erf, LinearActivation::gelu_tanh})
-        check_linear<T>({48, 64, 80, 64, true, false}, batch, int8, act);
-      check_linear<T>({200, 2560, 200, 10240, false, true}, batch, int8, LinearActivation::none);
+        check_linear<T>({48, 64, 80, 64, false}, batch, int8, act);
+      check_linear<T>({200, 2560, 200, 10240, true}, batch, int8, LinearActivation::none);
       if (few) continue;
-      check_linear<T>({240, 2560, 3000, 2560, true, false}, batch, int8,
-                      LinearActivation::gelu_erf);
-      check_linear<T>({2560, 2560, 2560, 640, false, true}, batch, int8, LinearActivation::none);
-      check_linear<T>({100, 320, 0, 0, false, false}, batch, int8, LinearActivation::none);
-      check_linear<T>({1000, 4096, 0, 0, false, true}, batch, int8, LinearActivation::none);
+      check_linear<T>({240, 2560, 3000, 2560, false}, batch, int8, LinearActivation::gelu_erf);
+      check_linear<T>({2560, 2560, 2560, 640, true}, batch, int8, LinearActivation::none);
+      check_linear<T>({100, 320, 0, 0, false}, batch, int8, LinearActivation::none);
+      check_linear<T>({1000, 4096, 0, 0, true}, batch, int8, LinearActivation::none);
     }
   }
+  for (const int64_t size : {8, 64, 2560, 5120, 12296}) check_norm<T>(size, 3);
   for (const int batch : few ? std::vector{3} : std::vector{1, 3, 16}) {
     check_attention<T>(2, 24, 6, {.start = 2, .recent = 9, .prune_every = 3}, batch, 60);
     check_attention<T>(40, 80, 20, {.start = 4, .recent = 300, .prune_every = 1}, batch, 310);
@@ -376,11 +409,12 @@ void time_model(const Model& m, int64_t cache, int batch, bool int8, double ceil
   Device<double> frequencies(std::vector<double>(m.rotary / 2, 0.1));
   Device<int64_t> lengths(std::vector<int64_t>(batch, 4 * cache)),
       ids(std::vector<int64_t>(batch, 5)), active(std::vector<int64_t>(batch, 1));
-  Device<T> hidden(batch * m.hidden), qkv(batch * 3 * m.hidden), inner(batch * m.inner),
-      context(batch * m.hidden), logits(size_t(batch) * m.vocabulary), angles(batch * 4 * m.rotary);
+  Device<T> hidden(batch * m.hidden), qkv(batch * 3 * m.hidden), normed(batch * m.hidden),
+      normed_for_mlp(batch * m.hidden), inner(batch * m.inner), context(batch * m.hidden),
+      logits(size_t(batch) * m.vocabulary), angles(batch * 4 * m.rotary);
   const char* embedding = memory(int64_t{m.vocabulary} * m.hidden * 2);
   double bytes = 0;
-  const auto linear = [&](const void* x, int64_t k, int64_t n, bool norm, void* y,
+  const auto linear = [&](const void* x, int64_t k, int64_t n, void* y,
                           LinearActivation act = LinearActivation::none) {
     StepLinear l;
     l.weight = memory(bytes_of(n, k));
@@ -388,7 +422,6 @@ void time_model(const Model& m, int64_t cache, int batch, bool int8, double ceil
     l.scales = int8 ? scales.data : nullptr;
     l.bias = vectors.data;
     l.x = x;
-    if (norm) l.norm_weight = l.norm_bias = vectors.data;
     l.activation = act;
     l.y = y;
     l.n = n;
@@ -402,16 +435,15 @@ void time_model(const Model& m, int64_t cache, int batch, bool int8, double ceil
   std::vector<Layer> layers;
   for (int i = 0; i < m.layers; ++i) {
     Layer layer;
-    layer.in.linear[0] = linear(hidden.data, m.hidden, 3 * m.hidden, true, qkv.data);
+    layer.in.linear[0] = linear(normed.data, m.hidden, 3 * m.hidden, qkv.data);
     layer.in.linear[1] =
-        linear(hidden.data, m.hidden, m.inner, true, inner.data, LinearActivation::gelu_erf);
-    layer.out.linear[0] = linear(context.data, m.hidden, m.hidden, false, hidden.data);
-    layer.out.linear[1] = linear(inner.data, m.inner, m.hidden, false, nullptr);
+        linear(normed_for_mlp.data, m.hidden, m.inner, inner.data, LinearActivation::gelu_erf);
+    layer.out.linear[0] = linear(context.data, m.hidden, m.hidden, hidden.data);
+    layer.out.linear[1] = linear(inner.data, m.inner, m.hidden, nullptr);
     layer.out.residual = hidden.data;
     for (StepLinearParams* p : {&layer.in, &layer.out}) {
       p->count = 2;
       p->batch = batch;
-      p->workspace = memory(step_linear_workspace_bytes(*p));
     }
     const int64_t cache_bytes = int64_t{batch} * m.heads * slots * m.dim * 2;
     layer.attention = {.qkv = qkv.data,
@@ -431,10 +463,17 @@ void time_model(const Model& m, int64_t cache, int batch, bool int8, double ceil
     layers.push_back(layer);
   }
   StepLinearParams head;
-  head.linear[0] = linear(hidden.data, m.hidden, m.vocabulary, true, logits.data);
+  head.linear[0] = linear(normed.data, m.hidden, m.vocabulary, logits.data);
   head.linear[0].bias = nullptr;
   head.batch = batch;
-  head.workspace = memory(step_linear_workspace_bytes(head));
+
+  const StepNormParams norms{.x = hidden.data,
+                             .weight = {vectors.data, vectors.data},
+                             .bias = {vectors.data, vectors.data},
+                             .y = {normed.data, normed_for_mlp.data},
+                             .count = 2,
+                             .batch = batch,
+                             .size = m.hidden};
 
   cudaStream_t stream;
   must(cudaStreamCreate(&stream), "stream");
@@ -454,10 +493,12 @@ void time_model(const Model& m, int64_t cache, int batch, bool int8, double ceil
                        DType::f16, stream),
        "begin");
   for (const Layer& layer : layers) {
+    must(step_norm_cuda(norms, DType::f16, stream), "norms");
     must(step_linear_cuda(layer.in, DType::f16, stream), "in");
     must(step_attention_cuda(layer.attention, DType::f16, stream), "attention");
     must(step_linear_cuda(layer.out, DType::f16, stream), "out");
   }
+  must(step_norm_cuda(norms, DType::f16, stream), "norm");
   must(step_linear_cuda(head, DType::f16, stream), "head");
   must(end_step_cuda({.logits = logits.data,
                       .ids = ids.data,

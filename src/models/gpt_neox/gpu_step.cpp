@@ -14,16 +14,8 @@ ops::StepOperand operand(const Linear& linear, const Tensor& x, const Tensor& y,
           .scales = linear.scales,
           .bias = linear.bias,
           .x = x,
-          .norm_weight = {},
-          .norm_bias = {},
           .activation = activation,
           .y = y};
-}
-
-ops::StepOperand normed(const Tensor& weight, const Tensor& bias, ops::StepOperand operand) {
-  operand.norm_weight = weight;
-  operand.norm_bias = bias;
-  return operand;
 }
 
 ops::StepRule step_rule(const kv_cache::Rule& rule) {
@@ -74,6 +66,8 @@ GpuStep::GpuStep(const Model& model, const kv_cache::Cache& cache)
   ids_ = at::zeros({rows}, options.dtype(at::kLong));
   hidden_ = at::zeros({rows, h}, options);
   between_ = at::zeros({rows, h}, options);
+  normed_ = at::zeros({rows, h}, options);
+  normed_for_mlp_ = at::zeros({rows, h}, options);
   qkv_ = at::zeros({rows, 3 * h}, options);
   inner_ = at::zeros({rows, config.intermediate_size}, options);
   context_ = at::zeros({rows, h}, options);
@@ -82,56 +76,62 @@ GpuStep::GpuStep(const Model& model, const kv_cache::Cache& cache)
   for (int64_t layer = 0; layer < config.num_layers; ++layer) {
     layers_.push_back(make_layer(model, layer, cache));
   }
-  const ops::StepOperand output =
-      normed(weights.norm_weight, weights.norm_bias, operand(weights.output, hidden_, logits_));
-  output_.emplace_back(std::vector{output}, Tensor(), config.layer_norm_eps);
+  output_norm_.emplace(
+      hidden_,
+      std::vector<ops::StepNormLaunch::Norm>{{weights.norm_weight, weights.norm_bias, normed_}},
+      config.layer_norm_eps);
+  output_.emplace(std::vector{operand(weights.output, normed_, logits_)}, Tensor());
 }
 
 GpuStep::Layer GpuStep::make_layer(const Model& model, int64_t index,
                                    const kv_cache::Cache& cache) const {
+  using Norms = std::vector<ops::StepNormLaunch::Norm>;
+  using Operands = std::vector<ops::StepOperand>;
   const Config& config = model.config();
   const LayerWeights& w = model.weights().layers[index];
+  const double eps = config.layer_norm_eps;
   const auto activation = config.activation == Activation::gelu ? LinearActivation::gelu_erf
                                                                 : LinearActivation::gelu_tanh;
-  // Launches at the same place of each layer share a workspace.
-  const Layer* const like = layers_.empty() ? nullptr : &layers_.front();
-  const auto launch = [&](std::vector<ops::StepOperand> operands, const Tensor& residual,
-                          const ops::StepLinearLaunch* shares_with) {
-    return ops::StepLinearLaunch(std::move(operands), residual, config.layer_norm_eps,
-                                 shares_with ? shares_with->workspace() : Tensor());
-  };
-  const auto before = [&](size_t i) { return like ? &like->before[i] : nullptr; };
-  const auto after = [&](size_t i) { return like ? &like->after[i] : nullptr; };
-  const auto qkv = normed(w.norm1_weight, w.norm1_bias, operand(w.qkv, hidden_, qkv_));
-  Layer layer{.before = {},
-              .after = {},
-              .attention = {qkv_, cache.keys(index), cache.values(index), lengths_, angles_,
-                            context_, rule_, like ? like->attention.workspace() : Tensor()}};
+  // The attention of all layers shares a workspace.
+  const ops::StepAttentionLaunch attention(
+      qkv_, cache.keys(index), cache.values(index), lengths_, angles_, context_, rule_,
+      layers_.empty() ? Tensor() : layers_.front().attention.workspace());
+  const auto up = operand(w.up, normed_for_mlp_, inner_, activation);
+  const auto qkv = operand(w.qkv, normed_, qkv_);
+  const ops::StepNormLaunch::Norm norm{w.norm1_weight, w.norm1_bias, normed_},
+      norm_for_mlp{w.norm2_weight, w.norm2_bias, normed_for_mlp_};
   if (config.parallel_residual) {
-    const auto up =
-        normed(w.norm2_weight, w.norm2_bias, operand(w.up, hidden_, inner_, activation));
-    layer.before.push_back(launch({qkv, up}, {}, before(0)));
-    layer.after.push_back(launch({operand(w.out, context_, hidden_), operand(w.down, inner_, {})},
-                                 hidden_, after(0)));
-  } else {
-    const auto up =
-        normed(w.norm2_weight, w.norm2_bias, operand(w.up, between_, inner_, activation));
-    layer.before.push_back(launch({qkv}, {}, before(0)));
-    layer.after.push_back(launch({operand(w.out, context_, between_)}, hidden_, after(0)));
-    layer.after.push_back(launch({up}, {}, after(1)));
-    layer.after.push_back(launch({operand(w.down, inner_, hidden_)}, between_, after(2)));
+    return {.norm = {hidden_, {norm, norm_for_mlp}, eps},
+            .before = {Operands{qkv, up}, Tensor()},
+            .attention = attention,
+            .after = {Operands{operand(w.out, context_, hidden_), operand(w.down, inner_, {})},
+                      hidden_},
+            .mlp = std::nullopt};
   }
-  return layer;
+  return {.norm = {hidden_, Norms{norm}, eps},
+          .before = {Operands{qkv}, Tensor()},
+          .attention = attention,
+          .after = {Operands{operand(w.out, context_, between_)}, hidden_},
+          .mlp = SequentialMlp{.norm = {between_, Norms{norm_for_mlp}, eps},
+                               .up = {Operands{up}, Tensor()},
+                               .down = {Operands{operand(w.down, inner_, hidden_)}, between_}}};
 }
 
 void GpuStep::enqueue() const {
   ops::begin_step(embedding_, ids_, lengths_, frequencies_, rule_, hidden_, angles_);
   for (const Layer& layer : layers_) {
-    for (const auto& launch : layer.before) launch.enqueue();
+    layer.norm.enqueue();
+    layer.before.enqueue();
     layer.attention.enqueue();
-    for (const auto& launch : layer.after) launch.enqueue();
+    layer.after.enqueue();
+    if (layer.mlp) {
+      layer.mlp->norm.enqueue();
+      layer.mlp->up.enqueue();
+      layer.mlp->down.enqueue();
+    }
   }
-  output_.front().enqueue();
+  output_norm_->enqueue();
+  output_->enqueue();
 }
 
 }  // namespace seqfuse::models::gpt_neox

@@ -1,14 +1,15 @@
 // A decoding step of GPT-NeoX on a GPU by fused operators over fixed memory, for a CUDA graph.
 //
-// A layer with parallel residual is three launches: [W_qkv | W_up] with both norms and the activation;
+// A layer with parallel residual is four launches: both norms; [W_qkv | W_up] with the activation;
 // attention with rotary positions and the write to the cache; [W_out | W_down] and both sums. A
-// sequential one is five. Roundings are those of Model::states; sums inside the operators differ in
+// sequential one is seven. Roundings are those of Model::states; sums inside the operators differ in
 // order (tier T2).
 #pragma once
 
 #include <torch/types.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,18 +36,26 @@ class GpuStep {
   const at::Tensor& logits() const { return logits_; }  // T [rows, V], of the last step
 
  private:
+  struct SequentialMlp {
+    ops::StepNormLaunch norm;
+    ops::StepLinearLaunch up, down;
+  };
   struct Layer {
-    std::vector<ops::StepLinearLaunch> before, after;  // attention
+    ops::StepNormLaunch norm;
+    ops::StepLinearLaunch before;  // attention
     ops::StepAttentionLaunch attention;
+    ops::StepLinearLaunch after;
+    std::optional<SequentialMlp> mlp;  // of a sequential residual
   };
 
   Layer make_layer(const Model& model, int64_t layer, const kv_cache::Cache& cache) const;
 
   at::Tensor embedding_, frequencies_, lengths_, ids_;
-  at::Tensor hidden_, between_, qkv_, inner_, context_, angles_, logits_;
+  at::Tensor hidden_, between_, normed_, normed_for_mlp_, qkv_, inner_, context_, angles_, logits_;
   ops::StepRule rule_;
   std::vector<Layer> layers_;
-  std::vector<ops::StepLinearLaunch> output_;  // one
+  std::optional<ops::StepNormLaunch> output_norm_;
+  std::optional<ops::StepLinearLaunch> output_;
 };
 
 }  // namespace seqfuse::models::gpt_neox

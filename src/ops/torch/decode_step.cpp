@@ -70,10 +70,6 @@ void check_operand(const StepOperand& operand, bool has_result) {
   check_optional("scales", operand.scales, {n}, at::kFloat);
   check_optional("bias", operand.bias, {n}, type);
   check_tensor("x", operand.x, {rows, k}, type);
-  TORCH_CHECK_VALUE(operand.norm_weight.defined() == operand.norm_bias.defined(), kOp,
-                    ": a norm has a weight and a bias, or neither");
-  check_optional("norm_weight", operand.norm_weight, {k}, type);
-  check_optional("norm_bias", operand.norm_bias, {k}, type);
   if (has_result) check_tensor("y", operand.y, {rows, n}, type);
 }
 
@@ -93,8 +89,35 @@ StepRule checked_rule(const StepRule& rule, int64_t slots) {
 
 }  // namespace
 
-StepLinearLaunch::StepLinearLaunch(std::vector<StepOperand> operands, const Tensor& residual,
-                                   double norm_eps, [[maybe_unused]] const Tensor& workspace)
+StepNormLaunch::StepNormLaunch(const Tensor& x, std::vector<Norm> norms, double eps)
+    : x_(x), norms_(std::move(norms)) {
+  TORCH_CHECK_VALUE(norms_.size() == 1 || norms_.size() == 2, kOp, ": ", norms_.size(),
+                    " norms; expected 1 or 2");
+  const auto type = checked_type(x);
+  check_rank({kOp, "x", x}, 2, "[rows, size]");
+  const int64_t rows = x.size(0), size = x.size(1);
+  TORCH_CHECK_VALUE(size % 8 == 0, kOp, ": norms of ", size, " elements; expected a multiple of 8");
+  check_plain("x", x);
+  params_ = {.x = x.const_data_ptr(),
+             .count = static_cast<int>(norms_.size()),
+             .batch = rows,
+             .size = size,
+             .eps = eps};
+  for (size_t i = 0; i < norms_.size(); ++i) {
+    check_tensor("norm_weight", norms_[i].weight, {size}, type);
+    check_tensor("norm_bias", norms_[i].bias, {size}, type);
+    check_tensor("normed", norms_[i].y, {rows, size}, type);
+    params_.weight[i] = norms_[i].weight.const_data_ptr();
+    params_.bias[i] = norms_[i].bias.const_data_ptr();
+    params_.y[i] = norms_[i].y.mutable_data_ptr();
+  }
+}
+
+void StepNormLaunch::enqueue() const {
+  SEQFUSE_ENQUEUE(x_, step_norm_cuda, params_, dtype_of(x_));
+}
+
+StepLinearLaunch::StepLinearLaunch(std::vector<StepOperand> operands, const Tensor& residual)
     : operands_(std::move(operands)), residual_(residual) {
   TORCH_CHECK_VALUE(operands_.size() == 1 || operands_.size() == 2, kOp, ": ", operands_.size(),
                     " linear layers; expected 1 or 2");
@@ -108,15 +131,10 @@ StepLinearLaunch::StepLinearLaunch(std::vector<StepOperand> operands, const Tens
             operand.scales.defined() == first.scales.defined() &&
             (!residual.defined() || operand.weight.size(0) == first.weight.size(0)),
         kOp, ": two linear layers that differ in rows, dtypes, weights or, added, in outputs");
-    TORCH_CHECK_VALUE(!operand.norm_weight.defined() ||
-                          (operand.x.is_same(first.x) && first.norm_weight.defined()),
-                      kOp, ": two norms of different tensors, or the second alone has one");
     params_.linear[i] = {.weight = operand.weight.const_data_ptr(),
                          .scales = static_cast<const float*>(data_or_null(operand.scales)),
                          .bias = data_or_null(operand.bias),
                          .x = operand.x.const_data_ptr(),
-                         .norm_weight = data_or_null(operand.norm_weight),
-                         .norm_bias = data_or_null(operand.norm_bias),
                          .activation = operand.activation,
                          .y = operand.y.defined() ? operand.y.mutable_data_ptr() : nullptr,
                          .n = operand.weight.size(0),
@@ -128,11 +146,6 @@ StepLinearLaunch::StepLinearLaunch(std::vector<StepOperand> operands, const Tens
   }
   params_.count = static_cast<int>(operands_.size());
   params_.batch = rows;
-  params_.norm_eps = norm_eps;
-#ifdef SEQFUSE_HAS_CUDA
-  workspace_ = workspace_of(step_linear_workspace_bytes(params_), first.x, workspace);
-  params_.workspace = workspace_.mutable_data_ptr();
-#endif
 }
 
 void StepLinearLaunch::enqueue() const {

@@ -14,6 +14,7 @@
 #include "ops/kernels/decode/step_attention.h"
 #include "ops/kernels/decode/step_ends.h"
 #include "ops/kernels/decode/step_linear.h"
+#include "ops/kernels/decode/step_norm.h"
 
 namespace seqfuse::ops {
 
@@ -21,29 +22,42 @@ inline constexpr int64_t kMaxStepRows = 16;
 
 // One of the linear layers of a launch.
 struct StepOperand {
-  at::Tensor weight;                  // T or int8 [n, k]
-  at::Tensor scales;                  // of int8: float32 [n]
-  at::Tensor bias;                    // T [n], or undefined
-  at::Tensor x;                       // T [rows, k]
-  at::Tensor norm_weight, norm_bias;  // T [k], or undefined
+  at::Tensor weight;  // T or int8 [n, k]
+  at::Tensor scales;  // of int8: float32 [n]
+  at::Tensor bias;    // T [n], or undefined
+  at::Tensor x;       // T [rows, k]
   LinearActivation activation = LinearActivation::none;
   at::Tensor y;  // T [rows, n]; undefined in the second of two that are added
+};
+
+// One layer norm of x or two, prepared.
+class StepNormLaunch {
+ public:
+  struct Norm {
+    at::Tensor weight, bias;  // T [size]
+    at::Tensor y;             // T [rows, size]
+  };
+  // x: T [rows, size].
+  StepNormLaunch(const at::Tensor& x, std::vector<Norm> norms, double eps);
+  void enqueue() const;
+
+ private:
+  at::Tensor x_;
+  std::vector<Norm> norms_;
+  StepNormParams params_;
 };
 
 // A launch of one linear layer or two, prepared: the checks are done and the memory is there.
 class StepLinearLaunch {
  public:
-  // residual: added, as StepLinearParams says; undefined: none. workspace: of another launch in the
-  // same stream, which is used if it is large enough; undefined: none.
-  StepLinearLaunch(std::vector<StepOperand> operands, const at::Tensor& residual, double norm_eps,
-                   const at::Tensor& workspace = {});
-  const at::Tensor& workspace() const { return workspace_; }
+  // residual: added, as StepLinearParams says; undefined: none.
+  StepLinearLaunch(std::vector<StepOperand> operands, const at::Tensor& residual);
 
   void enqueue() const;
 
  private:
   std::vector<StepOperand> operands_;
-  at::Tensor residual_, workspace_;
+  at::Tensor residual_;
   StepLinearParams params_;
 };
 

@@ -25,15 +25,22 @@ __device__ __forceinline__ void wait_for_previous_kernel() {
 #endif
 }
 
+// Whether the current GPU has SM 9.0's launches and copies. Errors: those of the CUDA runtime.
+inline cudaError_t has_dependent_launches(bool& yes) {
+  int device = 0, major = 0;
+  if (const cudaError_t error = cudaGetDevice(&device)) return error;
+  const cudaError_t error =
+      cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+  yes = major >= 9 && forced_sm() == 0;
+  return error;
+}
+
 template <class... Parameters, class... Arguments>
 cudaError_t launch_programmatic(void (*kernel)(Parameters...), dim3 grid, dim3 block,
                                 size_t shared_bytes, cudaStream_t stream,
                                 Arguments&&... arguments) {
-  int device = 0, major = 0;
-  if (const cudaError_t error = cudaGetDevice(&device)) return error;
-  if (const cudaError_t error =
-          cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device))
-    return error;
+  bool dependent = false;
+  if (const cudaError_t error = has_dependent_launches(dependent)) return error;
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute.val.programmaticStreamSerializationAllowed = 1;
@@ -43,7 +50,7 @@ cudaError_t launch_programmatic(void (*kernel)(Parameters...), dim3 grid, dim3 b
   config.dynamicSmemBytes = shared_bytes;
   config.stream = stream;
   config.attrs = &attribute;
-  config.numAttrs = major >= 9 && forced_sm() == 0 ? 1 : 0;
+  config.numAttrs = dependent ? 1 : 0;
   return cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...);
 }
 

@@ -166,15 +166,15 @@ __global__ void __launch_bounds__(kSlotsOfUnit)
     if (slot < count && p.rule.sees(t, first + slot)) {
       const float* towards = query[first + slot < p.rule.start];
       const auto* key = reinterpret_cast<const Vector*>(shared_keys + slot * pitch);
-      float sum = 0;
+      float sums[4] = {};
 #pragma unroll 5
       for (int i = 0; i < vectors; ++i) {
         const Vector part = key[i];
 #pragma unroll
         for (int e = 0; e < kVector; ++e)
-          sum = fmaf(towards[i * kVector + e], to_float(part.v[e]), sum);
+          sums[e % 4] = fmaf(towards[i * kVector + e], to_float(part.v[e]), sums[e % 4]);
       }
-      score = sum * rsqrtf(static_cast<float>(dim));
+      score = ((sums[0] + sums[1]) + (sums[2] + sums[3])) * rsqrtf(static_cast<float>(dim));
     }
     const float most = over_block(score, scratch[0], [](float a, float b) { return fmaxf(a, b); });
     const float weight = score == -INFINITY ? 0 : expf(score - most);
@@ -191,10 +191,10 @@ __global__ void __launch_bounds__(kSlotsOfUnit)
 #pragma unroll 4
       for (int i = group; i < count; i += groups) {
         const float w = weights[i];
-        if (w == 0) continue;  // a slot that is not seen may hold anything
         const Vector part = reinterpret_cast<const Vector*>(shared_values + i * pitch)[vector];
 #pragma unroll
-        for (int e = 0; e < kVector; ++e) sums[e] = fmaf(w, to_float(part.v[e]), sums[e]);
+        for (int e = 0; e < kVector; ++e)  // a slot that is not seen may hold anything
+          sums[e] = fmaf(w, w == 0 ? 0 : to_float(part.v[e]), sums[e]);
       }
 #pragma unroll
       for (int e = 0; e < kVector; ++e) value_sums[group * dim + vector * kVector + e] = sums[e];
@@ -202,6 +202,7 @@ __global__ void __launch_bounds__(kSlotsOfUnit)
     __syncthreads();
     for (int i = threadIdx.x; i < dim; i += kSlotsOfUnit) {
       float sum = 0;
+#pragma unroll 4
       for (int g = 0; g < groups; ++g) sum += value_sums[g * dim + i];
       if (units == 1) {
         out[i] = from_float<T>(sum / total);

@@ -1,152 +1,153 @@
-// A unit of work is 16 rows of one W by a chunk of k; each of a block's 16 warps has a slice of the
-// chunk, whose x it keeps in registers. Blocks, one on an SM, have neighbouring units. Loads run
-// kSteps ahead of the products, from one unit to the next and, before the first, while the kernel
-// before this one still runs: weights do not depend on it.
+// A block has neighbouring outputs of one linear layer, or of both that are added; blocks have equal
+// shares of the weights. Filling warps stream the weights through a ring in shared memory, in stages of 8
+// rows by a chunk of k; they begin while the kernel before this one still runs, for weights do not
+// depend on it. Each of the other 8 warps multiplies its part of the chunk with x, which it keeps in
+// registers for all rows of a group, and adds to sums of its own in shared memory. At a group's end the
+// sums of the warps are added, in order, and become outputs.
 //
-// Warps add their sums in shared memory. Where a row has several units (several chunks, or two
-// linear layers that are added), the block that comes last adds their sums, in order.
+// Between two kernels no weights stream but those that the ring holds. So what a block does after its
+// wait is short: constants are in the cache before, and x of the next chunk is loaded early.
 #include "ops/kernels/decode/step_linear.h"
 
 #include <algorithm>
 
+#include "ops/kernels/common/device_limits.h"
 #include "ops/kernels/decode/programmatic_launch.cuh"
-#include "ops/kernels/decode/weight_stream.cuh"
+#include "ops/kernels/decode/weight_products.cuh"
+#include "ops/kernels/decode/weight_ring.cuh"
 
 namespace seqfuse::ops {
 namespace cuda {
 namespace {
 
-constexpr int kWarps = 16, kThreads = kWarps * 32;
-constexpr int kRows = 16;          // of a unit
-constexpr int kPitch = kRows + 2;  // of a column of sums in shared memory
+constexpr int kWarps = 8, kThreads = kWarps * 32;  // that multiply
+constexpr int kMostStages = 6;
+// Of the ring, so that blocks of attention run beside.
+constexpr int stages_for(int batch) {
+  return batch <= 8 ? kMostStages : 4;
+}
 constexpr int kMostColumns = 16;
+constexpr int kMostSums = 72 * 1024;  // bytes of sums
 
 template <class W>
-constexpr int kLoad = 16 / sizeof(W);  // elements that a lane loads at a time
+constexpr int kLoad = 16 / sizeof(W);  // elements of a row that a lane loads at a time
 template <class W>
-constexpr int kStepK = 4 * kLoad<W>;  // elements of a row that a warp loads at a time
+constexpr int kStepK = 4 * kLoad<W>;  // and a warp
 template <class W>
-constexpr int kSteps = sizeof(W) == 2 ? 5 : 3;  // of a slice, at most
+constexpr int kChunk = kRowBytes / sizeof(W);      // elements of a row in a stage
+constexpr int kLoads = kRowBytes / (kWarps * 64);  // of a lane for each stage
 
 struct Layer {
   const char* weight;
   const float* scales;
-  const void *bias, *x, *norm_weight, *norm_bias;
+  const void *bias, *x;
   void* y;
   int n, k;
-  int slice;   // elements of k that a warp has in a chunk; a multiple of kStepK
-  int chunks;  // of k
-  int tiles;   // of n
   LinearActivation activation;
 };
 
 struct Arguments {
   Layer layers[2];
-  int units[2];   // of each layer
-  int parts;      // units of a tile; 1: none to add
-  bool together;  // the layers are added
+  int count;
+  bool together;        // the layers are added
+  int blocks_of_first;  // blocks of layer 0; the others have layer 1. Together: all
+  int group;            // tiles of kRowsOfStage outputs whose sums are kept at a time
+  int stages;
+  int shared_bytes;
   int batch;
-  float eps;
   const void* residual;
-  float* sums;    // [tiles of all layers, parts, columns, rows]
-  int* arrivals;  // [tiles of all layers]; 0 between launches
 };
 
-struct Unit {
-  int layer, chunk, tile;
+// A chunk of k of a linear layer.
+struct Chunk {
+  int layer, k;
 };
 
-__device__ Unit unit_of(const Arguments& a, int u) {
-  const int layer = u >= a.units[0];
-  if (layer) u -= a.units[0];
-  const int tiles = a.layers[layer].tiles;
-  return {layer, u / tiles, u % tiles};
+// The outputs of a block: rows of a layer, or of two that are added.
+struct Share {
+  int layer, begin, end, layers_end;
+};
+
+__device__ Share share_of(const Arguments& a) {
+  const int block = blockIdx.x, layer = block >= a.blocks_of_first;
+  const int first = layer ? a.blocks_of_first : 0;
+  const int blocks = layer ? gridDim.x - first : a.blocks_of_first;
+  const auto row = [&](int64_t i) { return static_cast<int>(i * a.layers[layer].n / blocks); };
+  return {layer, row(block - first), row(block - first + 1), a.together ? a.count : layer + 1};
 }
 
-// The two rows of a lane at one step.
-struct Rows {
-  uint4 top, bottom;
-};
-
-template <class W>
-__device__ Rows load_rows(const Arguments& a, const Unit& unit, int step) {
-  const Layer& layer = a.layers[unit.layer];
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const int within = step * kStepK<W> + lane % 4 * kLoad<W>;
-  const int k = (unit.chunk * kWarps + warp) * layer.slice + within;
-  const int row = unit.tile * kRows + lane / 4;
-  Rows rows{};
-  if (within >= layer.slice || k >= layer.k) return rows;
-  const char* from = layer.weight + (int64_t{row} * layer.k + k) * sizeof(W);
-  if (row < layer.n) rows.top = load_weights(from);
-  if (row + 8 < layer.n) rows.bottom = load_weights(from + int64_t{8} * layer.k * sizeof(W));
-  return rows;
-}
-
-// Mean and 1 / standard deviation of the rows of x, a warp each.
-template <class T>
-__device__ void find_statistics(const Arguments& a, const Layer& layer, float2* statistics) {
-  const int lane = threadIdx.x % 32, row = threadIdx.x / 32;
-  if (row < a.batch) {
-    const T* x = static_cast<const T*>(layer.x) + int64_t{row} * layer.k;
-    const auto sum_of = [&](auto&& term) {
-      float sum = 0;
-      for (int j = lane * 8; j < layer.k; j += 256) {
-        const auto pack = *reinterpret_cast<const Pack<T, 8>*>(x + j);
-#pragma unroll
-        for (const T& v : pack.v) sum += term(to_float(v));
-      }
-#pragma unroll
-      for (int mask = 16; mask > 0; mask /= 2) sum += __shfl_xor_sync(0xFFFFFFFF, sum, mask);
-      return sum;
-    };
-    const float mean = sum_of([](float v) { return v; }) / static_cast<float>(layer.k);
-    const float variance =
-        sum_of([&](float v) { return (v - mean) * (v - mean); }) / static_cast<float>(layer.k);
-    if (lane == 0) statistics[row] = {mean, 1 / sqrtf(variance + a.eps)};
+// Calls, for each group of rows and each chunk of k, on_chunk(chunk, the next chunk), then
+// on_tile(chunk, row, rows, slot of its sums) for each tile; at the group's end on_group(first row,
+// end row).
+template <class W, class OnChunk, class OnTile, class OnGroup>
+__device__ __forceinline__ void walk(const Arguments& a, const Share& share, OnChunk&& on_chunk,
+                                     OnTile&& on_tile, OnGroup&& on_group) {
+  for (int row = share.begin; row < share.end; row += a.group * kRowsOfStage) {
+    const int stop = min(row + a.group * kRowsOfStage, share.end);
+    for (Chunk chunk{share.layer, 0}; chunk.layer < share.layers_end;) {
+      Chunk next{chunk.layer, chunk.k + kChunk<W>};
+      if (next.k >= a.layers[next.layer].k) next = {next.layer + 1, 0};
+      on_chunk(chunk, next.layer < share.layers_end ? next : Chunk{share.layer, 0});
+      int slot = (chunk.layer - share.layer) * a.group;
+      for (int tile = row; tile < stop; tile += kRowsOfStage)
+        on_tile(chunk, tile, min(kRowsOfStage, stop - tile), slot++);
+      chunk = next;
+    }
+    on_group(row, stop);
   }
-  __syncthreads();
 }
 
-// The lane's elements of x for all steps of a chunk.
-template <class T, class W, int kColumns>
-__device__ void load_x(const Arguments& a, const Unit& unit, const float2* statistics,
-                       uint32_t (&x)[kSteps<W>][kColumns / 8][8 / sizeof(W)]) {
-  const Layer& layer = a.layers[unit.layer];
+__device__ void wait_for_warps() {
+  sm80::sync_threads(1, kThreads);
+}
+
+// Brings biases and scales, which no kernel writes, into the second-level cache.
+template <class T>
+__device__ void prefetch_constants(const Arguments& a, const Share& share) {
+  const auto prefetch = [](const auto* from) {
+    asm volatile("prefetch.global.L2 [%0];\n" ::"l"(from));
+  };
+  for (int row = share.begin + threadIdx.x; row < share.end; row += kThreads) {
+    for (int i = share.layer; i < share.layers_end; ++i) {
+      if (a.layers[i].bias) prefetch(static_cast<const T*>(a.layers[i].bias) + row);
+      if (a.layers[i].scales) prefetch(a.layers[i].scales + row);
+    }
+  }
+}
+
+// Where the lane's elements of load i begin in a chunk.
+template <class W>
+__device__ __forceinline__ int place_in_chunk(int i) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  return (i * kWarps + warp) * kStepK<W> + lane % 4 * kLoad<W>;
+}
+
+// The lane's elements of x for a chunk, as words of two.
+template <class W, int kColumns>
+using Operand = uint32_t[kLoads][kColumns / 8][8 / sizeof(W)];
+
+// Zeros outside of x.
+template <class T, class W, int kColumns>
+__device__ __forceinline__ void load_x(const Arguments& a, const Chunk& chunk,
+                                       Operand<W, kColumns>& x) {
+  const Layer& layer = a.layers[chunk.layer];
+  const int lane = threadIdx.x % 32;
 #pragma unroll
-  for (int s = 0; s < kSteps<W>; ++s) {
-    const int within = s * kStepK<W> + lane % 4 * kLoad<W>;
-    const int k = (unit.chunk * kWarps + warp) * layer.slice + within;
-    const bool inside = within < layer.slice && k < layer.k;
+  for (int i = 0; i < kLoads; ++i) {
+    const int k = chunk.k + place_in_chunk<W>(i);
 #pragma unroll
     for (int n = 0; n < kColumns / 8; ++n) {
       const int column = n * 8 + lane / 4;
 #pragma unroll
       for (int part = 0; part < kLoad<W> / 8; ++part) {
-        Pack<T, 8> pack{};
-        if (inside && column < a.batch) {
-          const int j = k + part * 8;
-          pack = *reinterpret_cast<const Pack<T, 8>*>(static_cast<const T*>(layer.x) +
-                                                      int64_t{column} * layer.k + j);
-          if (layer.norm_weight) {
-            const float2 row = statistics[column];
-            const auto weight =
-                *reinterpret_cast<const Pack<T, 8>*>(static_cast<const T*>(layer.norm_weight) + j);
-            const auto bias =
-                *reinterpret_cast<const Pack<T, 8>*>(static_cast<const T*>(layer.norm_bias) + j);
-#pragma unroll
-            for (int i = 0; i < 8; ++i) {
-              const float normal = (to_float(pack.v[i]) - row.x) * row.y;
-              pack.v[i] = from_float<T>(normal * to_float(weight.v[i]) + to_float(bias.v[i]));
-            }
-          }
-        }
-        const auto& words = reinterpret_cast<const uint4&>(pack);
-        x[s][n][part * 4 + 0] = words.x;
-        x[s][n][part * 4 + 1] = words.y;
-        x[s][n][part * 4 + 2] = words.z;
-        x[s][n][part * 4 + 3] = words.w;
+        uint4 words{};
+        if (k < layer.k && column < a.batch)
+          words = *reinterpret_cast<const uint4*>(static_cast<const T*>(layer.x) +
+                                                  int64_t{column} * layer.k + k + part * 8);
+        x[i][n][part * 4 + 0] = words.x;
+        x[i][n][part * 4 + 1] = words.y;
+        x[i][n][part * 4 + 2] = words.z;
+        x[i][n][part * 4 + 3] = words.w;
       }
     }
   }
@@ -175,187 +176,197 @@ __device__ float linear_of(const Layer& layer, float sum, int row) {
   return activated(rounded<T>(sum), layer.activation);
 }
 
-// Writes y at one row and column. sums[p] is part p's.
-template <class T>
-__device__ void write(const Arguments& a, int layer, int row, int column, const float* sums,
-                      int64_t stride) {
-  const auto total = [&](int first, int count) {
-    float sum = 0;
-    for (int p = 0; p < count; ++p) sum += __ldcg(sums + (first + p) * stride);
-    return sum;
-  };
-  const Layer& first = a.layers[layer];
-  float y = linear_of<T>(first, total(0, first.chunks), row);
-  const int64_t at = int64_t{column} * first.n + row;
-  if (a.together) {
-    y = rounded<T>(y);
-    if (a.units[1] > 0)
-      y = rounded<T>(
-          rounded<T>(linear_of<T>(a.layers[1], total(first.chunks, a.layers[1].chunks), row)) + y);
-    y += to_float(static_cast<const T*>(a.residual)[at]);
-  }
-  static_cast<T*>(first.y)[at] = from_float<T>(y);
+// Where the sum of one warp, row of a slot and column is.
+__device__ __forceinline__ int sum_at(const Arguments& a, int slot, int warp, int column) {
+  return ((slot * kWarps + warp) * a.batch + column) * kRowsOfStage;
 }
 
-// What a unit's sums become: y, or a part of it. By kColumns * kRows threads, number `thread` of
-// them; barrier: theirs alone.
-template <class T, int kColumns>
-__device__ void finish(const Arguments& a, const Unit& unit, const float* shared_sums, int thread,
-                       int barrier, int* last) {
-  constexpr int kOutputs = kColumns * kRows;
-  const int column = thread / kRows, row_of_tile = thread % kRows;
-  float sum = 0;
+// Writes y for rows [first, end) of a layer.
+template <class T>
+__device__ void write_group(const Arguments& a, int layer_index, int first, int end,
+                            const float* sums) {
+  const Layer& layer = a.layers[layer_index];
+  const int rows = end - first;
+  for (int i = threadIdx.x; i < rows * a.batch; i += kThreads) {
+    const int column = i / rows, within = i - column * rows, row = first + within;
+    const auto total = [&](int slot) {
+      float sum = 0;
 #pragma unroll
-  for (int w = 0; w < kWarps; ++w)
-    sum += shared_sums[(w * kColumns + column) * kPitch + row_of_tile];
-  const int row = unit.tile * kRows + row_of_tile;
-  const bool wanted = row < a.layers[unit.layer].n && column < a.batch;
-  const int first_layer = a.together ? 0 : unit.layer;
-  if (a.parts == 1) {
-    if (wanted) {
-      const Layer& layer = a.layers[unit.layer];
-      const int64_t at = int64_t{column} * layer.n + row;
-      float y = linear_of<T>(layer, sum, row);
-      if (a.together) y = rounded<T>(y) + to_float(static_cast<const T*>(a.residual)[at]);
-      static_cast<T*>(layer.y)[at] = from_float<T>(y);
+      for (int warp = 0; warp < kWarps; ++warp)
+        sum += sums[sum_at(a, slot + within / kRowsOfStage, warp, column) + within % kRowsOfStage];
+      return sum;
+    };
+    float y = linear_of<T>(layer, total(0), row);
+    const int64_t at = int64_t{column} * layer.n + row;
+    if (a.together) {
+      y = rounded<T>(y);
+      if (a.count == 2)
+        y = rounded<T>(rounded<T>(linear_of<T>(a.layers[1], total(a.group), row)) + y);
+      y += to_float(static_cast<const T*>(a.residual)[at]);
     }
+    static_cast<T*>(layer.y)[at] = from_float<T>(y);
+  }
+}
+
+template <class T, class W, int kColumns, bool kBulk>
+__global__ void __launch_bounds__(kThreads + 32 * kFillingWarps<kBulk>, 1)
+    step_linear_kernel(const __grid_constant__ Arguments a) {
+#if __CUDA_ARCH__ < 900
+  if constexpr (kBulk) return;
+#endif
+  extern __shared__ __align__(128) char shared[];
+  __shared__ __align__(8) char barriers[barrier_bytes(kMostStages)];
+  float* sums = reinterpret_cast<float*>(shared + a.stages * kStageBytes);
+  WeightRing<kBulk> ring(shared, barriers, a.stages);
+  const Share share = share_of(a);
+  if (threadIdx.x == 0) ring.init(kWarps);
+  __syncthreads();
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+
+  if (warp >= kWarps) {
+    const auto fill = [&](const Chunk& chunk, int row, int rows, int) {
+      const Layer& layer = a.layers[chunk.layer];
+      const int64_t pitch = int64_t{layer.k} * sizeof(W);
+      ring.fill(warp - kWarps, layer.weight + row * pitch + chunk.k * sizeof(W), pitch, rows,
+                min(kChunk<W>, layer.k - chunk.k) * static_cast<int>(sizeof(W)));
+    };
+    walk<W>(a, share, [](const Chunk&, const Chunk&) {}, fill, [](int, int) {});
     return;
   }
-  const int part = unit.chunk + (a.together && unit.layer ? a.layers[0].chunks : 0);
-  const int tile = unit.tile + (!a.together && unit.layer ? a.layers[0].tiles : 0);
-  const int parts = a.together ? a.parts : a.layers[unit.layer].chunks;
-  float* sums = a.sums + int64_t{tile} * a.parts * kOutputs + thread;
-  __stcg(sums + part * kOutputs, sum);
-  __threadfence();
-  asm volatile("bar.sync %0, %1;\n" ::"r"(barrier), "n"(kOutputs) : "memory");
-  if (thread == 0) *last = atomicAdd(a.arrivals + tile, 1) == parts - 1;
-  asm volatile("bar.sync %0, %1;\n" ::"r"(barrier), "n"(kOutputs) : "memory");
-  if (!*last) return;
-  __threadfence();
-  if (wanted) write<T>(a, first_layer, row, column, sums, kOutputs);
-  if (thread == 0) a.arrivals[tile] = 0;
-}
 
-template <class T, class W, int kColumns>
-__global__ void __launch_bounds__(kThreads, 1)
-    step_linear_kernel(const __grid_constant__ Arguments a) {
-  constexpr int kOutputs = kColumns * kRows, kTeams = kThreads / kOutputs;
-  __shared__ float sums[2][kWarps * kColumns * kPitch];
-  __shared__ float2 statistics[kMostColumns];
-  __shared__ int last[kTeams];
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const int all = a.units[0] + a.units[1];
-  const auto share = [&](int64_t b) { return static_cast<int>(b * all / gridDim.x); };
-  const int begin = share(blockIdx.x), end = share(blockIdx.x + 1);
-
-  Unit unit = unit_of(a, begin);
-  Rows ring[kSteps<W>];
-#pragma unroll
-  for (int s = 0; s < kSteps<W>; ++s) ring[s] = load_rows<W>(a, unit, s);
+  prefetch_constants<T>(a, share);
   wait_for_previous_kernel();
   allow_next_kernel();
-  // Layers of one launch that have a norm have the same x.
-  if (a.layers[0].norm_weight) find_statistics<T>(a, a.layers[0], statistics);
 
-  uint32_t x[kSteps<W>][kColumns / 8][8 / sizeof(W)];
-  load_x<T, W, kColumns>(a, unit, statistics, x);
-  for (int u = begin; u < end; ++u) {
-    const bool more = u + 1 < end;
-    const Unit next = more ? unit_of(a, u + 1) : unit;
-    float c[kColumns / 8][4] = {};
+  // Where registers allow it, x of the next chunk is loaded while this one's is used.
+  constexpr bool kEarly = sizeof(W) == 2;
+  Operand<W, kColumns> x, next_x;
+  load_x<T, W, kColumns>(a, {share.layer, 0}, kEarly ? next_x : x);
+
+  const auto begin_chunk = [&](const Chunk& chunk, const Chunk& next) {
+    if constexpr (kEarly) {
 #pragma unroll
-    for (int s = 0; s < kSteps<W>; ++s) {
-      multiply_step<T, W, kColumns>(c, ring[s].top, ring[s].bottom, x[s]);
-      if (more) ring[s] = load_rows<W>(a, next, s);
+      for (int i = 0; i < kLoads; ++i)
+#pragma unroll
+        for (int n = 0; n < kColumns / 8; ++n)
+#pragma unroll
+          for (int word = 0; word < static_cast<int>(8 / sizeof(W)); ++word)
+            x[i][n][word] = next_x[i][n][word];
+      load_x<T, W, kColumns>(a, next, next_x);
+    } else {
+      load_x<T, W, kColumns>(a, chunk, x);
     }
-    float* mine = sums[u % 2] + warp * kColumns * kPitch;
+  };
+  const auto multiply = [&](const Chunk& chunk, int, int, int slot) {
+    uint4 weights[kLoads];
+    ring.template take<kWarps * 64>(warp * 64 + lane % 4 * 16, weights);
+    float c[kParts<W>][4] = {};
+#pragma unroll
+    for (int i = 0; i < kLoads; ++i) {
+      // What is past the end of a row is of an earlier stage: not a number, perhaps.
+      if (chunk.k + place_in_chunk<W>(i) >= a.layers[chunk.layer].k) weights[i] = {};
+      multiply_load<T, W, kColumns>(c, weights[i], x[i]);
+    }
 #pragma unroll
     for (int n = 0; n < kColumns / 8; ++n) {
-      const int column = n * 8 + lane % 4 * 2, row = lane / 4;
-      mine[column * kPitch + row] = c[n][0];
-      mine[(column + 1) * kPitch + row] = c[n][1];
-      mine[column * kPitch + row + 8] = c[n][2];
-      mine[(column + 1) * kPitch + row + 8] = c[n][3];
+      const int column = n * 8 + lane / 4;
+      if (column >= a.batch) continue;
+      auto& sum = reinterpret_cast<float2&>(sums[sum_at(a, slot, warp, column) + lane % 4 * 2]);
+      const float2 before = chunk.k == 0 ? float2{} : sum;
+      const auto added = [&](int i) {
+        return kParts<W> == 2 ? c[0][i] + c[1][i]
+                              : (c[0][i] + c[1][i]) + (c[2 % kParts<W>][i] + c[3 % kParts<W>][i]);
+      };
+      sum = {before.x + added(2 * n), before.y + added(2 * n + 1)};
     }
-    __syncthreads();
-    // Threads take turns, so that the others go on; barrier 0 is the whole block's.
-    const int team = u % kTeams;
-    if (static_cast<int>(threadIdx.x) / kOutputs == team)
-      finish<T, kColumns>(a, unit, sums[u % 2], threadIdx.x % kOutputs, 1 + team, last + team);
-    if (more && (next.layer != unit.layer || next.chunk != unit.chunk))
-      load_x<T, W, kColumns>(a, next, statistics, x);
-    unit = next;
-  }
+  };
+  const auto write = [&](int first, int end) {
+    wait_for_warps();
+    write_group<T>(a, share.layer, first, end, sums);
+    wait_for_warps();
+  };
+  walk<W>(a, share, begin_chunk, multiply, write);
 }
 
-int divided(int64_t n, int64_t d) {
-  return static_cast<int>((n + d - 1) / d);
-}
-
+// most_bytes: shared memory of a block, at most.
 template <class W>
-Layer layer_of(const StepLinear& linear) {
-  constexpr int kGrain = kWarps * kStepK<W>;
-  const int chunks = divided(linear.k, kGrain * kSteps<W>);
-  return {.weight = static_cast<const char*>(linear.weight),
-          .scales = linear.scales,
-          .bias = linear.bias,
-          .x = linear.x,
-          .norm_weight = linear.norm_weight,
-          .norm_bias = linear.norm_bias,
-          .y = linear.y,
-          .n = static_cast<int>(linear.n),
-          .k = static_cast<int>(linear.k),
-          .slice = divided(divided(linear.k, chunks), kGrain) * kStepK<W>,
-          .chunks = chunks,
-          .tiles = divided(linear.n, kRows),
-          .activation = linear.activation};
-}
-
-template <class W>
-Arguments arguments_of(const StepLinearParams& params) {
+Arguments arguments_of(const StepLinearParams& params, int blocks, int most_bytes) {
   Arguments a{};
-  int tiles = 0;
+  int64_t weights[2] = {};
   for (int i = 0; i < params.count; ++i) {
-    a.layers[i] = layer_of<W>(params.linear[i]);
-    a.units[i] = a.layers[i].tiles * a.layers[i].chunks;
-    tiles += a.layers[i].tiles;
+    const StepLinear& linear = params.linear[i];
+    a.layers[i] = {.weight = static_cast<const char*>(linear.weight),
+                   .scales = linear.scales,
+                   .bias = linear.bias,
+                   .x = linear.x,
+                   .y = linear.y,
+                   .n = static_cast<int>(linear.n),
+                   .k = static_cast<int>(linear.k),
+                   .activation = linear.activation};
+    weights[i] = linear.n * linear.k;
   }
+  a.count = params.count;
   a.together = params.residual != nullptr;
-  a.parts = a.together ? a.layers[0].chunks + a.layers[1].chunks
-                       : std::max(a.layers[0].chunks, a.layers[1].chunks);
+  a.blocks_of_first = blocks;
+  if (a.count == 2 && !a.together)
+    a.blocks_of_first =
+        std::clamp(static_cast<int>((blocks * weights[0] + (weights[0] + weights[1]) / 2) /
+                                    (weights[0] + weights[1])),
+                   1, blocks - 1);
   a.batch = static_cast<int>(params.batch);
-  a.eps = static_cast<float>(params.norm_eps);
   a.residual = params.residual;
-  a.arrivals = static_cast<int*>(params.workspace);
-  a.sums = static_cast<float*>(params.workspace) + divided(tiles, 64) * 64;
+
+  // Sums of all tiles of a block, or of as many as fit.
+  int tiles = 0;
+  for (int i = 0; i < (a.together ? 1 : a.count); ++i) {
+    const int of_layer = i ? blocks - a.blocks_of_first : a.blocks_of_first;
+    const int rows = (a.layers[i].n + of_layer - 1) / of_layer;
+    tiles = std::max(tiles, (rows + kRowsOfStage - 1) / kRowsOfStage);
+  }
+  const int bytes_of_tile = kRowsOfStage * kWarps * a.batch * 4 * (a.together ? a.count : 1);
+  a.group = std::clamp(kMostSums / bytes_of_tile, 1, tiles);
+  const int sums = a.group * bytes_of_tile;
+  constexpr int kDeclared = 2048;  // by the kernel
+  a.stages = std::clamp((most_bytes - kDeclared - sums) / kStageBytes, 1, stages_for(a.batch));
+  a.shared_bytes = a.stages * kStageBytes + sums;
   return a;
 }
 
-template <class T, class W>
+template <class T, class W, int kColumns, bool kBulk>
 cudaError_t launch(const StepLinearParams& params, cudaStream_t stream) {
-  const Arguments a = arguments_of<W>(params);
-  const int blocks = std::min(multiprocessors(), a.units[0] + a.units[1]);
-  const auto kernel =
-      params.batch <= 8 ? step_linear_kernel<T, W, 8> : step_linear_kernel<T, W, 16>;
-  return launch_programmatic(kernel, dim3(blocks), dim3(kThreads), 0, stream, a);
+  int most_bytes = 0;
+  if (const cudaError_t error = shared_bytes_of_block(most_bytes)) return error;
+  int64_t rows = params.linear[0].n;
+  if (params.count == 2 && !params.residual) rows += params.linear[1].n;
+  // A tile for each block at least, and a block for each layer.
+  const int blocks =
+      static_cast<int>(std::clamp<int64_t>(rows / kRowsOfStage, params.count, multiprocessors()));
+  const Arguments a = arguments_of<W>(params, blocks, most_bytes);
+  const auto kernel = step_linear_kernel<T, W, kColumns, kBulk>;
+  if (const cudaError_t error =
+          cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, a.shared_bytes))
+    return error;
+  return launch_programmatic(kernel, dim3(blocks), dim3(kThreads + 32 * kFillingWarps<kBulk>),
+                             a.shared_bytes, stream, a);
+}
+
+template <class T, class W>
+cudaError_t launch_for_batch(const StepLinearParams& params, cudaStream_t stream) {
+  bool bulk = false;
+  if (const cudaError_t error = has_dependent_launches(bulk)) return error;
+  if (params.batch <= 8)
+    return bulk ? launch<T, W, 8, true>(params, stream) : launch<T, W, 8, false>(params, stream);
+  return bulk ? launch<T, W, 16, true>(params, stream) : launch<T, W, 16, false>(params, stream);
 }
 
 template <class T>
 cudaError_t launch_for_weights(const StepLinearParams& params, cudaStream_t stream) {
-  return params.linear[0].scales ? launch<T, int8_t>(params, stream) : launch<T, T>(params, stream);
+  return params.linear[0].scales ? launch_for_batch<T, int8_t>(params, stream)
+                                 : launch_for_batch<T, T>(params, stream);
 }
 
 }  // namespace
 }  // namespace cuda
-
-int64_t step_linear_workspace_bytes(const StepLinearParams& params) {
-  const bool int8 = params.linear[0].scales != nullptr;
-  const cuda::Arguments a =
-      int8 ? cuda::arguments_of<int8_t>(params) : cuda::arguments_of<uint16_t>(params);
-  const int64_t tiles = a.together ? a.layers[0].tiles : a.layers[0].tiles + a.layers[1].tiles;
-  const int64_t sums = a.parts == 1 ? 0 : tiles * a.parts * cuda::kMostColumns * cuda::kRows;
-  return 4 * (cuda::divided(a.layers[0].tiles + a.layers[1].tiles, 64) * 64 + sums);
-}
 
 cudaError_t step_linear_cuda(const StepLinearParams& params, DType dtype, cudaStream_t stream) {
   if (params.batch < 1 || params.batch > cuda::kMostColumns) return cudaErrorInvalidValue;

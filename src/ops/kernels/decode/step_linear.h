@@ -3,10 +3,10 @@
 // (the projections of attention and the first of the MLP), or both added to a residual.
 //
 // T: float16 or bfloat16. Weights: T, or int8 with a float32 scale for each output.
-// k is a multiple of 8 (16 for int8); weights, x and norms are 16-byte aligned.
+// k is a multiple of 8 (16 for int8); weights and x are 16-byte aligned.
 //
 // Sums are float32, in an order that depends on n and k alone: a row's result is the same bits for
-// any batch. Roundings to T: the layer norm, W x + bias, act, and each sum of
+// any batch. Roundings to T: W x + bias, act, and each sum of
 // (second + first) + residual. Exactness: T2.
 #pragma once
 
@@ -23,8 +23,6 @@ struct StepLinear {
   const float* scales = nullptr;  // [n]; null: weights are T
   const void* bias = nullptr;     // T [n], or null
   const void* x = nullptr;        // T [batch, k], contiguous
-  // T [k], both or neither: x is replaced by its layer norm. Two layers with norms have the same x.
-  const void *norm_weight = nullptr, *norm_bias = nullptr;
   LinearActivation activation = LinearActivation::none;
   void* y = nullptr;  // T [batch, n], contiguous; unused in the second of two that are added
   int64_t n = 0, k = 0;
@@ -34,15 +32,12 @@ struct StepLinearParams {
   StepLinear linear[2];
   int count = 1;  // of linear
   int64_t batch = 1;
-  double norm_eps = 1e-5;
   // T [batch, n], contiguous, may be y: y of linear[0] is (second + first) + residual, or first +
   // residual. Null: each has its own y.
   const void* residual = nullptr;
-  void* workspace = nullptr;  // step_linear_workspace_bytes(); zeroed once, before the first use
 };
 
 #ifdef SEQFUSE_CUDA_API
-int64_t step_linear_workspace_bytes(const StepLinearParams& params);
 // Enqueues one launch. On SM 9.0 it starts while the launch before it in the stream runs, and reads
 // weights until that has ended. cudaErrorInvalidValue: a batch or dtype not named above.
 cudaError_t step_linear_cuda(const StepLinearParams& params, DType dtype, cudaStream_t stream);

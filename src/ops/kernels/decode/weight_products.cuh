@@ -1,22 +1,14 @@
-// Fragments of mma.m16n8k16 from 16-byte loads of weights and of x.
+// Products of mma.m16n8k16 whose operands are 16-byte loads: x is the 16 x 16 side, weights the 16 x 8
+// side.
 //
-// A lane (g = lane / 4, t = lane % 4) loads kLoad neighbouring elements of row g, and of row g + 8,
-// and the same elements of column g of x. The products of a step may be added in any order of k, so
+// A lane (g = lane / 4, t = lane % 4) loads neighbouring elements of row g of the weights, and the
+// same elements of rows g and g + 8 of x. The products of a step may be added in any order of k, so
 // both sides take the order in which the elements come.
 #pragma once
 
 #include "ops/kernels/common/row_kernels.cuh"
 
 namespace seqfuse::ops::cuda {
-
-// Weights are read once: they stay out of the first-level cache.
-__device__ __forceinline__ uint4 load_weights(const void* from) {
-  uint4 v;
-  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];\n"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "l"(from));
-  return v;
-}
 
 template <class T>
 __device__ __forceinline__ void multiply_add(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t a2,
@@ -58,26 +50,27 @@ __device__ __forceinline__ void widen(uint32_t bytes, uint32_t& low, uint32_t& h
   }
 }
 
-// c += rows of weights times columns of x; x: the lane's words of one step.
-template <class T, class W, int kColumns>
-__device__ __forceinline__ void multiply_step(float (&c)[kColumns / 8][4], const uint4& top,
-                                              const uint4& bottom,
-                                              const uint32_t (&x)[kColumns / 8][8 / sizeof(W)]) {
-  const uint32_t rows[2][4] = {{top.x, top.y, top.z, top.w},
-                               {bottom.x, bottom.y, bottom.z, bottom.w}};
+// How many sums the products of a load are shared among, so that they need not wait for each other.
+template <class W>
+constexpr int kParts = 4 / sizeof(W);
+
+// c[0] + ... += x times the weights of one load. x: the lane's words of rows g and, if kRows is 16, g + 8. c[.][0], c[.][1]: row g of x by rows
+// 2 t and 2 t + 1 of the weights; c[.][2], c[.][3]: row g + 8.
+template <class T, class W, int kRows>
+__device__ __forceinline__ void multiply_load(float (&c)[kParts<W>][4], const uint4& weights,
+                                              const uint32_t (&x)[kRows / 8][8 / sizeof(W)]) {
+  const uint32_t words[4] = {weights.x, weights.y, weights.z, weights.w};
 #pragma unroll
   for (int i = 0; i < static_cast<int>(4 / sizeof(W)); ++i) {
-    uint32_t a[4];
+    uint32_t b0, b1;
     if constexpr (sizeof(W) == 2) {
-      a[0] = rows[0][2 * i], a[1] = rows[1][2 * i];
-      a[2] = rows[0][2 * i + 1], a[3] = rows[1][2 * i + 1];
+      b0 = words[2 * i], b1 = words[2 * i + 1];
     } else {
-      widen<T>(rows[0][i], a[0], a[2]);
-      widen<T>(rows[1][i], a[1], a[3]);
+      widen<T>(words[i], b0, b1);
     }
-#pragma unroll
-    for (int n = 0; n < kColumns / 8; ++n)
-      multiply_add<T>(c[n], a[0], a[1], a[2], a[3], x[n][2 * i], x[n][2 * i + 1]);
+    const uint32_t a1 = kRows == 16 ? x[kRows / 8 - 1][2 * i] : 0,
+                   a3 = kRows == 16 ? x[kRows / 8 - 1][2 * i + 1] : 0;
+    multiply_add<T>(c[i % kParts<W>], x[0][2 * i], a1, x[0][2 * i + 1], a3, b0, b1);
   }
 }
 
