@@ -246,9 +246,14 @@ template <class T>
 cudaError_t launch_attention(const StepAttentionParams& params, cudaStream_t stream) {
   const int units = static_cast<int>(divide_up(params.slots, kSlotsOfUnit));
   const int64_t heads = params.batch * params.heads;
-  // As many blocks as run at a time, two on an SM, or one for each unit.
-  int units_of_block =
-      static_cast<int>(std::clamp<int64_t>(heads * units / (2 * multiprocessors()), 1, units));
+  // One unit for each block; where there are many, as many blocks as run at a time, two on an SM, with
+  // equal shares.
+  const int64_t all = heads * units;
+  int units_of_block = 1;
+  if (all > 8 * multiprocessors()) {
+    const auto most = std::clamp<int64_t>(all / (2 * multiprocessors()), 1, units);
+    units_of_block = static_cast<int>(divide_up(units, divide_up(units, most)));
+  }
   int most_bytes = 0;
   if (const cudaError_t error = shared_bytes_of_block(most_bytes)) return error;
   if (shared_bytes(static_cast<int>(params.head_dim), true) > most_bytes) units_of_block = 1;
