@@ -94,6 +94,7 @@ class MaskOnGpu {
     put(column_, mask.column, view_.column);
     put(bitmap_, mask.bitmap, view_.bitmap);
     put(row_order_, mask.row_order, view_.row_order);
+    put(pair_order_, mask.pair_order, view_.pair_order);
     put(column_begin_, mask.column_begin, view_.column_begin);
     put(row_, mask.row, view_.row);
     put(column_bitmap_, mask.column_bitmap, view_.column_bitmap);
@@ -105,7 +106,7 @@ class MaskOnGpu {
 
  private:
   masks::BlockMaskView view_;
-  Buffer<int32_t> row_begin_, column_, bitmap_, row_order_;
+  Buffer<int32_t> row_begin_, column_, bitmap_, row_order_, pair_order_;
   Buffer<int32_t> column_begin_, row_, column_bitmap_, column_order_;
   Buffer<uint64_t> bits_, seen_;
 };

@@ -31,6 +31,7 @@ class ListsOnGpu {
       return tables_.back().get();
     });
     build_.batch = mask.batch();
+    build_.step = expected_.step;
     for (Buffer<int32_t>* b : {&blocks_, &row_bitmaps_, &row_begin_, &column_begin_, &column_,
                                &bitmap_, &row_, &column_bitmap_})
       b->fill(0xff);

@@ -16,14 +16,15 @@ class BlockMask:
     position p = q + keys - queries among the keys. Errors are ValueErrors.
 
     batch: sequences with masks of their own; 1: the same for all. allowed: pairs of a query and a key. full, partial,
-    blocks: numbers of blocks, blocks with the empty ones. density: allowed / all pairs.
+    blocks: numbers of blocks, blocks with the empty ones. density: allowed / all pairs. step: between the tokens of a
+    block; more than 1 for dilated masks.
     """
 
     def __init__(self, rule, tables, queries, keys, device=None):
         """For the functions below. rule: (kind, integers) in postfix order; tables: tensors that the kinds use."""
         self._rule, self._tables = rule, tables
         self.queries, self.keys = int(queries), int(keys)
-        self.lists = torch.ops.seqfuse.build_block_mask(
+        *self.lists, sizes = torch.ops.seqfuse.build_block_mask(
             [kind for kind, _ in rule],
             [len(values) for _, values in rule],
             [value for _, values in rule for value in values],
@@ -32,8 +33,7 @@ class BlockMask:
             self.keys,
             torch.device(device or "cpu"),
         )
-        rows, columns = _blocks(self.queries), _blocks(self.keys)
-        self.batch = self.lists[3].numel() // rows if rows else self.lists[7].numel() // max(columns, 1) or 1
+        self.batch, _, _, self.step = self.sizes = sizes.tolist()
 
     @property
     def device(self) -> torch.device:
@@ -49,13 +49,12 @@ class BlockMask:
 
     @property
     def blocks(self) -> int:
-        return self.batch * _blocks(self.queries) * _blocks(self.keys)
+        return self.batch * _blocks(self.queries, self.step) * _blocks(self.keys, self.step)
 
     @property
     def allowed(self) -> int:
         begin, bitmap, bits = (self.lists[i] for i in (0, 2, 8))
-        block = torch.arange(len(begin) - 1, device=self.device) % max(_blocks(self.queries), 1)
-        queries = (self.queries - block * BLOCK).clamp(max=BLOCK)  # of a block row
+        queries = (_tokens(self.queries, self.step) < self.queries).sum(1).to(self.device).repeat(self.batch)
         full = torch.repeat_interleave(queries, begin.diff())[bitmap < 0].sum() * BLOCK
         ones = torch.tensor([value.bit_count() for value in range(256)], device=self.device)
         return int(full + ones[bits.view(torch.uint8).long()].sum())
@@ -98,14 +97,16 @@ class BlockMask:
 
     def to_dense(self) -> Tensor:
         """bool [batch, queries, keys], from the blocks: for tests and small masks."""
-        begin, column, bitmap, *_, bits, _seen = (part.cpu() for part in self.lists)
-        rows, columns = _blocks(self.queries), _blocks(self.keys)
+        begin, column, bitmap, bits = (self.lists[i].cpu() for i in (0, 1, 2, 8))
+        rows, columns = _blocks(self.queries, self.step), _blocks(self.keys, self.step)
         dense = torch.zeros(self.batch * rows, columns, BLOCK, BLOCK, dtype=torch.bool)
         row = torch.repeat_interleave(torch.arange(len(begin) - 1), begin.diff())
         words = torch.cat([bits, torch.full((1, BLOCK), -1)])[bitmap.long()]  # -1, a full block, is the last one
         dense[row, column.long()] = (words[..., None] >> torch.arange(BLOCK) & 1).bool()
         dense = dense.view(self.batch, rows, columns, BLOCK, BLOCK).transpose(2, 3)
-        return dense.reshape(self.batch, rows * BLOCK, columns * BLOCK)[:, : self.queries, : self.keys].contiguous()
+        dense = dense.reshape(self.batch, rows * BLOCK, columns * BLOCK)
+        queries, keys = (_tokens(n, self.step).flatten().argsort()[:n] for n in (self.queries, self.keys))
+        return dense[:, queries][:, :, keys]
 
     @staticmethod
     def from_full(queries: int, keys: int | None = None, *, device=None) -> BlockMask:
@@ -203,8 +204,14 @@ class BlockMask:
         return _of_kind("intervals", [], [table.long()], table.shape[1], keys, device or intervals.device)
 
 
-def _blocks(tokens):
-    return -(-tokens // BLOCK)
+def _blocks(tokens, step=1):
+    return step * -((-tokens // step) // BLOCK)
+
+
+def _tokens(tokens, step):
+    """The tokens of each block, [blocks, BLOCK]; numbers from `tokens` on do not exist."""
+    first = torch.arange(step)[:, None] + torch.arange(_blocks(tokens, step) // step * BLOCK) * step
+    return first.view(-1, BLOCK)
 
 
 def _of_kind(kind, integers, tables, queries, keys, device):
@@ -238,6 +245,6 @@ def masked_attention(
     if scale is None:
         scale = q.shape[-1] ** -0.5
     out, lse = torch.ops.seqfuse.masked_attention(
-        q, k, v, mask.lists, [mask.batch, mask.queries, mask.keys], float(scale)
+        q, k, v, mask.lists, mask.sizes, float(scale)
     )
     return (out, lse) if return_lse else out

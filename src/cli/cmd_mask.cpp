@@ -120,7 +120,7 @@ int cmd_mask(int argc, char** argv) {
   flags.add_to(app);
   if (const auto done = parse_arguments(app, argc, argv)) return *done;
 
-  const masks::BlockMask mask(flags.mask());
+  const masks::BlockMask mask(flags.mask(), 1);  // as it looks, whatever order kernels take it in
   SEQFUSE_CHECK_AS(UsageError, flags.sequence < mask.batch,
                    "mask: --sequence is {}; expected 0 to {}", flags.sequence, mask.batch - 1);
   const masks::MaskCounts counts = mask.counts();

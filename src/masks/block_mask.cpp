@@ -11,19 +11,17 @@
 namespace seqfuse::masks {
 namespace {
 
-int64_t blocks_of(int64_t tokens) {
-  return (tokens + kBlock - 1) / kBlock;
-}
-
-// Which blocks of keys the user's lists touch in one block row, so that the others need no search.
+// Which blocks of neighbouring keys the user's lists touch in one block row, so that the others need
+// no search.
 class Touched {
  public:
+  Touched() = default;  // nothing is known
   Touched(const Rule& rule, int64_t b, int64_t q0, int64_t q1) {
     for (int i = 0; i < rule.count; ++i) {
       const Term& t = rule.terms[i];
       if (t.kind != TermKind::csr && t.kind != TermKind::intervals) continue;
       std::vector<bool>& touched = blocks_[i];
-      touched.assign(static_cast<size_t>(blocks_of(rule.keys)), false);
+      touched.assign(static_cast<size_t>(count_of_blocks(rule.keys, 1)), false);
       const auto* data = static_cast<const int32_t*>(t.data) + b * t.batch_stride;
       for (int64_t q = q0; q < q1; ++q) {
         if (t.kind == TermKind::csr) {
@@ -56,20 +54,26 @@ struct BlockRow {
   std::vector<uint64_t> bits, seen;
 };
 
-BlockRow make_row(const Rule& rule, int64_t b, int64_t query_block) {
+BlockRow make_row(const Rule& rule, int64_t b, const BlockMaskView& view, int64_t query_block) {
   BlockRow row;
-  const int64_t q0 = query_block * kBlock, q1 = std::min<int64_t>(q0 + kBlock, rule.queries);
-  const Touched touched(rule, b, q0, q1);
-  for (int64_t j = 0; j < blocks_of(rule.keys); ++j) {
-    const int64_t k0 = j * kBlock, k1 = std::min<int64_t>(k0 + kBlock, rule.keys);
-    const Verdict verdict = judge_block(rule, b, {q0, q1, k0, k1}, [&](int term, Verdict bounds) {
-      return touched.judge(term, j, bounds);
-    });
+  const int32_t step = view.step;
+  const BlockTokens queries = view.queries_of(query_block);
+  if (queries.count == 0) return row;
+  const int64_t q1 = queries.first + (queries.count - 1) * step + 1;
+  const Touched touched = step == 1 ? Touched(rule, b, queries.first, q1) : Touched();
+  for (int64_t j = 0; j < view.key_blocks; ++j) {
+    const BlockTokens keys = view.keys_of(j);
+    if (keys.count == 0 || (keys.first - queries.first - rule.shift()) % step != 0) continue;
+    const int64_t k1 = keys.first + (keys.count - 1) * step + 1;
+    const Verdict verdict =
+        judge_block(rule, b, {queries.first, q1, keys.first, k1},
+                    [&](int term, Verdict bounds) { return touched.judge(term, j, bounds); });
     if (!verdict.some) continue;
     uint64_t words[kBlock] = {}, any = 0, all = ~uint64_t{0};
-    if (verdict.missing || k1 - k0 < kBlock) {
-      for (int64_t q = q0; q < q1; ++q) {
-        const uint64_t word = words[q - q0] = seen_keys(rule, b, q, k0);
+    if (verdict.missing || keys.count < kBlock) {
+      for (int64_t i = 0; i < queries.count; ++i) {
+        const uint64_t word = words[i] =
+            seen_keys(rule, b, queries.first + i * step, keys.first, step);
         any |= word;
         all &= word;
       }
@@ -90,23 +94,25 @@ BlockRow make_row(const Rule& rule, int64_t b, int64_t query_block) {
 }
 
 // The lists by their number of entries; those of equal length in order.
-std::vector<int32_t> longest_first(const std::vector<int32_t>& begin) {
-  std::vector<int32_t> order(begin.size() - 1);
+template <class Length>
+std::vector<int32_t> longest_first(int64_t lists, Length&& length) {
+  std::vector<int32_t> order(static_cast<size_t>(lists));
   std::iota(order.begin(), order.end(), 0);
-  std::ranges::stable_sort(order, std::ranges::greater(),
-                           [&](int32_t list) { return begin[list + 1] - begin[list]; });
+  std::ranges::stable_sort(order, std::ranges::greater(), length);
   return order;
 }
 
 }  // namespace
 
-BlockMask::BlockMask(const Mask& mask)
-    : batch(mask.batch()), queries(mask.queries()), keys(mask.keys()) {
-  const int64_t query_blocks = blocks_of(queries), key_blocks = blocks_of(keys);
+BlockMask::BlockMask(const Mask& mask, int32_t blocks_step)
+    : batch(mask.batch()), queries(mask.queries()), keys(mask.keys()), step(blocks_step) {
+  const BlockMaskView sizes = view();
+  const int64_t query_blocks = sizes.query_blocks, key_blocks = sizes.key_blocks;
   std::vector<BlockRow> rows(static_cast<size_t>(batch * query_blocks));
   parallel_for(batch * query_blocks, 1, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
-      rows[static_cast<size_t>(r)] = make_row(mask.rule(), r / query_blocks, r % query_blocks);
+      rows[static_cast<size_t>(r)] =
+          make_row(mask.rule(), r / query_blocks, sizes, r % query_blocks);
     }
   });
   row_begin.push_back(0);
@@ -141,20 +147,29 @@ BlockMask::BlockMask(const Mask& mask)
     row[to] = static_cast<int32_t>(query_block);
     column_bitmap[to] = bitmap[static_cast<size_t>(e)];
   });
-  row_order = longest_first(row_begin);
-  column_order = longest_first(column_begin);
+  row_order = longest_first(batch * query_blocks,
+                            [&](int32_t r) { return row_begin[r + 1] - row_begin[r]; });
+  column_order = longest_first(batch * key_blocks,
+                               [&](int32_t c) { return column_begin[c + 1] - column_begin[c]; });
+  const int64_t pairs = sizes.query_pairs();
+  pair_order = longest_first(batch * pairs, [&](int32_t p) {
+    const int64_t first = p / pairs * query_blocks + p % pairs * 2;
+    return row_begin[std::min(first + 2, (p / pairs + 1) * query_blocks)] - row_begin[first];
+  });
 }
 
 BlockMaskView BlockMask::view() const {
   return {.batch = batch,
           .queries = queries,
           .keys = keys,
-          .query_blocks = blocks_of(queries),
-          .key_blocks = blocks_of(keys),
+          .query_blocks = count_of_blocks(queries, step),
+          .key_blocks = count_of_blocks(keys, step),
+          .step = step,
           .row_begin = row_begin.data(),
           .column = column.data(),
           .bitmap = bitmap.data(),
           .row_order = row_order.data(),
+          .pair_order = pair_order.data(),
           .column_begin = column_begin.data(),
           .row = row.data(),
           .column_bitmap = column_bitmap.data(),
@@ -165,11 +180,12 @@ BlockMaskView BlockMask::view() const {
 
 MaskCounts BlockMask::counts() const {
   MaskCounts counts;
-  const int64_t query_blocks = blocks_of(queries);
+  const BlockMaskView sizes = view();
+  const int64_t query_blocks = sizes.query_blocks;
   counts.elements = batch * queries * keys;
-  counts.blocks = batch * query_blocks * blocks_of(keys);
+  counts.blocks = batch * query_blocks * sizes.key_blocks;
   for (int64_t r = 0; r < batch * query_blocks; ++r) {
-    const int64_t rows = std::min<int64_t>(queries - r % query_blocks * kBlock, kBlock);
+    const int64_t rows = sizes.queries_of(r % query_blocks).count;
     for (int32_t e = row_begin[r]; e < row_begin[r + 1]; ++e) {
       if (bitmap[e] < 0) {
         ++counts.full;

@@ -23,14 +23,17 @@ struct MaskCounts {
 
 class BlockMask {
  public:
-  // Threads share the block rows; the result does not depend on their number.
-  explicit BlockMask(const Mask& mask);
+  // Threads share the block rows; the result does not depend on their number. step: of the blocks;
+  // 1: blocks of neighbouring tokens, whatever the mask.
+  explicit BlockMask(const Mask& mask) : BlockMask(mask, block_step(mask.rule())) {}
+  BlockMask(const Mask& mask, int32_t step);
 
   BlockMaskView view() const;
   MaskCounts counts() const;
 
   int64_t batch = 1, queries = 0, keys = 0;
-  std::vector<int32_t> row_begin, column, bitmap, row_order;
+  int32_t step = 1;
+  std::vector<int32_t> row_begin, column, bitmap, row_order, pair_order;
   std::vector<int32_t> column_begin, row, column_bitmap, column_order;
   std::vector<uint64_t> bits, seen;
 };

@@ -165,6 +165,53 @@ constexpr KeyBits seen_keys(const Rule& rule, int64_t b, int64_t q, int64_t firs
   return results[0] & detail::bits_of_range(0, rule.keys, first);
 }
 
+// The same of the 64 keys first, first + step, ...; first is any key.
+constexpr KeyBits seen_keys(const Rule& rule, int64_t b, int64_t q, int64_t first, int32_t step) {
+  if (step == 1) return seen_keys(rule, b, q, first);
+  KeyBits bits = 0, word = 0;
+  int64_t of_word = -1;
+  for (int64_t i = 0, k = first; i < kBlock && k < rule.keys; ++i, k += step) {
+    if (k / kBlock != of_word) {
+      of_word = k / kBlock;
+      word = seen_keys(rule, b, q, of_word * kBlock);
+    }
+    bits |= (word >> (k % kBlock) & 1) << i;
+  }
+  return bits;
+}
+
+// The largest step of which k - p is a multiple for every allowed pair, as the terms alone tell.
+constexpr int32_t common_step(const Rule& rule) {
+  int32_t results[kMaxTerms] = {};
+  int depth = 0;
+  for (int i = 0; i < rule.count; ++i) {
+    const Term& term = rule.terms[i];
+    if (term.kind == TermKind::all_of || term.kind == TermKind::any_of) {
+      const int32_t right = results[--depth];
+      int32_t& left = results[depth - 1];
+      if (term.kind == TermKind::all_of) {
+        left = left > right ? left : right;
+      } else {
+        for (int32_t other = right; other != 0;) {  // the greatest common divisor
+          const int32_t rest = left % other;
+          left = other;
+          other = rest;
+        }
+      }
+    } else {
+      results[depth++] = term.kind == TermKind::window ? term.step : 1;
+    }
+  }
+  return depth == 0 ? 1 : results[0];
+}
+
+// The step of a rule's blocks (block_mask_view.h): the common one, if that fills blocks.
+constexpr int32_t block_step(const Rule& rule) {
+  const int64_t step = common_step(rule);
+  const int64_t least = rule.queries < rule.keys ? rule.queries : rule.keys;
+  return least >= step * kBlock ? static_cast<int32_t>(step) : 1;
+}
+
 // Whether query q of sequence b sees key k.
 constexpr bool allowed(const Rule& rule, int64_t b, int64_t q, int64_t k) {
   return (seen_keys(rule, b, q, k / kBlock * kBlock) >> (k % kBlock) & 1) != 0;

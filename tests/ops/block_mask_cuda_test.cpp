@@ -10,13 +10,13 @@ using namespace seqfuse::test;
 
 constexpr const char* kLists[] = {"row_begin",    "column", "bitmap",        "row_order",
                                   "column_begin", "row",    "column_bitmap", "column_order",
-                                  "bits",         "seen"};
+                                  "bits",         "seen",   "pair_order"};
 
 void expect_same_lists(const Mask& mask, const std::string& what) {
   const auto expected = ops::build_block_mask(mask, at::kCPU);
   const auto actual = ops::build_block_mask(mask, at::Device(at::kCUDA, 0));
-  EXPECT_EQ(actual.batch, expected.batch) << what;
-  for (size_t i = 0; i < 10; ++i)
+  EXPECT_EQ(actual.sizes(), expected.sizes()) << what;
+  for (size_t i = 0; i < std::size(kLists); ++i)
     EXPECT_TRUE(at::equal(actual.lists[i].cpu(), expected.lists[i])) << what << " " << kLists[i];
 }
 

@@ -47,8 +47,8 @@ void queries_backward(const MaskedAttentionParams& p, int64_t b, int64_t head,
   constexpr int kW = kLanes<T>, kWidth = kStripWidth<T>;
   const masks::BlockMaskView& mask = p.mask;
   const int64_t d = p.head_dim, d_ld = round_up_to_lanes<T>(d), strip_size = d * kWidth;
-  const int64_t first = query_block * kBlock;
-  const int64_t rows = std::min<int64_t>(mask.queries - first, kBlock);
+  const masks::BlockTokens own = mask.queries_of(query_block);
+  if (own.count == 0) return;
   const auto k = HeadRows<const T>::of(p.k, b, p.key_head(head));
   const auto v = HeadRows<const T>::of(p.v, b, p.key_head(head));
 
@@ -63,23 +63,27 @@ void queries_backward(const MaskedAttentionParams& p, int64_t b, int64_t head,
   T* products = scratch.take<T>(kBlock * kWidth);
   T* lse = scratch.take<T>(kBlock);
   T* delta = scratch.take<T>(kBlock);
-  const int64_t row0 = (b * p.heads + head) * mask.queries + first;
+  const int64_t row0 = (b * p.heads + head) * mask.queries + own.first;
   std::fill_n(lse, kBlock, T(0));
   std::fill_n(delta, kBlock, T(0));
-  std::copy_n(static_cast<const T*>(p.lse) + row0, rows, lse);
-  std::copy_n(static_cast<const T*>(p.delta) + row0, rows, delta);
+  for (int64_t i = 0; i < own.count; ++i) {
+    lse[i] = static_cast<const T*>(p.lse)[row0 + i * mask.step];
+    delta[i] = static_cast<const T*>(p.delta)[row0 + i * mask.step];
+  }
   std::fill_n(sums, kStrips<T> * strip_size, T(0));
-  pack_strips(q_strips, HeadRows<const T>::of(p.q, b, head), first, mask.queries, d,
+  pack_strips(q_strips, HeadRows<const T>::of(p.q, b, head).block(own, mask.step), own.count, d,
               static_cast<T>(p.scale));
-  pack_strips(dout_strips, HeadRows<const T>::of(p.dout, b, head), first, mask.queries, d, T(1));
+  pack_strips(dout_strips, HeadRows<const T>::of(p.dout, b, head).block(own, mask.step), own.count,
+              d, T(1));
 
   const int64_t list = mask.sequence(b) * mask.query_blocks + query_block;
   for (int32_t e = mask.row_begin[list]; e < mask.row_begin[list + 1]; ++e) {
     const ListedBlock block(mask, mask.column[e], mask.bitmap[e]);
-    const int64_t key = block.index * kBlock, keys = std::min<int64_t>(mask.keys - key, kBlock);
-    pack_columns(k_columns, k, key, mask.keys, d, T(1));
-    pack_columns(v_columns, v, key, mask.keys, d, T(1));
-    pack_seen_rows(k_rows, d_ld, k, key, keys, d, T(1), block.seen_keys);
+    const masks::BlockTokens listed = mask.keys_of(block.index);
+    const int64_t keys = listed.count;
+    pack_columns(k_columns, k.block(listed, mask.step), keys, d, T(1));
+    pack_columns(v_columns, v.block(listed, mask.step), keys, d, T(1));
+    pack_seen_rows(k_rows, d_ld, k.block(listed, mask.step), keys, d, T(1), block.seen_keys);
     for (int s = 0; s < kStrips<T>; ++s) {
       const auto lane_values = [&](const T* values) {
         return [=](int64_t, int c) { return load(values + s * kWidth + c * kW); };
@@ -102,7 +106,7 @@ void queries_backward(const MaskedAttentionParams& p, int64_t b, int64_t head,
       multiply<2, 1, true>(sums + s * strip_size, kWidth, k_rows, d_ld, products, kWidth, d, keys);
     }
   }
-  unpack_strips(HeadRows<T>::of(p.dq, b, head), sums, first, mask.queries, d,
+  unpack_strips(HeadRows<T>::of(p.dq, b, head).block(own, mask.step), sums, own.count, d,
                 static_cast<T>(p.scale));
 }
 
@@ -111,7 +115,9 @@ void keys_backward(const MaskedAttentionParams& p, int64_t b, int64_t key_head, 
   constexpr int kWidth = kStripWidth<T>;
   const masks::BlockMaskView& mask = p.mask;
   const int64_t d = p.head_dim, d_ld = round_up_to_lanes<T>(d), strip_size = d * kWidth;
-  const int64_t first = key_block * kBlock, group = p.heads / p.key_heads;
+  const masks::BlockTokens own = mask.keys_of(key_block);
+  if (own.count == 0) return;
+  const int64_t group = p.heads / p.key_heads;
 
   Scratch& scratch = Scratch::fresh();
   T* k_strips = scratch.take<T>(kStrips<T> * strip_size);
@@ -126,33 +132,36 @@ void keys_backward(const MaskedAttentionParams& p, int64_t b, int64_t key_head, 
   T* products = scratch.take<T>(kBlock * kWidth);
   std::fill_n(dk, kStrips<T> * strip_size, T(0));
   std::fill_n(dv, kStrips<T> * strip_size, T(0));
-  pack_strips(k_strips, HeadRows<const T>::of(p.k, b, key_head), first, mask.keys, d, T(1));
-  pack_strips(v_strips, HeadRows<const T>::of(p.v, b, key_head), first, mask.keys, d, T(1));
+  pack_strips(k_strips, HeadRows<const T>::of(p.k, b, key_head).block(own, mask.step), own.count, d,
+              T(1));
+  pack_strips(v_strips, HeadRows<const T>::of(p.v, b, key_head).block(own, mask.step), own.count, d,
+              T(1));
 
   const auto scale = static_cast<T>(p.scale);
   const int64_t list = mask.sequence(b) * mask.key_blocks + key_block;
   for (int32_t e = mask.column_begin[list]; e < mask.column_begin[list + 1]; ++e) {
     const ListedBlock block(mask, mask.row[e], mask.column_bitmap[e]);
-    const int64_t query = block.index * kBlock;
-    const int64_t queries = std::min<int64_t>(mask.queries - query, kBlock);
+    const masks::BlockTokens listed = mask.queries_of(block.index);
+    const int64_t queries = listed.count;
     for (int64_t head = key_head * group; head < (key_head + 1) * group; ++head) {
-      const auto q = HeadRows<const T>::of(p.q, b, head);
-      const auto dout = HeadRows<const T>::of(p.dout, b, head);
-      const int64_t row0 = (b * p.heads + head) * mask.queries + query;
+      const auto q = HeadRows<const T>::of(p.q, b, head).block(listed, mask.step);
+      const auto dout = HeadRows<const T>::of(p.dout, b, head).block(listed, mask.step);
+      const int64_t row0 = (b * p.heads + head) * mask.queries + listed.first;
       const T* lse = static_cast<const T*>(p.lse) + row0;
       const T* delta = static_cast<const T*>(p.delta) + row0;
-      pack_columns(q_columns, q, query, mask.queries, d, scale);
-      pack_columns(dout_columns, dout, query, mask.queries, d, T(1));
-      pack_seen_rows(q_rows, d_ld, q, query, queries, d, scale, block.seen_queries);
-      pack_seen_rows(dout_rows, d_ld, dout, query, queries, d, T(1), block.seen_queries);
+      pack_columns(q_columns, q, queries, d, scale);
+      pack_columns(dout_columns, dout, queries, d, T(1));
+      pack_seen_rows(q_rows, d_ld, q, queries, d, scale, block.seen_queries);
+      pack_seen_rows(dout_rows, d_ld, dout, queries, d, T(1), block.seen_queries);
       for (int s = 0; s < kStrips<T>; ++s) {
         multiply<2, 1, false>(scores, kWidth, q_columns, kColumnsLd<T>, k_strips + s * strip_size,
                               kWidth, queries, d);
         multiply<2, 1, false>(products, kWidth, dout_columns, kColumnsLd<T>,
                               v_strips + s * strip_size, kWidth, queries, d);
         differentiate(
-            scores, products, queries, [&](int64_t r, int) { return Vector<T>{} + lse[r]; },
-            [&](int64_t r, int) { return Vector<T>{} + delta[r]; });
+            scores, products, queries,
+            [&](int64_t r, int) { return Vector<T>{} + lse[r * mask.step]; },
+            [&](int64_t r, int) { return Vector<T>{} + delta[r * mask.step]; });
         if (block.bits != nullptr) {
           hide_from_keys(scores, block.bits, s, queries);
           hide_from_keys(products, block.bits, s, queries);
@@ -164,8 +173,8 @@ void keys_backward(const MaskedAttentionParams& p, int64_t b, int64_t key_head, 
       }
     }
   }
-  unpack_strips(HeadRows<T>::of(p.dk, b, key_head), dk, first, mask.keys, d, T(1));
-  unpack_strips(HeadRows<T>::of(p.dv, b, key_head), dv, first, mask.keys, d, T(1));
+  unpack_strips(HeadRows<T>::of(p.dk, b, key_head).block(own, mask.step), dk, own.count, d, T(1));
+  unpack_strips(HeadRows<T>::of(p.dv, b, key_head).block(own, mask.step), dv, own.count, d, T(1));
 }
 
 }  // namespace

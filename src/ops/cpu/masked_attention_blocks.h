@@ -35,40 +35,44 @@ struct HeadRows {
     return {static_cast<T*>(heads.data) + b * heads.batch_stride + h * heads.head_stride,
             heads.row_stride};
   }
+  // Of a block: rows 0 to tokens.count - 1.
+  HeadRows block(const masks::BlockTokens& tokens, int32_t step) const {
+    return {data + tokens.first * stride, stride * step};
+  }
 };
 
-// Rows [first, first + 64) as strips: out[strip][d][lane] = scale * row. Rows outside [0, rows)
-// repeat others.
+// A block's rows as strips: out[strip][d][lane] = scale * row. Those of 64 from `rows` on repeat
+// others.
 template <class T>
-void pack_strips(T* out, HeadRows<const T> in, int64_t first, int64_t rows, int64_t d, T scale) {
+void pack_strips(T* out, HeadRows<const T> in, int64_t rows, int64_t d, T scale) {
   for (int64_t at = 0; at < kBlock; at += kLanes<T>) {
     T* to = out + at / kStripWidth<T> * d * kStripWidth<T> + at % kStripWidth<T>;
-    pack_transposed(to, kStripWidth<T>, in.data, in.stride, first + at, rows, d, scale);
+    pack_transposed(to, kStripWidth<T>, in.data, in.stride, at, rows, d, scale);
   }
 }
 
-// The inverse, for the rows of [first, first + 64) in [0, rows).
+// The inverse, for the rows that exist.
 template <class T>
-void unpack_strips(HeadRows<T> out, const T* in, int64_t first, int64_t rows, int64_t d, T scale) {
-  for (int64_t at = 0; at < kBlock && first + at < rows; at += kLanes<T>) {
+void unpack_strips(HeadRows<T> out, const T* in, int64_t rows, int64_t d, T scale) {
+  for (int64_t at = 0; at < rows; at += kLanes<T>) {
     const T* from = in + at / kStripWidth<T> * d * kStripWidth<T> + at % kStripWidth<T>;
-    unpack_transposed(out.data, out.stride, from, kStripWidth<T>, first + at, rows, d, scale);
+    unpack_transposed(out.data, out.stride, from, kStripWidth<T>, at, rows, d, scale);
   }
 }
 
-// Rows [first, first + 64) as columns: out[d][row].
+// A block's rows as columns: out[d][row].
 template <class T>
-void pack_columns(T* out, HeadRows<const T> in, int64_t first, int64_t rows, int64_t d, T scale) {
+void pack_columns(T* out, HeadRows<const T> in, int64_t rows, int64_t d, T scale) {
   for (int64_t at = 0; at < kBlock; at += kLanes<T>) {
-    pack_transposed(out + at, kColumnsLd<T>, in.data, in.stride, first + at, rows, d, scale);
+    pack_transposed(out + at, kColumnsLd<T>, in.data, in.stride, at, rows, d, scale);
   }
 }
 
-// Rows [first, first + count) as they are: out[row][d_ld], those whose bit is not set as zeros.
+// A block's rows as they are: out[row][d_ld], those whose bit is not set as zeros.
 template <class T>
-void pack_seen_rows(T* out, int64_t d_ld, HeadRows<const T> in, int64_t first, int64_t count,
-                    int64_t d, T scale, uint64_t seen) {
-  pack_rows(out, d_ld, in.data + first * in.stride, in.stride, count, d, scale);
+void pack_seen_rows(T* out, int64_t d_ld, HeadRows<const T> in, int64_t count, int64_t d, T scale,
+                    uint64_t seen) {
+  pack_rows(out, d_ld, in.data, in.stride, count, d, scale);
   for (int64_t r = 0; r < count; ++r)
     if ((seen >> r & 1) == 0) std::fill_n(out + r * d_ld, d, T(0));
 }

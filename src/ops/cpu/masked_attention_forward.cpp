@@ -75,8 +75,9 @@ void attend(const MaskedAttentionParams& p, int64_t b, int64_t head, int64_t que
   constexpr int kWidth = kStripWidth<T>;
   const masks::BlockMaskView& mask = p.mask;
   const int64_t d = p.head_dim, d_ld = round_up_to_lanes<T>(d), strip_size = d * kWidth;
-  const int64_t first = query_block * kBlock;
-  const auto q = HeadRows<const T>::of(p.q, b, head);
+  const masks::BlockTokens own = mask.queries_of(query_block);
+  if (own.count == 0) return;
+  const auto q = HeadRows<const T>::of(p.q, b, head).block(own, mask.step);
   const auto k = HeadRows<const T>::of(p.k, b, p.key_head(head));
   const auto v = HeadRows<const T>::of(p.v, b, p.key_head(head));
 
@@ -88,14 +89,15 @@ void attend(const MaskedAttentionParams& p, int64_t b, int64_t head, int64_t que
   T* scores = scratch.take<T>(kBlock * kWidth);
   RunningSoftmax<T> softmax[kStrips<T>];
   std::fill_n(sums, kStrips<T> * strip_size, T(0));
-  pack_strips(q_strips, q, first, mask.queries, d, static_cast<T>(p.scale));
+  pack_strips(q_strips, q, own.count, d, static_cast<T>(p.scale));
 
   const int64_t list = mask.sequence(b) * mask.query_blocks + query_block;
   for (int32_t e = mask.row_begin[list]; e < mask.row_begin[list + 1]; ++e) {
     const ListedBlock block(mask, mask.column[e], mask.bitmap[e]);
-    const int64_t key = block.index * kBlock, keys = std::min<int64_t>(mask.keys - key, kBlock);
-    pack_columns(k_columns, k, key, mask.keys, d, T(1));
-    pack_seen_rows(v_rows, d_ld, v, key, keys, d, T(1), block.seen_keys);
+    const masks::BlockTokens listed = mask.keys_of(block.index);
+    const int64_t keys = listed.count;
+    pack_columns(k_columns, k.block(listed, mask.step), keys, d, T(1));
+    pack_seen_rows(v_rows, d_ld, v.block(listed, mask.step), keys, d, T(1), block.seen_keys);
     for (int s = 0; s < kStrips<T>; ++s) {
       const auto multiply_keys = [&] {
         multiply<2, 1, false>(scores, kWidth, k_columns, kColumnsLd<T>, q_strips + s * strip_size,
@@ -114,12 +116,10 @@ void attend(const MaskedAttentionParams& p, int64_t b, int64_t head, int64_t que
     }
   }
   for (int s = 0; s < kStrips<T>; ++s) softmax[s].finish(sums + s * strip_size, d);
-  unpack_strips(HeadRows<T>::of(p.out, b, head), sums, first, mask.queries, d, T(1));
-  T* lse = static_cast<T*>(p.lse) + (b * p.heads + head) * mask.queries;
-  for (int64_t i = first; i < std::min(first + kBlock, mask.queries); ++i) {
-    const auto lane = static_cast<int>(i - first);
-    lse[i] = softmax[lane / kWidth].log_sum(lane % kWidth);
-  }
+  unpack_strips(HeadRows<T>::of(p.out, b, head).block(own, mask.step), sums, own.count, d, T(1));
+  T* lse = static_cast<T*>(p.lse) + (b * p.heads + head) * mask.queries + own.first;
+  for (int i = 0; i < own.count; ++i)
+    lse[int64_t{i} * mask.step] = softmax[i / kWidth].log_sum(i % kWidth);
 }
 
 }  // namespace

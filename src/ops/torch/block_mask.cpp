@@ -101,8 +101,16 @@ class RuleReader {
 #ifdef SEQFUSE_HAS_CUDA
 
 // The lists by their lengths, longest first; those of equal length in order.
-Tensor longest_first(const Tensor& begin) {
-  return begin.diff().argsort(/*stable=*/true, /*dim=*/0, /*descending=*/true).to(at::kInt);
+Tensor longest_first(const Tensor& lengths) {
+  return lengths.argsort(/*stable=*/true, /*dim=*/0, /*descending=*/true).to(at::kInt);
+}
+
+// Of pairs of a sequence's lists, the sums of their lengths. lengths [batch * lists].
+Tensor lengths_of_pairs(const Tensor& lengths, int64_t batch, int64_t lists) {
+  return at::constant_pad_nd(lengths.view({batch, lists}), {0, lists % 2})
+      .view({batch, (lists + 1) / 2, 2})
+      .sum(-1)
+      .flatten();
 }
 
 // Waits for the GPU once, for the sizes of the lists.
@@ -118,6 +126,7 @@ BlockMaskTensors build_on_gpu(const masks::Mask& mask, at::Device device) {
     return tables.back().const_data_ptr();
   });
   build.batch = mask.batch();
+  build.step = masks::block_step(mask.rule());
   const int64_t rows = build.batch * build.query_blocks();
   const int64_t columns = build.batch * build.key_blocks();
   const Tensor blocks = ints(rows * build.key_blocks()), row_bitmaps = ints(rows + 1),
@@ -143,18 +152,21 @@ BlockMaskTensors build_on_gpu(const masks::Mask& mask, at::Device device) {
   build.bits = reinterpret_cast<uint64_t*>(bits.mutable_data_ptr<int64_t>());
   build.seen = reinterpret_cast<uint64_t*>(seen.mutable_data_ptr<int64_t>());
   C10_CUDA_CHECK(block_mask_fill_cuda(build, stream));
-  return {.lists = {row_begin, column, bitmap, longest_first(row_begin), column_begin, row,
-                    column_bitmap, longest_first(column_begin), bits, seen},
+  const Tensor lengths = row_begin.diff();
+  return {.lists = {row_begin, column, bitmap, longest_first(lengths), column_begin, row,
+                    column_bitmap, longest_first(column_begin.diff()), bits, seen,
+                    longest_first(lengths_of_pairs(lengths, build.batch, build.query_blocks()))},
           .batch = mask.batch(),
           .queries = mask.queries(),
-          .keys = mask.keys()};
+          .keys = mask.keys(),
+          .step = build.step};
 }
 
 #endif
 
 // kinds: a rule in postfix order, "and" and "or" combining the two before; integers: those of all
-// kinds one after the other, counts[i] of kinds[i]. tables may be on any device. Returns the ten
-// lists of BlockMaskTensors on `device`.
+// kinds one after the other, counts[i] of kinds[i]. tables may be on any device. Returns the lists of
+// BlockMaskTensors on `device`, and then its sizes, on the CPU.
 std::vector<Tensor> build_by_kinds(const std::vector<std::string>& kinds, at::IntArrayRef counts,
                                    at::IntArrayRef values, at::TensorList tables, int64_t queries,
                                    int64_t keys, at::Device device) {
@@ -179,7 +191,9 @@ std::vector<Tensor> build_by_kinds(const std::vector<std::string>& kinds, at::In
     }
     TORCH_CHECK_VALUE(results.size() == 1, kOp, ": the rule leaves ", results.size(),
                       " masks; expected one");
-    return build_block_mask(results[0], device).lists;
+    BlockMaskTensors made = build_block_mask(results[0], device);
+    made.lists.push_back(at::tensor(made.sizes(), at::kLong));
+    return made.lists;
   } catch (const Error& error) {
     TORCH_CHECK_VALUE(false, error.what());
   }

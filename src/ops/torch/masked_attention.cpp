@@ -19,11 +19,7 @@ using torch::autograd::variable_list;
 constexpr const char* kOp = "masked_attention";
 constexpr const char* kForward = "seqfuse::masked_attention";
 constexpr const char* kBackward = "seqfuse::masked_attention_backward";
-constexpr size_t kLists = 10;
-
-int64_t blocks_of(int64_t tokens) {
-  return (tokens + masks::kBlock - 1) / masks::kBlock;
-}
+constexpr size_t kLists = 11, kSizes = 4;
 
 void check_list(const char* name, const Tensor& list, at::ScalarType type, at::IntArrayRef sizes,
                 at::Device device) {
@@ -35,16 +31,24 @@ void check_list(const char* name, const Tensor& list, at::ScalarType type, at::I
                     device, "; move the mask with mask.to(q.device)");
 }
 
-// sizes: the mask's sequences, queries and keys. The lists' values are trusted.
+void check_counts(size_t lists, size_t sizes) {
+  TORCH_CHECK_VALUE(lists == kLists && sizes == kSizes, kOp, ": the mask has ", lists,
+                    " lists and ", sizes, " sizes; expected ", kLists, " and ", kSizes,
+                    ", as in a BlockMask");
+}
+
+// sizes: the mask's sequences, queries, keys and step. The lists' values are trusted.
 masks::BlockMaskView checked_mask(at::TensorList lists, at::IntArrayRef sizes, at::Device device) {
-  TORCH_CHECK_VALUE(lists.size() == kLists && sizes.size() == 3, kOp, ": the mask has ",
-                    lists.size(), " lists and ", sizes.size(), " sizes; expected ", kLists,
-                    " and 3, as in a BlockMask");
+  check_counts(lists.size(), sizes.size());
+  TORCH_CHECK_VALUE(sizes[3] >= 1 && sizes[3] <= masks::kUnlimited, kOp, ": the mask's step is ",
+                    sizes[3], "; expected 1 or more, as in a BlockMask");
+  const auto step = static_cast<int32_t>(sizes[3]);
   const masks::BlockMaskView view{.batch = sizes[0],
                                   .queries = sizes[1],
                                   .keys = sizes[2],
-                                  .query_blocks = blocks_of(sizes[1]),
-                                  .key_blocks = blocks_of(sizes[2])};
+                                  .query_blocks = masks::count_of_blocks(sizes[1], step),
+                                  .key_blocks = masks::count_of_blocks(sizes[2], step),
+                                  .step = step};
   const int64_t entries = lists[1].numel(), bitmaps = lists[8].size(0);
   const int64_t rows = view.batch * view.query_blocks, columns = view.batch * view.key_blocks;
   check_list("row_begin", lists[0], at::kInt, {rows + 1}, device);
@@ -57,6 +61,7 @@ masks::BlockMaskView checked_mask(at::TensorList lists, at::IntArrayRef sizes, a
   check_list("column_order", lists[7], at::kInt, {columns}, device);
   check_list("bits", lists[8], at::kLong, {bitmaps, masks::kBlock}, device);
   check_list("seen", lists[9], at::kLong, {bitmaps, 2}, device);
+  check_list("pair_order", lists[10], at::kInt, {view.batch * view.query_pairs()}, device);
   const auto ints = [&](size_t i) { return lists[i].const_data_ptr<int32_t>(); };
   const auto words = [&](size_t i) {
     return reinterpret_cast<const uint64_t*>(lists[i].const_data_ptr<int64_t>());
@@ -72,6 +77,7 @@ masks::BlockMaskView checked_mask(at::TensorList lists, at::IntArrayRef sizes, a
   filled.column_order = ints(7);
   filled.bits = words(8);
   filled.seen = words(9);
+  filled.pair_order = ints(10);
   return filled;
 }
 
@@ -241,9 +247,7 @@ class MaskedAttention : public torch::autograd::Function<MaskedAttention> {
 
 Outputs with_gradient(const Tensor& q, const Tensor& k, const Tensor& v, at::TensorList lists,
                       c10::SymIntArrayRef sizes, double scale) {
-  TORCH_CHECK_VALUE(lists.size() == kLists && sizes.size() == 3, kOp, ": the mask has ",
-                    lists.size(), " lists and ", sizes.size(), " sizes; expected ", kLists,
-                    " and 3, as in a BlockMask");
+  check_counts(lists.size(), sizes.size());
   const auto result =
       MaskedAttention::apply(q, k, v, MaskArguments{lists.vec(), sizes.vec(), scale});
   return {result[0], result[1]};
@@ -264,16 +268,17 @@ BlockMaskTensors block_mask_tensors(masks::BlockMask mask) {
                     tensor(kept->column_begin, at::kInt), tensor(kept->row, at::kInt),
                     tensor(kept->column_bitmap, at::kInt), tensor(kept->column_order, at::kInt),
                     tensor(kept->bits, at::kLong, {bitmaps, masks::kBlock}),
-                    tensor(kept->seen, at::kLong, {bitmaps, 2})},
+                    tensor(kept->seen, at::kLong, {bitmaps, 2}), tensor(kept->pair_order, at::kInt)},
           .batch = kept->batch,
           .queries = kept->queries,
-          .keys = kept->keys};
+          .keys = kept->keys,
+          .step = kept->step};
 }
 
 std::tuple<Tensor, Tensor> masked_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                                             const BlockMaskTensors& mask, double scale) {
   static const auto op = find_operator<decltype(with_gradient)>(kForward);
-  const std::array<c10::SymInt, 3> sizes{mask.batch, mask.queries, mask.keys};
+  const std::array<c10::SymInt, kSizes> sizes{mask.batch, mask.queries, mask.keys, mask.step};
   return op.call(q, k, v, mask.lists, sizes, scale);
 }
 

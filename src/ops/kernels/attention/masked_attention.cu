@@ -75,7 +75,7 @@ cudaError_t launch(MaskedPass pass, const MaskedAttentionParams& p, int64_t list
 
 cudaError_t masked_attention_forward_cuda(const MaskedAttentionParams& p, DType dtype,
                                           cudaStream_t stream) {
-  return launch(MaskedPass::forward, p, p.mask.query_blocks, p.heads, dtype, stream);
+  return launch(MaskedPass::forward, p, p.mask.query_pairs(), p.heads, dtype, stream);
 }
 
 cudaError_t masked_attention_backward_cuda(const MaskedAttentionParams& p, DType dtype,

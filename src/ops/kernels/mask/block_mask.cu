@@ -26,19 +26,27 @@ __device__ __forceinline__ uint64_t or_over_warp(uint64_t x) {
 }
 
 struct Place {
-  int64_t b, q0, q1, k0, k1;
+  int64_t b;
+  masks::BlockTokens queries, keys;
+  int32_t step;
 
-  __device__ Place(const BlockMaskBuild& build, int64_t block) {
-    const int64_t keys = build.key_blocks(), queries = build.query_blocks();
-    b = block / keys / queries;
-    q0 = block / keys % queries * kBlock;
-    k0 = block % keys * kBlock;
-    q1 = min(q0 + kBlock, int64_t{build.rule.queries});
-    k1 = min(k0 + kBlock, int64_t{build.rule.keys});
+  __device__ Place(const BlockMaskBuild& build, int64_t block) : step(build.step) {
+    const int64_t key_blocks = build.key_blocks(), query_blocks = build.query_blocks();
+    b = block / key_blocks / query_blocks;
+    queries = masks::tokens_of_block(block / key_blocks % query_blocks, query_blocks,
+                                     build.rule.queries, step);
+    keys = masks::tokens_of_block(block % key_blocks, key_blocks, build.rule.keys, step);
+  }
+  // Whether tokens exist, and queries and keys that are multiples of step apart.
+  __device__ bool possible(const BlockMaskBuild& build) const {
+    return queries.count > 0 && keys.count > 0 &&
+           (keys.first - queries.first - build.rule.shift()) % step == 0;
   }
   // The keys that a query of the block sees; 0 for queries that do not exist.
   __device__ uint64_t word(const BlockMaskBuild& build, int query) const {
-    return q0 + query < q1 ? masks::seen_keys(build.rule, b, q0 + query, k0) : 0;
+    return query < queries.count ? masks::seen_keys(build.rule, b, queries.first + query * step,
+                                                    keys.first, step)
+                                 : 0;
   }
 };
 
@@ -47,12 +55,19 @@ __global__ void classify_kernel(const __grid_constant__ BlockMaskBuild build, in
   const int64_t block = warp_id();
   if (block >= blocks) return;
   const Place place(build, block);
-  const masks::Verdict verdict =
-      masks::judge_block(build.rule, place.b, {place.q0, place.q1, place.k0, place.k1},
-                         [](int, masks::Verdict bounds) { return bounds; });
+  masks::Verdict verdict{.some = false, .missing = true};
+  if (place.possible(build)) {
+    const auto end = [&](const masks::BlockTokens& tokens) {
+      return tokens.first + (tokens.count - 1) * place.step + 1;
+    };
+    verdict = masks::judge_block(
+        build.rule, place.b,
+        {place.queries.first, end(place.queries), place.keys.first, end(place.keys)},
+        [](int, masks::Verdict bounds) { return bounds; });
+  }
   int32_t state = kIsEmpty;
   if (verdict.some) {
-    if (!verdict.missing && place.k1 - place.k0 == kBlock) {
+    if (!verdict.missing && place.keys.count == kBlock) {
       state = kIsFull;
     } else {
       bool any = false, all = true;
@@ -60,7 +75,7 @@ __global__ void classify_kernel(const __grid_constant__ BlockMaskBuild build, in
         const int query = lane_id() + 32 * i;
         const uint64_t word = place.word(build, query);
         any |= word != 0;
-        all &= word == ~uint64_t{0} || place.q0 + query >= place.q1;
+        all &= word == ~uint64_t{0} || query >= place.queries.count;
       }
       any = __any_sync(kAllLanes, any);
       all = __all_sync(kAllLanes, all);

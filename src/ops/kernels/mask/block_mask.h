@@ -4,7 +4,7 @@
 // Two steps, since the sizes of the lists are known only after the first: block_mask_count_cuda
 // writes row_begin, row_bitmaps and column_begin, whose last elements are the numbers of entries, of
 // bitmaps, and of entries again. The caller allocates that many, and block_mask_fill_cuda writes the
-// other lists. row_order and column_order are the caller's: sort the differences of the begins.
+// other lists. The three orders are the caller's: sort the differences of the begins.
 //
 // Determinism: no atomics. Errors: those of the CUDA runtime. Compiled with
 // --expt-relaxed-constexpr, for the functions of masks/rule.h.
@@ -12,6 +12,7 @@
 
 #include <cstdint>
 
+#include "masks/block_mask_view.h"
 #include "masks/rule.h"
 #include "ops/kernels/common/cuda_api.h"
 
@@ -20,6 +21,7 @@ namespace seqfuse::ops {
 struct BlockMaskBuild {
   masks::Rule rule;  // its tables are in device memory
   int64_t batch = 1;
+  int32_t step = 1;  // of the blocks; masks::block_step
 
   // First step. rows = batch * query blocks, columns = batch * key blocks.
   int32_t* blocks = nullptr;        // workspace [batch, query blocks, key blocks]
@@ -33,10 +35,8 @@ struct BlockMaskBuild {
   uint64_t* bits = nullptr;                          // [bitmaps, 64]
   uint64_t* seen = nullptr;                          // [bitmaps, 2]
 
-  constexpr int64_t query_blocks() const {
-    return (rule.queries + masks::kBlock - 1) / masks::kBlock;
-  }
-  constexpr int64_t key_blocks() const { return (rule.keys + masks::kBlock - 1) / masks::kBlock; }
+  constexpr int64_t query_blocks() const { return masks::count_of_blocks(rule.queries, step); }
+  constexpr int64_t key_blocks() const { return masks::count_of_blocks(rule.keys, step); }
 };
 
 #ifdef SEQFUSE_CUDA_API

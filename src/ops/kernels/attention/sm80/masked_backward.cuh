@@ -119,19 +119,21 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
   const int key_head = piece.head / (args.heads / args.key_heads);
 
   using Loader = SeenLoader<kD, Shape::kThreads>;
-  const uint64_t rows = bits_of_rows(mask.queries, piece.block);
-  Loader(args.q.of(piece.sequence), piece.head, args.head_dim).load(q_tile, piece.block, rows);
-  Loader(args.dout.of(piece.sequence), piece.head, args.head_dim)
-      .load(dout_tile, piece.block, rows);
-  const Loader keys(args.k.of(piece.sequence), key_head, args.head_dim);
-  const Loader values(args.v.of(piece.sequence), key_head, args.head_dim);
+  const masks::BlockTokens own = mask.queries_of(piece.block);
+  const uint64_t rows = bits_of(own);
+  Loader(args.q.of(piece.sequence), piece.head, args.head_dim, mask.step)
+      .load(q_tile, own.first, rows);
+  Loader(args.dout.of(piece.sequence), piece.head, args.head_dim, mask.step)
+      .load(dout_tile, own.first, rows);
+  const Loader keys(args.k.of(piece.sequence), key_head, args.head_dim, mask.step);
+  const Loader values(args.v.of(piece.sequence), key_head, args.head_dim, mask.step);
 
   float lse[2], delta[2];
   const int64_t head_row = static_cast<int64_t>(piece.sequence) * args.heads + piece.head;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int row = row0 + 8 * half + (lane >> 2);
-    const int64_t at = head_row * mask.queries + piece.block * kMaskBlock + row;
+    const int64_t at = head_row * mask.queries + own.first + row * mask.step;
     const bool exists = rows >> row & 1;
     lse[half] = exists ? args.lse[at] * kLog2e : 0.0f;
     delta[half] = exists ? args.delta[at] : 0.0f;
@@ -143,13 +145,14 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
   walk_list<Shape::kStages>(
       list, begin, count, count,
       [&](int stage, int, const BlockEntry& entry) {
-        keys.load(stages + 2 * stage * kTile, entry.index, entry.seen);
-        values.load(stages + (2 * stage + 1) * kTile, entry.index, entry.seen);
+        const int64_t first = mask.keys_of(entry.index).first;
+        keys.load(stages + 2 * stage * kTile, first, entry.seen);
+        values.load(stages + (2 * stage + 1) * kTile, first, entry.seen);
       },
       [&](int stage, int, const BlockEntry& entry) {
-        QueryBits<16> bits;
+        QueryBits<16, kMaskBlock> bits;
         if (!entry.full())
-          bits.fetch(mask.bits + static_cast<int64_t>(entry.bitmap) * kMaskBlock, row0, lane);
+          bits.fetch(mask.bits + static_cast<int64_t>(entry.bitmap) * kMaskBlock, row0, 0, lane);
         const uint32_t k_tile = stages + 2 * stage * kTile, v_tile = k_tile + kTile;
         Accumulators<16, kMaskBlock> s, ds;
         multiply_tiles<T, kD, kDim>(s, q_lane, Tile<kD>::columns_first(k_tile, lane));
@@ -165,8 +168,8 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
         if (!entry.full()) bits.hide(ds, 0.0f, lane);
         add_weighted_rows<T, kD>(dq, ds, Tile<kD>::rows_first(k_tile, lane));
       });
-  write_rows<T, kD>(args.dq, piece, mask.queries, args.head_dim, q_tile, row0, dq, args.scale,
-                    lane);
+  write_rows<T, kD>(args.dq.of(piece.sequence), piece.head, own, mask.step, args.head_dim, q_tile,
+                    row0, dq, args.scale, lane);
 }
 
 // dk and dv of 64 keys of a head, from all heads of queries that read it.
@@ -190,20 +193,25 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
   const int group = args.heads / args.key_heads;
 
   using Loader = SeenLoader<kD, Shape::kThreads>;
-  const uint64_t existing = bits_of_rows(mask.keys, piece.block);
-  Loader(args.k.of(piece.sequence), piece.head, args.head_dim).load(k_tile, piece.block, existing);
-  Loader(args.v.of(piece.sequence), piece.head, args.head_dim).load(v_tile, piece.block, existing);
+  const masks::BlockTokens own = mask.keys_of(piece.block);
+  Loader(args.k.of(piece.sequence), piece.head, args.head_dim, mask.step)
+      .load(k_tile, own.first, bits_of(own));
+  Loader(args.v.of(piece.sequence), piece.head, args.head_dim, mask.step)
+      .load(v_tile, own.first, bits_of(own));
 
   const auto load = [&](int stage, int step, const BlockEntry& entry) {
     const int head = piece.head * group + step / count;
-    const uint64_t seen = entry.seen & bits_of_rows(mask.queries, entry.index);
+    const masks::BlockTokens queries = mask.queries_of(entry.index);
+    const uint64_t seen = entry.seen & bits_of(queries);
     const uint32_t tile = stages + 2 * stage * kTile;
-    Loader(args.q.of(piece.sequence), head, args.head_dim).load(tile, entry.index, seen);
-    Loader(args.dout.of(piece.sequence), head, args.head_dim).load(tile + kTile, entry.index, seen);
+    Loader(args.q.of(piece.sequence), head, args.head_dim, mask.step)
+        .load(tile, queries.first, seen);
+    Loader(args.dout.of(piece.sequence), head, args.head_dim, mask.step)
+        .load(tile + kTile, queries.first, seen);
     const int i = threadIdx.x % kMaskBlock;
     const bool exists = seen >> i & 1;
     const int64_t head_row = static_cast<int64_t>(piece.sequence) * args.heads + head;
-    const int64_t at = head_row * mask.queries + static_cast<int64_t>(entry.index) * kMaskBlock + i;
+    const int64_t at = head_row * mask.queries + queries.first + i * mask.step;
     Rows& rows = rows_of_stage[stage];
     if (threadIdx.x < kMaskBlock) {
       copy_async_small<4>(shared_address(&rows.lse[i]), args.lse + at, exists);
@@ -248,8 +256,10 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
         add_weighted_rows<T, kD>(dv, p, Tile<kD>::rows_first(dout_tile, lane));
         add_weighted_rows<T, kD>(dk, ds, Tile<kD>::rows_first(q_tile, lane));
       });
-  write_rows<T, kD>(args.dk, piece, mask.keys, args.head_dim, k_tile, row0, dk, args.scale, lane);
-  write_rows<T, kD>(args.dv, piece, mask.keys, args.head_dim, v_tile, row0, dv, 1.0f, lane);
+  write_rows<T, kD>(args.dk.of(piece.sequence), piece.head, own, mask.step, args.head_dim, k_tile,
+                    row0, dk, args.scale, lane);
+  write_rows<T, kD>(args.dv.of(piece.sequence), piece.head, own, mask.step, args.head_dim, v_tile,
+                    row0, dv, 1.0f, lane);
 }
 
 }  // namespace seqfuse::ops::attention::sm80

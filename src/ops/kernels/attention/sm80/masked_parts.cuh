@@ -83,23 +83,28 @@ struct BlockEntry {
   __device__ __forceinline__ bool full() const { return bitmap < 0; }
 };
 
-// Copies 64 rows of one head to a tile; rows whose bit is not set, and columns from head_dim on,
-// become zeros and are not read.
+// Copies the 64 rows of a block of one head to a tile; rows whose bit is not set, and columns from
+// head_dim on, become zeros and are not read. Called by threads 0 to kThreads - 1.
 template <int kD, int kThreads>
 class SeenLoader {
  public:
-  __device__ __forceinline__ SeenLoader(const HeadsView& view, int head, int head_dim)
-      : source_(view.data + row() * view.row_bytes + head * view.head_bytes + chunk() * 16),
+  // step: between the rows of a block.
+  __device__ __forceinline__ SeenLoader(const HeadsView& view, int head, int head_dim, int step)
+      : source_(view.data + row() * step * view.row_bytes + head * view.head_bytes + chunk() * 16),
         row_bytes_(view.row_bytes),
+        step_bytes_(kStep * step * view.row_bytes),
         inside_(chunk() * 8 < head_dim) {}
 
-  __device__ __forceinline__ void load(uint32_t tile, int block, uint64_t seen) const {
-    const char* source = source_ + static_cast<int64_t>(block) * kMaskBlock * row_bytes_;
+  // first: the block's first row.
+  __device__ __forceinline__ void load(uint32_t tile, int64_t first, uint64_t seen) const {
+    const char* source = source_ + first * row_bytes_;
+    if (!inside_) seen = 0;
+    seen >>= row();
 #pragma unroll 4  // more would take registers for addresses
     for (int i = 0; i < kMaskBlock / kStep; ++i) {
-      const int at = row() + i * kStep;
-      copy_async(tile + Tile<kD>::offset(at, chunk()), source, inside_ && (seen >> at & 1));
-      source += kStep * row_bytes_;
+      copy_async(tile + Tile<kD>::offset(row() + i * kStep, chunk()), source, seen & 1);
+      source += step_bytes_;
+      seen >>= kStep;
     }
   }
 
@@ -110,30 +115,41 @@ class SeenLoader {
   static __device__ __forceinline__ int chunk() { return threadIdx.x % kChunks; }
 
   const char* source_;
-  int64_t row_bytes_;
+  int64_t row_bytes_, step_bytes_;
   bool inside_;
 };
 
 // The bits of the rows that exist of a block.
-__device__ __forceinline__ uint64_t bits_of_rows(int64_t rows, int block) {
-  const int64_t left = rows - static_cast<int64_t>(block) * kMaskBlock;
-  return left >= kMaskBlock ? ~uint64_t{0} : (uint64_t{1} << left) - 1;
+__device__ __forceinline__ uint64_t bits_of(const masks::BlockTokens& tokens) {
+  return tokens.count >= kMaskBlock ? ~uint64_t{0} : (uint64_t{1} << tokens.count) - 1;
 }
 
-// What a lane's queries see of a partial block: its rows of accumulators [kRows, 64], from row0 on.
-template <int kRows>
+// What a lane's queries see of kKeys keys of a partial block, 32 or 64: its rows of accumulators
+// [kRows, kKeys].
+template <int kRows, int kKeys>
 struct QueryBits {
-  uint64_t word[kRows / 16][2];
+  Either<kKeys == 32, uint32_t, uint64_t> word[kRows / 16][2];
 
-  __device__ __forceinline__ void fetch(const uint64_t* bits, int row0, int lane) {
+  // bits: of the block; row0: the warp's first query; key0: the first key.
+  __device__ __forceinline__ void fetch(const uint64_t* bits, int row0, int key0, int lane) {
+    const auto* const words = reinterpret_cast<decltype(&word[0][0])>(
+        const_cast<uint64_t*>(bits));
 #pragma unroll
     for (int r = 0; r < kRows / 16; ++r)
 #pragma unroll
       for (int half = 0; half < 2; ++half)
-        word[r][half] = bits[row0 + 16 * r + 8 * half + (lane >> 2)];
+        word[r][half] =
+            words[((row0 + 16 * r + 8 * half + (lane >> 2)) * kMaskBlock + key0) / kKeys];
+  }
+  // Whether a query of the warp sees a key.
+  __device__ __forceinline__ bool any() const {
+    auto all = word[0][0] | word[0][1];
+#pragma unroll
+    for (int r = 1; r < kRows / 16; ++r) all |= word[r][0] | word[r][1];
+    return __any_sync(0xffffffffu, all != 0);
   }
   // Replaces what is not seen.
-  __device__ __forceinline__ void hide(Accumulators<kRows, kMaskBlock>& s, float hidden,
+  __device__ __forceinline__ void hide(Accumulators<kRows, kKeys>& s, float hidden,
                                        int lane) const {
 #pragma unroll
     for (int r = 0; r < kRows / 16; ++r) {
@@ -142,7 +158,7 @@ struct QueryBits {
         const uint64_t mine = word[r][half] >> (2 * (lane & 3));
         const auto low = static_cast<uint32_t>(mine), high = static_cast<uint32_t>(mine >> 32);
 #pragma unroll
-        for (int c = 0; c < kMaskBlock / 8; ++c) {
+        for (int c = 0; c < kKeys / 8; ++c) {
 #pragma unroll
           for (int e = 0; e < 2; ++e) {
             const uint32_t bit = 1u << (8 * (c & 3) + e);
@@ -161,8 +177,8 @@ __device__ __forceinline__ float exp2_approximate(float x) {
 }
 
 // acc = rows of one tile times rows of another, over kDim of their kD columns.
-template <class T, int kD, int kDim, int kRows>
-__device__ __forceinline__ void multiply_tiles(Accumulators<kRows, kMaskBlock>& acc, uint32_t a_at,
+template <class T, int kD, int kDim, int kRows, int kKeys>
+__device__ __forceinline__ void multiply_tiles(Accumulators<kRows, kKeys>& acc, uint32_t a_at,
                                                uint32_t b_at) {
   acc.clear();
 #pragma unroll 4  // more would take registers for fragments
@@ -175,13 +191,13 @@ __device__ __forceinline__ void multiply_tiles(Accumulators<kRows, kMaskBlock>& 
   }
 }
 
-// acc += weights [kRows, 64] times the rows of a tile (rows_first).
-template <class T, int kD, int kRows, int kDim>
+// acc += weights [kRows, kKeys] times as many rows of a tile (rows_first).
+template <class T, int kD, int kRows, int kDim, int kKeys>
 __device__ __forceinline__ void add_weighted_rows(Accumulators<kRows, kDim>& acc,
-                                                  const Accumulators<kRows, kMaskBlock>& weights,
+                                                  const Accumulators<kRows, kKeys>& weights,
                                                   uint32_t at) {
 #pragma unroll
-  for (int k = 0; k < kMaskBlock / 16; ++k) {
+  for (int k = 0; k < kKeys / 16; ++k) {
     uint32_t a[kRows / 16][4];
 #pragma unroll
     for (int r = 0; r < kRows / 16; ++r) {
@@ -199,16 +215,15 @@ __device__ __forceinline__ void add_weighted_rows(Accumulators<kRows, kDim>& acc
 
 // Writes a warp's rows of a block, by way of its rows of a tile.
 template <class T, int kD, int kRows, int kDim>
-__device__ __forceinline__ void write_rows(const BatchView& to, const MaskedPiece& piece,
-                                           int64_t rows, int head_dim, uint32_t tile, int row0,
+__device__ __forceinline__ void write_rows(HeadsView to, int head, const masks::BlockTokens& tokens,
+                                           int step, int head_dim, uint32_t tile, int row0,
                                            const Accumulators<kRows, kDim>& acc, float scale,
                                            int lane) {
   store_accumulators<T, kD>(tile, row0, 0, acc, scale, lane);
   __syncwarp();
-  const int first = piece.block * kMaskBlock;
-  const int left = static_cast<int>(rows - first);
-  store_rows<T, kD, kRows, kDim>(RowsView(to.of(piece.sequence), first, piece.head, head_dim), left,
-                                 tile, row0, 0, lane);
+  RowsView rows(to, tokens.first, head, head_dim);
+  rows.row_bytes *= step;
+  store_rows<T, kD, kRows, kDim>(rows, static_cast<int>(tokens.count), tile, row0, 0, lane);
 }
 
 }  // namespace seqfuse::ops::attention::sm80
