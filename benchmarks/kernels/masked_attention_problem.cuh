@@ -194,6 +194,9 @@ struct MaskedProblem {
   void forward(cudaStream_t stream = nullptr) const {
     must(ops::masked_attention_forward_cuda(params(), dtype(), stream), "forward");
   }
+  void forward_by_rows(cudaStream_t stream = nullptr) const {
+    must(ops::masked_attention_rows_forward_cuda(params(), dtype(), stream), "forward by rows");
+  }
   void backward(cudaStream_t stream = nullptr) const {
     must(ops::masked_attention_backward_cuda(params(), dtype(), stream), "backward");
   }

@@ -24,7 +24,8 @@ class ListsOnGpu {
         row_(expected_.column.size()),
         column_bitmap_(expected_.column.size()),
         bits_(expected_.bits.size()),
-        seen_(expected_.seen.size()) {
+        seen_(expected_.seen.size()),
+        allowed_(1) {
     build_.rule = mask.with_tables([&](const void* data, size_t bytes) -> const void* {
       const auto* from = static_cast<const uint8_t*>(data);
       tables_.push_back(Buffer<uint8_t>(std::vector<uint8_t>(from, from + bytes)));
@@ -35,6 +36,8 @@ class ListsOnGpu {
     for (Buffer<int32_t>* b : {&blocks_, &row_bitmaps_, &row_begin_, &column_begin_, &column_,
                                &bitmap_, &row_, &column_bitmap_})
       b->fill(0xff);
+    allowed_.fill(0);
+    build_.allowed = allowed_.get();
     build_.blocks = blocks_.get();
     build_.row_bitmaps = row_bitmaps_.get();
     build_.row_begin = row_begin_.get();
@@ -57,6 +60,7 @@ class ListsOnGpu {
   // Makes them, and names the first list that differs from the host's; empty: none.
   std::string difference() const {
     count();
+    if (static_cast<int64_t>(allowed_.host()[0]) != expected_.counts().allowed) return "allowed";
     if (row_begin_.host() != expected_.row_begin) return "row_begin";
     if (column_begin_.host() != expected_.column_begin) return "column_begin";
     if (static_cast<size_t>(row_bitmaps_.host().back()) * 2 != expected_.seen.size())
@@ -77,6 +81,7 @@ class ListsOnGpu {
   Buffer<int32_t> blocks_, row_bitmaps_, row_begin_, column_begin_;
   Buffer<int32_t> column_, bitmap_, row_, column_bitmap_;
   Buffer<uint64_t> bits_, seen_;
+  Buffer<unsigned long long> allowed_;
   ops::BlockMaskBuild build_;
 };
 

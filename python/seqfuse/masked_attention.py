@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import torch
 from torch import Tensor
 
@@ -33,7 +35,8 @@ class BlockMask:
             self.keys,
             torch.device(device or "cpu"),
         )
-        self.batch, _, _, self.step = self.sizes = sizes.tolist()
+        self.sizes = sizes.tolist()
+        self.batch, _, _, self.step, _, self.allowed = self.sizes
 
     @property
     def device(self) -> torch.device:
@@ -50,14 +53,6 @@ class BlockMask:
     @property
     def blocks(self) -> int:
         return self.batch * _blocks(self.queries, self.step) * _blocks(self.keys, self.step)
-
-    @property
-    def allowed(self) -> int:
-        begin, bitmap, bits = (self.lists[i] for i in (0, 2, 8))
-        queries = (_tokens(self.queries, self.step) < self.queries).sum(1).to(self.device).repeat(self.batch)
-        full = torch.repeat_interleave(queries, begin.diff())[bitmap < 0].sum() * BLOCK
-        ones = torch.tensor([value.bit_count() for value in range(256)], device=self.device)
-        return int(full + ones[bits.view(torch.uint8).long()].sum())
 
     @property
     def density(self) -> float:
@@ -97,6 +92,12 @@ class BlockMask:
 
     def to_dense(self) -> Tensor:
         """bool [batch, queries, keys], from the blocks: for tests and small masks."""
+        size, memory = self.blocks * BLOCK**2, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        if size >= memory:
+            raise ValueError(
+                f"BlockMask: a dense mask of {self.queries} queries and {self.keys} keys, batch {self.batch}, takes "
+                f"{size * 1e-9:.0f} GB, and this machine has {memory * 1e-9:.0f} GB; use the blocks"
+            )
         begin, column, bitmap, bits = (self.lists[i].cpu() for i in (0, 1, 2, 8))
         rows, columns = _blocks(self.queries, self.step), _blocks(self.keys, self.step)
         dense = torch.zeros(self.batch * rows, columns, BLOCK, BLOCK, dtype=torch.bool)
@@ -194,6 +195,22 @@ class BlockMask:
         return _of_kind("csr", [], tables, table.shape[1] - 1, keys, device or offsets.device)
 
     @staticmethod
+    def from_flex(mask_mod, queries: int, keys: int | None = None, *, batch: int = 1, device=None) -> BlockMask:
+        """A mask of torch.nn.attention.flex_attention: mask_mod(b, h, q_idx, kv_idx), tensors without dimensions.
+
+        Evaluated for each of batch sequences with h = 0, in tiles of 512 queries and 8192 keys: never the whole mask
+        at once. q_idx counts queries from 0, whatever the number of keys, as it does there. Tensors that mask_mod reads
+        must be on the device.
+        """
+        keys = queries if keys is None else keys
+        if not callable(mask_mod):
+            raise ValueError(f"BlockMask: mask_mod is {mask_mod!r}; expected a function of b, h, q_idx and kv_idx")
+        if batch < 1 or queries < 0 or keys < 0:
+            raise ValueError(f"BlockMask: batch {batch}, {queries} queries and {keys} keys; expected a batch of 1 or more")
+        tables = _blocks_of_flex(mask_mod, batch, int(queries), int(keys), torch.device(device or "cpu"))
+        return _of_kind("block_lists", [], tables, queries, keys, device)
+
+    @staticmethod
     def from_intervals(intervals: Tensor, keys: int, *, device=None) -> BlockMask:
         """[queries, n, 2] or [B, queries, n, 2]: intervals [begin, end) of keys, ascending and without overlap.
 
@@ -212,6 +229,35 @@ def _tokens(tokens, step):
     """The tokens of each block, [blocks, BLOCK]; numbers from `tokens` on do not exist."""
     first = torch.arange(step)[:, None] + torch.arange(_blocks(tokens, step) // step * BLOCK) * step
     return first.view(-1, BLOCK)
+
+
+def _blocks_of_flex(mask_mod, batch, queries, keys, device):
+    """begins, columns, bitmaps, words: the blocks that are not empty, by sequence and block of queries."""
+    at = torch.vmap(torch.vmap(mask_mod, in_dims=(None, None, None, 0)), in_dims=(None, None, 0, None))
+    head = torch.zeros((), dtype=torch.long, device=device)
+    shifts = torch.arange(BLOCK, device=device)
+    rows, columns, words = ([torch.empty(0, *shape, dtype=torch.long, device=device)] for shape in ((), (), (BLOCK,)))
+    for b in range(batch):
+        for q0 in range(0, queries, 512):
+            found = []
+            q = torch.arange(q0, min(q0 + 512, queries), device=device)
+            for k0 in range(0, keys, 8192):
+                k = torch.arange(k0, min(k0 + 8192, keys), device=device)
+                tile = at(head + b, head, q, k).bool()
+                tile = torch.nn.functional.pad(tile, (0, -len(k) % BLOCK, 0, -len(q) % BLOCK))
+                tile = tile.view(-1, BLOCK, tile.shape[1] // BLOCK, BLOCK).transpose(1, 2)
+                row, column = tile.any(-1).any(-1).nonzero().unbind(1)
+                bits = (tile[row, column].long() << shifts).sum(-1)
+                found.append((row + b * _blocks(queries) + q0 // BLOCK, column + k0 // BLOCK, bits))
+            row, column, bits = (torch.cat(parts) for parts in zip(*found)) if found else (rows[0], columns[0], words[0])
+            order = row.argsort(stable=True)  # columns ascend already
+            for to, part in ((rows, row), (columns, column), (words, bits)):
+                to.append(part[order])
+    row, column, bits = (torch.cat(parts) for parts in (rows, columns, words))
+    counts = torch.bincount(row, minlength=batch * _blocks(queries))
+    partial = (bits != -1).any(1)
+    bitmap = torch.where(partial, partial.cumsum(0) - 1, -1)
+    return [torch.nn.functional.pad(counts.cumsum(0), (1, 0)), column, bitmap, bits[partial]]
 
 
 def _of_kind(kind, integers, tables, queries, keys, device):

@@ -62,7 +62,7 @@ struct MaskFlags {
     app.add_option("--sequence", sequence, "which of the --lengths is drawn")
         ->check(whole_number(0))
         ->capture_default_str();
-    app.add_option("--output", output, "the drawing, an SVG file")
+    app.add_option("--output", output, "the drawing: an SVG file, or a PNG file if it ends in .png")
         ->check(kPath)
         ->capture_default_str();
     app.add_flag("--json", json, "print the numbers as JSON");
@@ -130,9 +130,10 @@ int cmd_mask(int argc, char** argv) {
       "hold is allowed",
       100 * counts.density(), visited, counts.blocks, counts.full, counts.partial,
       100 * counts.efficiency());
-  write_file_atomically(
-      flags.output, masks::draw_svg(mask, flags.sequence,
-                                    fmt::format("{}: {}", fmt::join(flags.kinds, ", "), summary)));
+  const std::string caption = fmt::format("{}: {}", fmt::join(flags.kinds, ", "), summary);
+  write_file_atomically(flags.output, flags.output.ends_with(".png")
+                                          ? masks::draw_png(mask, flags.sequence)
+                                          : masks::draw_svg(mask, flags.sequence, caption));
   if (flags.json) {
     const nlohmann::json report = {{"kind", flags.kinds},       {"sequences", mask.batch},
                                    {"queries", mask.queries},   {"keys", mask.keys},

@@ -105,7 +105,11 @@ std::vector<int32_t> longest_first(int64_t lists, Length&& length) {
 }  // namespace
 
 BlockMask::BlockMask(const Mask& mask, int32_t blocks_step)
-    : batch(mask.batch()), queries(mask.queries()), keys(mask.keys()), step(blocks_step) {
+    : batch(mask.batch()),
+      queries(mask.queries()),
+      keys(mask.keys()),
+      step(blocks_step),
+      plain(plain_kind(mask.rule())) {
   const BlockMaskView sizes = view();
   const int64_t query_blocks = sizes.query_blocks, key_blocks = sizes.key_blocks;
   std::vector<BlockRow> rows(static_cast<size_t>(batch * query_blocks));

@@ -47,6 +47,24 @@ struct MaskMaker {
     return mask;
   }
 
+  // The same with entries and words, for block lists.
+  static Mask of_listed(int64_t batch, int64_t queries, int64_t keys, std::vector<int32_t> begin,
+                        std::vector<int32_t> entries, std::vector<uint64_t> words) {
+    auto kept = std::make_shared<const std::vector<int32_t>>(std::move(entries));
+    auto kept_words = std::make_shared<const std::vector<uint64_t>>(std::move(words));
+    auto kept_begin = std::make_shared<const std::vector<int32_t>>(std::move(begin));
+    Mask mask = of_term(batch, queries, keys,
+                        {.kind = TermKind::listed,
+                         .data = kept_begin->data(),
+                         .columns = kept->data(),
+                         .words = kept_words->data(),
+                         .batch_stride = batch > 1 ? (queries + kBlock - 1) / kBlock : 0});
+    keep(mask, kept_begin);
+    keep(mask, kept);
+    keep(mask, kept_words);
+    return mask;
+  }
+
   template <class T>
   static void keep(Mask& mask, const std::shared_ptr<const std::vector<T>>& table) {
     mask.tables_.push_back(

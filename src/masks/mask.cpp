@@ -1,5 +1,7 @@
 #include "masks/mask.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 
 #include "base/error.h"
@@ -156,12 +158,22 @@ Rule Mask::with_tables(const std::function<const void*(const void*, size_t)>& pu
       if (rule_.terms[i].data == table.data.get()) moved.terms[i].data = to;
       if (rule_.terms[i].columns == table.data.get())
         moved.terms[i].columns = static_cast<const int32_t*>(to);
+      if (rule_.terms[i].words == table.data.get())
+        moved.terms[i].words = static_cast<const uint64_t*>(to);
     }
   }
   return moved;
 }
 
 std::vector<uint8_t> Mask::dense() const {
+  const double bytes = static_cast<double>(batch_) * static_cast<double>(queries()) *
+                       static_cast<double>(keys());
+  const double memory = static_cast<double>(sysconf(_SC_PHYS_PAGES)) *
+                        static_cast<double>(sysconf(_SC_PAGESIZE));
+  SEQFUSE_CHECK_AS(UsageError, bytes < memory,
+                   "mask: [{}, {}, {}] element by element takes {:.0f} GB, and this machine has "
+                   "{:.0f} GB; use its blocks instead",
+                   batch_, queries(), keys(), bytes * 1e-9, memory * 1e-9);
   std::vector<uint8_t> elements(static_cast<size_t>(batch_ * queries() * keys()));
   parallel_for(batch_ * queries(), 64, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {

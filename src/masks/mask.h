@@ -28,7 +28,8 @@ class Mask {
   // The rule with its tables in other memory: put copies a table's bytes and returns where they are.
   Rule with_tables(const std::function<const void*(const void* data, size_t bytes)>& put) const;
 
-  // Element by element, for small tests and for other libraries: [batch, queries, keys].
+  // Element by element, for small tests and for other libraries: [batch, queries, keys]. UsageError
+  // if that is more than the machine's memory.
   std::vector<uint8_t> dense() const;
 
   // Both; either. The lengths must be equal, and the batches, unless one is 1.
@@ -80,5 +81,12 @@ Mask from_csr(int64_t batch, int64_t queries, int64_t keys, std::span<const int6
 // overlapping; begin = end: no interval.
 Mask from_intervals(int64_t batch, int64_t queries, int64_t keys, int64_t count,
                     std::span<const int64_t> bounds);
+
+// Blocks of 64 queries and 64 keys. Row b * (blocks of queries) + i of begin: where the entries of a
+// block of queries begin. columns [entries]: the block of keys, ascending; bitmaps [entries]: -1 if
+// every query sees all of its 64 keys, else a row of words [.., 64]: bit k of word q of the row.
+Mask from_blocks(int64_t batch, int64_t queries, int64_t keys, std::span<const int64_t> begin,
+                 std::span<const int64_t> columns, std::span<const int64_t> bitmaps,
+                 std::span<const uint64_t> words);
 
 }  // namespace seqfuse::masks

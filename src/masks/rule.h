@@ -21,6 +21,9 @@ enum class TermKind : int32_t {
   dense,      // data[q * keys + k]; data: bool [batch, queries, keys], one byte an element
   csr,        // k in columns [data[q], data[q + 1]); data: int32 [batch, queries + 1]
   intervals,  // data[q][i][0] <= k < data[q][i][1]; data: int32 [batch, queries, count, 2]
+  listed,     // a block structure: data: int32 [batch * blocks of queries + 1], the first entry of
+              // each; columns: int32 [entries, 2], the block of keys, ascending, and -1 for a full
+              // one or the number of its words; words [.., 64]
   all_of,     // both of the two results before it
   any_of,     // either of them
 };
@@ -35,7 +38,8 @@ struct Term {
   int32_t block = 0;                 // blocks: tokens of a block
   int32_t block_rows = 0;            // blocks: rows of data
   const void* data = nullptr;        // host or device memory, as the caller needs
-  const int32_t* columns = nullptr;  // csr: sorted in each row
+  const int32_t* columns = nullptr;  // csr: sorted in each row; listed
+  const uint64_t* words = nullptr;   // listed
   int64_t batch_stride = 0;          // elements of data between sequences
 };
 
@@ -119,6 +123,28 @@ constexpr KeyBits interval_bits(const Term& t, int64_t b, int64_t q, int64_t fir
   return bits;
 }
 
+// What is listed for a block: -1 full, the number of its words, or -2: nothing.
+constexpr int32_t listed_block(const Term& t, int64_t b, int64_t q, int64_t k) {
+  const auto* begin = static_cast<const int32_t*>(t.data) + b * t.batch_stride + q / kBlock;
+  int32_t low = begin[0], high = begin[1];
+  const int32_t end = high;
+  while (low < high) {
+    const int32_t middle = low + (high - low) / 2;
+    if (t.columns[2 * int64_t{middle}] < k / kBlock) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  return low < end && t.columns[2 * int64_t{low}] == k / kBlock ? t.columns[2 * int64_t{low} + 1]
+                                                                : -2;
+}
+
+constexpr KeyBits listed_bits(const Term& t, int64_t b, int64_t q, int64_t first) {
+  const int32_t block = listed_block(t, b, q, first);
+  return block == -2 ? 0 : block == -1 ? ~KeyBits{0} : t.words[block * int64_t{kBlock} + q % kBlock];
+}
+
 constexpr KeyBits term_bits(const Rule& rule, const Term& t, int64_t b, int64_t q, int64_t first) {
   const int64_t p = q + rule.shift();
   switch (t.kind) {
@@ -138,6 +164,8 @@ constexpr KeyBits term_bits(const Rule& rule, const Term& t, int64_t b, int64_t 
       return csr_bits(t, b, q, first);
     case TermKind::intervals:
       return interval_bits(t, b, q, first);
+    case TermKind::listed:
+      return listed_bits(t, b, q, first);
     case TermKind::all_of:
     case TermKind::any_of:
       break;
@@ -217,6 +245,18 @@ constexpr bool allowed(const Rule& rule, int64_t b, int64_t q, int64_t k) {
   return (seen_keys(rule, b, q, k / kBlock * kBlock) >> (k % kBlock) & 1) != 0;
 }
 
+// A mask that is one term for all sequences, such that other libraries have it built in. causal: of
+// as many queries as keys.
+enum class Plain : int32_t { none, full, causal };
+
+constexpr Plain plain_kind(const Rule& rule) {
+  const Term& t = rule.terms[0];
+  if (rule.count != 1 || t.kind != TermKind::window || t.step != 1) return Plain::none;
+  if (t.left < rule.keys) return Plain::none;
+  if (t.right >= rule.keys && t.right >= rule.queries) return Plain::full;
+  return t.right == 0 && rule.queries == rule.keys ? Plain::causal : Plain::none;
+}
+
 // What is known of a block without looking at its elements.
 struct Verdict {
   bool some = true;     // an element may be allowed
@@ -259,6 +299,12 @@ constexpr Verdict judge_blocks(const Term& t, const BlockRange& r, int64_t shift
   return verdict;
 }
 
+constexpr Verdict judge_listed(const Term& t, int64_t b, const BlockRange& r) {
+  if (r.q0 / kBlock != (r.q1 - 1) / kBlock || r.k0 / kBlock != (r.k1 - 1) / kBlock) return {};
+  const int32_t block = listed_block(t, b, r.q0, r.k0);
+  return {.some = block != -2, .missing = block != -1};
+}
+
 constexpr Verdict judge_term(const Rule& rule, const Term& t, int64_t b, const BlockRange& r) {
   switch (t.kind) {
     case TermKind::window:
@@ -272,6 +318,8 @@ constexpr Verdict judge_term(const Rule& rule, const Term& t, int64_t b, const B
     }
     case TermKind::blocks:
       return judge_blocks(t, r, rule.shift());
+    case TermKind::listed:
+      return judge_listed(t, b, r);
     default:
       return {};
   }

@@ -1,4 +1,5 @@
 #include "base/error.h"
+#include "masks/block_mask_view.h"
 #include "masks/make.h"
 
 namespace seqfuse::masks {
@@ -93,6 +94,42 @@ Mask from_intervals(int64_t batch, int64_t queries, int64_t keys, int64_t count,
   return MaskMaker::of_table(batch, queries, keys,
                              {.kind = TermKind::intervals, .count = static_cast<int32_t>(count)},
                              std::move(table));
+}
+
+Mask from_blocks(int64_t batch, int64_t queries, int64_t keys, std::span<const int64_t> begin,
+                 std::span<const int64_t> columns, std::span<const int64_t> bitmaps,
+                 std::span<const uint64_t> words) {
+  expected_rows("blocks", batch, queries, keys);
+  const int64_t rows = batch * count_of_blocks(queries, 1), key_blocks = count_of_blocks(keys, 1);
+  const auto count = static_cast<int64_t>(columns.size());
+  const int64_t bitmap_count = static_cast<int64_t>(words.size()) / kBlock;
+  SEQFUSE_CHECK_AS(UsageError,
+                   static_cast<int64_t>(begin.size()) == rows + 1 && begin[0] == 0 &&
+                       begin[static_cast<size_t>(rows)] == count && bitmaps.size() == columns.size() &&
+                       words.size() % kBlock == 0 && count <= kUnlimited / 2,
+                   "mask blocks: {} begins, {} columns, {} bitmaps and {} words; expected {} begins "
+                   "from 0 to the number of columns, as many bitmaps, and 64 words of each",
+                   begin.size(), columns.size(), bitmaps.size(), words.size(), rows + 1);
+  std::vector<int32_t> begins, entries;
+  for (const int64_t at : begin) begins.push_back(static_cast<int32_t>(at));
+  for (int64_t row = 0; row < rows; ++row) {
+    SEQFUSE_CHECK_AS(UsageError, begins[static_cast<size_t>(row)] <= begins[static_cast<size_t>(row) + 1],
+                     "mask blocks: row {} begins after the next; expected ascending begins", row);
+    for (int64_t e = begin[static_cast<size_t>(row)]; e < begin[static_cast<size_t>(row) + 1]; ++e) {
+      const int64_t column = columns[static_cast<size_t>(e)], bitmap = bitmaps[static_cast<size_t>(e)];
+      const int64_t least = e == begin[static_cast<size_t>(row)] ? 0 : columns[static_cast<size_t>(e - 1)] + 1;
+      SEQFUSE_CHECK_AS(UsageError, column >= least && column < key_blocks,
+                       "mask blocks: row {} has column {}; expected ascending ones, {} to {}", row,
+                       column, least, key_blocks - 1);
+      SEQFUSE_CHECK_AS(UsageError, bitmap >= -1 && bitmap < bitmap_count,
+                       "mask blocks: row {} has bitmap {}; expected -1 to {}", row, bitmap,
+                       bitmap_count - 1);
+      entries.push_back(static_cast<int32_t>(column));
+      entries.push_back(static_cast<int32_t>(bitmap));
+    }
+  }
+  return MaskMaker::of_listed(batch, queries, keys, std::move(begins), std::move(entries),
+                              {words.begin(), words.end()});
 }
 
 }  // namespace seqfuse::masks

@@ -49,6 +49,14 @@ TEST_F(MaskShow, DrawsASlidingWindow) {
   EXPECT_THAT(svg, HasSubstr("</svg>"));
 }
 
+TEST_F(MaskShow, WritesPngFiles) {
+  const fs::path png = directory_.path() / "m.png";
+  const Outcome outcome =
+      run_seqfuse("mask show --kind bigbird --seq 256 --output " + png.string());
+  ASSERT_EQ(outcome.code, 0) << outcome.text();
+  EXPECT_EQ(read_file(png).substr(0, 8), "\x89PNG\r\n\x1a\n");
+}
+
 TEST_F(MaskShow, CountsEachKind) {
   EXPECT_EQ(numbers("--kind full --seq 100")["allowed"].get<int64_t>(), 10000);
   EXPECT_EQ(numbers("--kind causal --seq 100")["allowed"].get<int64_t>(), 5050);

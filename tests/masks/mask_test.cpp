@@ -170,6 +170,20 @@ TEST_P(MaskKinds, MasksOfTheUser) {
         csr & masks::causal(q_, k_),
         [&](auto b, auto p, auto q, auto k) { return given(b, p, q, k) && k <= p; },
         "csr and causal");
+    // The block structure of the mask, as a mask of the user.
+    const masks::BlockMask blocks(mask, 1);
+    const auto wide = [](const std::vector<int32_t>& values) {
+      return std::vector<int64_t>(values.begin(), values.end());
+    };
+    const Mask listed = masks::from_blocks(kBatch, q_, k_, wide(blocks.row_begin),
+                                           wide(blocks.column), wide(blocks.bitmap), blocks.bits);
+    expect(listed, given, "blocks");
+    expect(
+        listed & masks::dilated(q_, k_, 200, 200, 2),
+        [&](auto b, auto p, auto q, auto k) {
+          return given(b, p, q, k) && std::abs(p - k) <= 200 && (p - k) % 2 == 0;
+        },
+        "blocks and dilated");
     expect(
         masks::window(q_, k_, 3, 3) | mask,
         [&](auto b, auto p, auto q, auto k) { return given(b, p, q, k) || std::abs(p - k) <= 3; },
@@ -245,6 +259,15 @@ TEST(BlockMask, KnowsFullPartialAndEmptyBlocks) {
   EXPECT_EQ(
       counts(masks::lengths(256, 256, std::vector<int64_t>{64, 0}, std::vector<int64_t>{128})),
       (std::vector<int64_t>{2, 0, 32}));
+  // Four windows of 256 tokens; blocks of neighbouring tokens would visit 114.
+  const Mask dilated = masks::dilated(1024, 1024, 256, 256, 4);
+  EXPECT_EQ(counts(dilated), (std::vector<int64_t>{16, 24, 256}));
+  EXPECT_EQ(masks::BlockMask(dilated).step, 4);
+  EXPECT_EQ(masks::BlockMask(dilated, 1).counts().partial, 116);
+  EXPECT_EQ(masks::BlockMask(dilated & masks::causal(1024, 1024)).step, 4);
+  EXPECT_EQ(masks::BlockMask(dilated | masks::dilated(1024, 1024, 9, 9, 6)).step, 2);
+  EXPECT_EQ(masks::BlockMask(dilated | masks::causal(1024, 1024)).step, 1);
+  EXPECT_EQ(masks::BlockMask(masks::dilated(255, 1024, 9, 9, 4)).step, 1);  // blocks would be empty
   const auto window = masks::BlockMask(masks::window(1024, 1024, 64, 64)).counts();
   EXPECT_EQ(window.allowed, 1024 * 129 - 64 * 65);
   EXPECT_DOUBLE_EQ(window.density(), (1024.0 * 129 - 64 * 65) / (1024.0 * 1024));
@@ -274,6 +297,31 @@ TEST(BlockMask, OfALongSequenceIsSmall) {
   EXPECT_EQ(
       masks::BlockMask(masks::from_csr(1, kTokens, kTokens, offsets, columns)).counts().allowed,
       2 * kTokens);
+}
+
+TEST(Mask, KnowsWhatIsPlainlyFullOrCausal) {
+  const auto plain = [](const Mask& mask) { return masks::BlockMask(mask).plain; };
+  EXPECT_EQ(plain(masks::full(70, 80)), masks::Plain::full);
+  EXPECT_EQ(plain(masks::window(70, 80, 80, 90)), masks::Plain::full);
+  EXPECT_EQ(plain(masks::causal(70, 70)), masks::Plain::causal);
+  EXPECT_EQ(plain(masks::causal(70, 80)), masks::Plain::none);
+  EXPECT_EQ(plain(masks::window(70, 70, 69, 0)), masks::Plain::none);
+  EXPECT_EQ(plain(masks::dilated(70, 70, 70, 70, 2)), masks::Plain::none);
+  EXPECT_EQ(plain(masks::causal(70, 70) & masks::full(70, 70)), masks::Plain::none);
+}
+
+TEST(Mask, LargerThanMemoryIsNotMadeDense) {
+  constexpr int64_t kTokens = int64_t{1} << 30;
+  const auto message = [&]() -> std::string {
+    try {
+      masks::window(kTokens, kTokens, 1, 1).dense();
+    } catch (const UsageError& error) {
+      return error.what();
+    }
+    return "no error";
+  };
+  EXPECT_THAT(message(), HasSubstr("[1, 1073741824, 1073741824] element by element takes 1152921505 "
+                                   "GB, and this machine has"));
 }
 
 TEST(Mask, WithTablesElsewhereIsTheSame) {
@@ -323,6 +371,16 @@ TEST(MaskErrors, SayWhatIsWrong) {
               HasSubstr("query 1 of sequence 0 has column 3 after 3; expected ascending"));
   EXPECT_THAT(message([&] { csr({0, 1, 1}, {5}); }),
               HasSubstr("query 0 of sequence 0 has column 5; expected 0 to 4"));
+  const auto blocks = [](std::vector<int64_t> begin, std::vector<int64_t> columns,
+                         std::vector<int64_t> bitmaps) {
+    masks::from_blocks(1, 65, 200, begin, columns, bitmaps, std::vector<uint64_t>(64));
+  };
+  EXPECT_THAT(message([&] { blocks({0, 1}, {0}, {0}); }), HasSubstr("2 begins, 1 columns"));
+  EXPECT_THAT(message([&] { blocks({0, 2, 2}, {1, 1}, {0, -1}); }),
+              HasSubstr("row 0 has column 1; expected ascending ones, 2 to 3"));
+  EXPECT_THAT(message([&] { blocks({0, 0, 1}, {4}, {0}); }), HasSubstr("row 1 has column 4"));
+  EXPECT_THAT(message([&] { blocks({0, 0, 1}, {3}, {1}); }),
+              HasSubstr("row 1 has bitmap 1; expected -1 to 0"));
   const auto intervals = [](std::vector<int64_t> bounds) {
     masks::from_intervals(1, 1, 9, 2, bounds);
   };

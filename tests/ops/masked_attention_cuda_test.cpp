@@ -26,10 +26,29 @@ INSTANTIATE_TEST_SUITE_P(Kinds, MaskedAttentionCudaKinds, testing::ValuesIn(kMas
                          [](const auto& kind) { return std::string(kind.param.name); });
 
 TEST_P(MaskedAttentionCudaKinds, IsTheFormula) {
-  for (const int64_t n : {1, 63, 64, 65, 127, 1000}) {
+  for (const int64_t n : {1, 7, 63, 64, 65, 127, 1000, 1025, 4096}) {
     for (const int64_t d : {32, 64, 80, 128}) {
+      if (n == 4096 && d != 64) continue;  // float64 on the CPU takes long
       rounded(GetParam().make(n, n), {.batch = 2, .queries = n, .keys = n, .head_dim = d})
           .check("length " + std::to_string(n) + " head_dim " + std::to_string(d), types());
+    }
+  }
+}
+
+// Sets a variable of the environment for a scope.
+class Way {
+ public:
+  explicit Way(const char* name) { setenv("SEQFUSE_MASKED_ATTENTION", name, 1); }
+  ~Way() { unsetenv("SEQFUSE_MASKED_ATTENTION"); }
+};
+
+TEST_P(MaskedAttentionCudaKinds, IsTheFormulaEveryWay) {
+  for (const char* name : {"blocks", "rows", "library"}) {
+    const Way way(name);
+    for (const int64_t d : {64, 80, 128}) {
+      rounded(GetParam().make(300, 300),
+              {.batch = 2, .heads = 2, .key_heads = 2, .queries = 300, .keys = 300, .head_dim = d})
+          .check(std::string(name) + " head_dim " + std::to_string(d), types());
     }
   }
 }
@@ -55,6 +74,75 @@ TEST_F(MaskedAttentionCuda, EveryRunGivesTheSameBits) {
       {.batch = 2, .heads = 4, .key_heads = 2, .queries = 300, .keys = 300});
   for (const at::TensorOptions& type : types())
     expect_equal(problem.ours(type), problem.ours(type), "again");
+}
+
+TEST_F(MaskedAttentionCuda, ARowIsTheSameWhateverOthersHold) {
+  constexpr int64_t kRow = 150;
+  const Mask mask = masks::window(300, 300, 20, 20) | masks::dilated(300, 300, 300, 300, 50);
+  const MaskedProblem problem(mask, {.heads = 2, .key_heads = 2, .queries = 300, .keys = 300});
+  MaskedProblem other = problem;
+  const Tensor dense = oracle::dense_mask(mask)[0][0];
+  other.q = at::randn_like(problem.q) * 30;
+  other.q.select(2, kRow).copy_(problem.q.select(2, kRow));
+  const Tensor unseen = dense[kRow].logical_not().view({1, 1, 300, 1});
+  other.k = at::where(unseen, at::randn_like(problem.k) * 30, problem.k);
+  other.v = at::where(unseen, at::randn_like(problem.v) * 30, problem.v);
+  for (const char* name : {"blocks", "rows"}) {
+    const Way way(name);
+    for (const at::TensorOptions& type : types()) {
+      const auto first = problem.ours(type), second = other.ours(type);
+      for (size_t i = 0; i < 2; ++i)
+        EXPECT_TRUE(at::equal(first[i].select(2, kRow), second[i].select(2, kRow))) << name;
+    }
+  }
+}
+
+TEST_F(MaskedAttentionCuda, PackedDocumentsAreDocumentsAlone) {
+  const std::vector<int64_t> lengths{100, 37, 163};
+  const MaskedProblem packed(masks::documents(300, 300, {lengths}),
+                             {.heads = 2, .key_heads = 2, .queries = 300, .keys = 300});
+  for (const at::TensorOptions& type : types()) {
+    const auto together = packed.ours(type);
+    int64_t begin = 0;
+    for (const int64_t length : lengths) {
+      MaskedProblem alone = packed;
+      alone.mask = masks::full(length, length);
+      for (Tensor* t : {&alone.q, &alone.k, &alone.v, &alone.dout, &alone.dlse})
+        *t = t->narrow(2, begin, length);
+      const auto expected = alone.ours(type);
+      // Blocks begin elsewhere, so sums have another order.
+      const double unit = type.dtype() == at::kHalf ? 0x1p-10 : 0x1p-7;
+      for (size_t i = 0; i < expected.size(); ++i)
+        EXPECT_TRUE(at::allclose(together[i].narrow(2, begin, length), expected[i], 4 * unit,
+                                 4 * unit))
+            << "document at " << begin << ", result " << i;
+      begin += length;
+    }
+  }
+}
+
+TEST_F(MaskedAttentionCuda, PaddedColumnsMayHoldAnything) {
+  const Mask mask = masks::lengths(130, 130, std::vector<int64_t>{0, 130, 70},
+                                   std::vector<int64_t>{130, 0, 70});
+  MaskedProblem problem(mask, {.batch = 3, .heads = 1, .queries = 130, .keys = 130});
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  for (Tensor* t : {&problem.k, &problem.v}) {
+    t->slice(0, 0, 2).fill_(nan);
+    t->select(0, 2).slice(1, 70).fill_(std::numeric_limits<double>::infinity());
+  }
+  for (const char* name : {"blocks", "rows"}) {
+    const Way way(name);
+    for (const at::TensorOptions& type : types()) {
+      const auto results = problem.ours(type);
+      for (size_t i = 0; i < results.size(); ++i) {
+        const Tensor nothing = results[i].slice(0, 0, 2);
+        EXPECT_TRUE(i == 1 ? nothing.isneginf().all().item<bool>()
+                           : nothing.eq(0).all().item<bool>())
+            << name << " result " << i;
+        EXPECT_FALSE(results[i].isnan().any().item<bool>()) << name << " result " << i;
+      }
+    }
+  }
 }
 
 TEST_F(MaskedAttentionCuda, TakesRowsOfAnyAlignment) {
@@ -85,6 +173,9 @@ TEST_F(MaskedAttentionCuda, WrongArgumentsAreExplained) {
   expect_error([&] { run(64, at::kFloat, 1); }, "q is Float on cuda:0; expected Half or BFloat16");
   expect_error([&] { run(64, at::kHalf, 0); }, "scale is 0; expected a positive number on CUDA");
   expect_error([&] { run(64, at::kHalf, 1, false); }, "the mask is on cpu and q on cuda:0");
+  const Way way("fast");
+  expect_error([&] { run(64, at::kHalf, 1); },
+               "SEQFUSE_MASKED_ATTENTION is 'fast'; expected blocks, rows or library");
 }
 
 }  // namespace

@@ -42,7 +42,7 @@ def dense_cases(queries=N, keys=N):
         ("causal", BlockMask.from_causal(queries, keys), k <= p),
         ("window", BlockMask.from_window(20, 20, queries, keys), near),
         ("left", BlockMask.from_window(5, None, queries, keys), k >= p - 5),
-        ("dilated", BlockMask.from_window(20, 20, queries, keys, step=3), near & ((p - k) % 3 == 0)),
+        ("dilated", BlockMask.from_window(20, 20, queries, keys, step=2), near & ((p - k) % 2 == 0)),
         ("global", BlockMask.from_global(3, queries, keys), first & ((p >= 0) | (k < 3))),
         ("longformer", BlockMask.from_longformer(20, 3, queries, keys), near | (first & ((p >= 0) | (k < 3)))),
         ("padding", BlockMask.from_lengths(lengths, queries, keys, key_lengths=lengths.clamp(max=keys)), None),
@@ -73,6 +73,32 @@ def test_bigbird_is_longformer_and_random_blocks():
     random = BlockMask.from_random_blocks(3, 7, 1024)
     assert (random.full, random.partial, random.blocks) == (48, 0, 256)
     assert "queries=1024" in repr(mask)
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(N, N), (1, 600), (1100, 9000)])
+def test_flex_masks_are_the_same(queries, keys):
+    documents = torch.arange(2 * keys).view(2, keys) // 70
+
+    def near_or_same(b, h, q, k):
+        return ((q - k).abs() <= 10) | (documents[b, k] == 1) & (q < 700)
+
+    mask = BlockMask.from_flex(near_or_same, queries, keys, batch=2)
+    index = torch.arange(queries)[:, None], torch.arange(keys)
+    expected = torch.stack([near_or_same(b, 0, *index) for b in range(2)])
+    assert torch.equal(mask.to_dense(), expected)
+    causal = BlockMask.from_flex(lambda b, h, q, k: q >= k, queries, keys) & mask
+    assert torch.equal(causal.to_dense(), expected & (index[0] >= index[1]))
+
+
+def test_flex_masks_of_long_sequences_take_little_memory():
+    mask = BlockMask.from_flex(lambda b, h, q, k: (q - k).abs() <= 3, 20_000)
+    assert mask.allowed == 7 * 20_000 - 12
+    assert sum(part.nbytes for part in mask.lists) < 1 << 20
+
+
+def test_dense_masks_larger_than_memory_are_refused():
+    with pytest.raises(ValueError, match=r"a dense mask of 20000000 queries and 20000000 keys, batch 1, takes 400000 GB"):
+        BlockMask.from_documents(torch.tensor([[3]]), 20_000_000).to_dense()
 
 
 def dense_attention(q, k, v, allowed):
@@ -135,6 +161,8 @@ def test_compiles_once_for_all_lengths():
     [
         (lambda: BlockMask.from_window(-1, 0, 8), "left is -1; expected 0 or more, or None for no limit"),
         (lambda: BlockMask.from_window(1, 1, 8, step=0), "step is 0; expected 1 or more"),
+        (lambda: BlockMask.from_flex(None, 8), "mask_mod is None; expected a function of b, h, q_idx and kv_idx"),
+        (lambda: BlockMask.from_flex(len, 8, batch=0), "batch 0, 8 queries and 8 keys; expected a batch of 1 or more"),
         (lambda: BlockMask.from_global(-2, 8), "tokens is -2; expected 0 or more"),
         (lambda: BlockMask.from_dense(torch.ones(8)), r"allowed is \[8\]; expected \[queries, keys\] or \[B,"),
         (lambda: BlockMask.from_csr(torch.tensor([0, 2]), torch.tensor([3, 1]), 5), "has column 1 after 3; expected"),

@@ -80,6 +80,16 @@ class RuleReader {
                         table.sizes(), "; expected [B, ", queries_, ", intervals, 2]");
       return masks::from_intervals(table.size(0), queries_, keys_, table.size(2), integers(table));
     }
+    if (kind == "block_lists") {  // begins, columns, bitmaps, words [.., 64]
+      const Tensor begin = next(kind, at::kLong, 1), columns = next(kind, at::kLong, 1),
+                   bitmaps = next(kind, at::kLong, 1), words = next(kind, at::kLong, 2);
+      const int64_t blocks = masks::count_of_blocks(queries_, 1);
+      const int64_t batch = blocks == 0 ? 1 : (begin.size(0) - 1) / blocks;
+      return masks::from_blocks(
+          batch, queries_, keys_, integers(begin), integers(columns), integers(bitmaps),
+          {reinterpret_cast<const uint64_t*>(words.const_data_ptr<int64_t>()),
+           static_cast<size_t>(words.numel())});
+    }
     TORCH_CHECK_VALUE(false, kOp, ": unknown kind ", kind);
   }
 
@@ -131,6 +141,8 @@ BlockMaskTensors build_on_gpu(const masks::Mask& mask, at::Device device) {
   const int64_t columns = build.batch * build.key_blocks();
   const Tensor blocks = ints(rows * build.key_blocks()), row_bitmaps = ints(rows + 1),
                row_begin = ints(rows + 1), column_begin = ints(columns + 1);
+  const Tensor allowed = at::zeros({1}, at::device(device).dtype(at::kLong));
+  build.allowed = reinterpret_cast<unsigned long long*>(allowed.mutable_data_ptr<int64_t>());
   const auto data = [](const Tensor& t) { return t.mutable_data_ptr<int32_t>(); };
   build.blocks = data(blocks);
   build.row_bitmaps = data(row_bitmaps);
@@ -138,8 +150,10 @@ BlockMaskTensors build_on_gpu(const masks::Mask& mask, at::Device device) {
   build.column_begin = data(column_begin);
   C10_CUDA_CHECK(block_mask_count_cuda(build, stream));
 
-  const Tensor sizes = at::stack({row_begin[rows], row_bitmaps[rows]}).cpu();
-  const int64_t entries = sizes[0].item<int>(), bitmaps = sizes[1].item<int>();
+  const Tensor sizes = at::stack({row_begin[rows].to(at::kLong), row_bitmaps[rows].to(at::kLong),
+                                  allowed[0]})
+                           .cpu();
+  const int64_t entries = sizes[0].item<int64_t>(), bitmaps = sizes[1].item<int64_t>();
   const Tensor column = ints(entries), bitmap = ints(entries), row = ints(entries),
                column_bitmap = ints(entries);
   const auto words = at::device(device).dtype(at::kLong);
@@ -159,7 +173,9 @@ BlockMaskTensors build_on_gpu(const masks::Mask& mask, at::Device device) {
           .batch = mask.batch(),
           .queries = mask.queries(),
           .keys = mask.keys(),
-          .step = build.step};
+          .step = build.step,
+          .plain = masks::plain_kind(mask.rule()),
+          .allowed = sizes[2].item<int64_t>()};
 }
 
 #endif

@@ -2,13 +2,20 @@
 
 #include <torch/autograd.h>
 
-#include <array>
+#include <atomic>
 #include <memory>
 
+#include "base/error.h"
+#include "base/log.h"
 #include "ops/kernels/attention/masked_attention.h"
+#include "ops/kernels/attention/masked_choice.h"
 #include "ops/torch/checks.h"
 #include "ops/torch/cuda.h"
 #include "ops/torch/dispatch.h"
+
+#ifdef SEQFUSE_HAS_CUDA
+#include "ops/kernels/common/device_limits.h"
+#endif
 
 namespace seqfuse::ops {
 namespace {
@@ -19,7 +26,7 @@ using torch::autograd::variable_list;
 constexpr const char* kOp = "masked_attention";
 constexpr const char* kForward = "seqfuse::masked_attention";
 constexpr const char* kBackward = "seqfuse::masked_attention_backward";
-constexpr size_t kLists = 11, kSizes = 4;
+constexpr size_t kLists = 11, kSizes = 6;
 
 void check_list(const char* name, const Tensor& list, at::ScalarType type, at::IntArrayRef sizes,
                 at::Device device) {
@@ -37,7 +44,7 @@ void check_counts(size_t lists, size_t sizes) {
                     ", as in a BlockMask");
 }
 
-// sizes: the mask's sequences, queries, keys and step. The lists' values are trusted.
+// sizes: as of BlockMaskTensors. The lists' values are trusted.
 masks::BlockMaskView checked_mask(at::TensorList lists, at::IntArrayRef sizes, at::Device device) {
   check_counts(lists.size(), sizes.size());
   TORCH_CHECK_VALUE(sizes[3] >= 1 && sizes[3] <= masks::kUnlimited, kOp, ": the mask's step is ",
@@ -154,6 +161,87 @@ MaskedAttentionParams params_of(const Tensor& q, const Tensor& k, const Tensor& 
 using Outputs = std::tuple<Tensor, Tensor>;
 using Gradients = std::tuple<Tensor, Tensor, Tensor>;
 
+#ifdef SEQFUSE_HAS_CUDA
+
+using attention::MaskedWay;
+using attention::MaskedWork;
+
+int attribute(cudaDeviceAttr which) {
+  int device = 0, value = 0;
+  C10_CUDA_CHECK(cudaGetDevice(&device));
+  C10_CUDA_CHECK(cudaDeviceGetAttribute(&value, which, device));
+  return value;
+}
+
+MaskedWork work_of(const MaskedAttentionParams& p, at::TensorList lists, at::IntArrayRef sizes,
+                   bool contiguous) {
+  return {.batch = p.batch,
+          .heads = p.heads,
+          .head_dim = p.head_dim,
+          .queries = p.mask.queries,
+          .keys = p.mask.keys,
+          .query_blocks = p.mask.query_blocks,
+          .mask_batch = p.mask.batch,
+          .visited = lists[1].numel(),
+          .allowed = sizes[5],
+          .plain = static_cast<masks::Plain>(sizes[4]),
+          // Short ones are not worth what cuDNN needs to prepare a new length.
+          .library_takes = contiguous && p.heads == p.key_heads && p.mask.queries >= 256 &&
+                           p.mask.keys >= 256,
+          .processors = attribute(cudaDevAttrMultiProcessorCount)};
+}
+
+MaskedWay chosen_way(const MaskedWork& work) {
+  try {
+    return attention::choose_way(work);
+  } catch (const Error& error) {
+    TORCH_CHECK_VALUE(false, kOp, ": ", error.what());
+  }
+}
+
+// By PyTorch's own attention: cuDNN's on SM 9.0 and newer, FlashAttention-2 elsewhere.
+Outputs run_library(const Tensor& q, const Tensor& k, const Tensor& v, bool causal, double scale) {
+  static std::atomic<bool> cudnn_works = true;
+  const auto outputs = [&](const Tensor& out, const Tensor& lse) -> Outputs {
+    return {out.contiguous(), lse.reshape({q.size(0), q.size(1), q.size(2)})};
+  };
+  if (forced_sm() == 0 && attribute(cudaDevAttrComputeCapabilityMajor) >= 9 && cudnn_works &&
+      at::globalContext().userEnabledCuDNNSDP()) {
+    try {
+      const auto result = at::_scaled_dot_product_cudnn_attention(q, k, v, std::nullopt, true, 0.0,
+                                                                  causal, false, scale);
+      return outputs(std::get<0>(result), std::get<1>(result));
+    } catch (const c10::Error& error) {
+      cudnn_works = false;
+      log::warning("masked_attention", "cuDNN's attention failed, FlashAttention-2 is used instead: {}",
+                error.what_without_backtrace());
+    }
+  }
+  const auto result = at::_scaled_dot_product_flash_attention(q, k, v, 0.0, causal, false, scale);
+  return outputs(std::get<0>(result), std::get<1>(result));
+}
+
+#endif
+
+// by_rows: on a GPU, a warp for each query.
+Outputs run_kernels(const Tensor& q, const MaskedAttentionParams& inputs,
+                    [[maybe_unused]] bool by_rows) {
+  Tensor out = at::empty(q.sizes(), q.options());
+  Tensor lse = at::empty({q.size(0), q.size(1), q.size(2)}, sum_options(q));
+  MaskedAttentionParams params = inputs;
+  params.out = heads_of(out);
+  params.lse = lse.mutable_data_ptr();
+#ifdef SEQFUSE_HAS_CUDA
+  if (by_rows) {
+    C10_CUDA_CHECK(masked_attention_rows_forward_cuda(params, dtype_of(q),
+                                                      c10::cuda::getCurrentCUDAStream()));
+    return {out, lse};
+  }
+#endif
+  SEQFUSE_RUN(q, masked_attention_forward, params, dtype_of(q));
+  return {out, lse};
+}
+
 Outputs run_forward(const Tensor& q_in, const Tensor& k_in, const Tensor& v_in,
                     at::TensorList lists, at::IntArrayRef sizes, double scale) {
   check_arguments(q_in, k_in, v_in, scale);
@@ -161,13 +249,19 @@ Outputs run_forward(const Tensor& q_in, const Tensor& k_in, const Tensor& v_in,
   check_fits(mask, q_in, k_in);
   const DeviceGuard guard(q_in);
   const Tensor q = readable(q_in), k = readable(k_in), v = readable(v_in);
-  Tensor out = at::empty(q.sizes(), q.options());
-  Tensor lse = at::empty({q.size(0), q.size(1), q.size(2)}, sum_options(q));
-  MaskedAttentionParams params = params_of(q, k, v, mask, scale);
-  params.out = heads_of(out);
-  params.lse = lse.mutable_data_ptr();
-  SEQFUSE_RUN(q, masked_attention_forward, params, dtype_of(q));
-  return {out, lse};
+  const MaskedAttentionParams params = params_of(q, k, v, mask, scale);
+#ifdef SEQFUSE_HAS_CUDA
+  if (q.is_cuda() && q.numel() > 0) {
+    const bool contiguous = q.is_contiguous() && k.is_contiguous() && v.is_contiguous();
+    const MaskedWork work = work_of(params, lists, sizes, contiguous);
+    const MaskedWay way = chosen_way(work);
+    attention::log_way(work, dtype_of(q), way);
+    if (way == MaskedWay::library)
+      return run_library(q, k, v, work.plain == masks::Plain::causal, scale);
+    return run_kernels(q, params, way == MaskedWay::rows);
+  }
+#endif
+  return run_kernels(q, params, false);
 }
 
 Outputs forward_shapes(const Tensor& q, const Tensor&, const Tensor&, at::TensorList,
@@ -272,13 +366,16 @@ BlockMaskTensors block_mask_tensors(masks::BlockMask mask) {
           .batch = kept->batch,
           .queries = kept->queries,
           .keys = kept->keys,
-          .step = kept->step};
+          .step = kept->step,
+          .plain = kept->plain,
+          .allowed = kept->counts().allowed};
 }
 
 std::tuple<Tensor, Tensor> masked_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                                             const BlockMaskTensors& mask, double scale) {
   static const auto op = find_operator<decltype(with_gradient)>(kForward);
-  const std::array<c10::SymInt, kSizes> sizes{mask.batch, mask.queries, mask.keys, mask.step};
+  const std::vector<int64_t> values = mask.sizes();
+  const std::vector<c10::SymInt> sizes(values.begin(), values.end());
   return op.call(q, k, v, mask.lists, sizes, scale);
 }
 

@@ -20,8 +20,13 @@ using at::Tensor;
 struct BlockMaskTensors {
   std::vector<Tensor> lists;
   int64_t batch = 1, queries = 0, keys = 0, step = 1;
+  masks::Plain plain = masks::Plain::none;
+  int64_t allowed = 0;  // pairs, over the mask's sequences
 
-  std::vector<int64_t> sizes() const { return {batch, queries, keys, step}; }
+  // As the operators take them.
+  std::vector<int64_t> sizes() const {
+    return {batch, queries, keys, step, static_cast<int64_t>(plain), allowed};
+  }
 };
 
 // On the CPU, not copied: the tensors keep the mask.

@@ -63,6 +63,9 @@ void masked_attention_backward_cpu(const MaskedAttentionParams& params, DType dt
 #ifdef SEQFUSE_CUDA_API
 cudaError_t masked_attention_forward_cuda(const MaskedAttentionParams& params, DType dtype,
                                           cudaStream_t stream);
+// The same, a warp for each query: for masks with few allowed pairs.
+cudaError_t masked_attention_rows_forward_cuda(const MaskedAttentionParams& params, DType dtype,
+                                               cudaStream_t stream);
 cudaError_t masked_attention_backward_cuda(const MaskedAttentionParams& params, DType dtype,
                                            cudaStream_t stream);
 #endif

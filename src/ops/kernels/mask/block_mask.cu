@@ -66,9 +66,11 @@ __global__ void classify_kernel(const __grid_constant__ BlockMaskBuild build, in
         [](int, masks::Verdict bounds) { return bounds; });
   }
   int32_t state = kIsEmpty;
+  unsigned allowed = 0;
   if (verdict.some) {
     if (!verdict.missing && place.keys.count == kBlock) {
       state = kIsFull;
+      allowed = static_cast<unsigned>(place.queries.count * kBlock);
     } else {
       bool any = false, all = true;
       for (int i = 0; i < 2; ++i) {
@@ -76,13 +78,17 @@ __global__ void classify_kernel(const __grid_constant__ BlockMaskBuild build, in
         const uint64_t word = place.word(build, query);
         any |= word != 0;
         all &= word == ~uint64_t{0} || query >= place.queries.count;
+        allowed += static_cast<unsigned>(__popcll(word));
       }
+      allowed = __reduce_add_sync(kAllLanes, allowed);
       any = __any_sync(kAllLanes, any);
       all = __all_sync(kAllLanes, all);
       state = all ? kIsFull : any ? kIsPartial : kIsEmpty;
     }
   }
-  if (lane_id() == 0) build.blocks[block] = state;
+  if (lane_id() > 0) return;
+  build.blocks[block] = state;
+  if (allowed > 0) atomicAdd(build.allowed, static_cast<unsigned long long>(allowed));
 }
 
 // One warp a list: counts its blocks, and for rows its bitmaps, to the element after its own.

@@ -2,11 +2,11 @@
 // masks::BlockMask makes on the host, to the bit. Memory: one number for each block, and the lists.
 //
 // Two steps, since the sizes of the lists are known only after the first: block_mask_count_cuda
-// writes row_begin, row_bitmaps and column_begin, whose last elements are the numbers of entries, of
+// adds the number of allowed pairs to `allowed` and writes row_begin, row_bitmaps and column_begin, whose last elements are the numbers of entries, of
 // bitmaps, and of entries again. The caller allocates that many, and block_mask_fill_cuda writes the
 // other lists. The three orders are the caller's: sort the differences of the begins.
 //
-// Determinism: no atomics. Errors: those of the CUDA runtime. Compiled with
+// Determinism: the only atomics are of integers. Errors: those of the CUDA runtime. Compiled with
 // --expt-relaxed-constexpr, for the functions of masks/rule.h.
 #pragma once
 
@@ -24,6 +24,7 @@ struct BlockMaskBuild {
   int32_t step = 1;  // of the blocks; masks::block_step
 
   // First step. rows = batch * query blocks, columns = batch * key blocks.
+  unsigned long long* allowed = nullptr;  // 0 before
   int32_t* blocks = nullptr;        // workspace [batch, query blocks, key blocks]
   int32_t* row_begin = nullptr;     // [rows + 1]
   int32_t* row_bitmaps = nullptr;   // workspace [rows + 1]: the first bitmap of each row

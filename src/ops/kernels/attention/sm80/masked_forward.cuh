@@ -274,7 +274,7 @@ struct SoftmaxRows {
         float sum = total[r][half];
         sum += __shfl_xor_sync(0xffffffffu, sum, 1);
         sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-        const float inverse = sum == 0 ? 0.0f : 1.0f / sum;
+        const float inverse = sum == 0 ? 0.0f : __fdividef(1.0f, sum);
 #pragma unroll
         for (int c = 0; c < kDim / 8; ++c) {
           out.v[r][c][2 * half] *= inverse;
@@ -282,7 +282,7 @@ struct SoftmaxRows {
         }
         const int row = 16 * r + 8 * half + (lane >> 2);
         if ((lane & 3) == 0 && row < rows)
-          lse[row * step] = sum == 0 ? kNone : fmaf(base[r][half], scale, logf(sum));
+          lse[row * step] = sum == 0 ? kNone : fmaf(base[r][half], scale, __logf(sum));
       }
     }
   }

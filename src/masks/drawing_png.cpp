@@ -1,0 +1,122 @@
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include "masks/drawing.h"
+
+namespace seqfuse::masks {
+namespace {
+
+constexpr int64_t kMostPixels = 2048, kLeastPixels = 640;  // of the longer side
+
+// Colours by number, each 2 bits of a pixel; where tokens share a pixel, the highest wins.
+enum Colour : uint8_t { kWhite, kTint, kElement, kFullBlock };
+constexpr std::string_view kPalette("\xff\xff\xff\xfd\xe3\xc8\xe0\x8a\x3c\x1f\x4e\x79", 12);
+
+void append_number(std::string& to, uint32_t value) {
+  for (int shift = 24; shift >= 0; shift -= 8) to += static_cast<char>(value >> shift);
+}
+
+uint32_t crc_of(std::string_view bytes) {
+  uint32_t crc = 0xffffffff;
+  for (const char byte : bytes) {
+    crc ^= static_cast<uint8_t>(byte);
+    for (int bit = 0; bit < 8; ++bit) crc = crc >> 1 ^ (crc & 1 ? 0xedb88320 : 0);
+  }
+  return ~crc;
+}
+
+void append_chunk(std::string& png, std::string_view type, std::string_view data) {
+  append_number(png, static_cast<uint32_t>(data.size()));
+  const size_t first = png.size();
+  png.append(type).append(data);
+  append_number(png, crc_of(std::string_view(png).substr(first)));
+}
+
+// A zlib stream that is not compressed.
+std::string stored(std::string_view data) {
+  constexpr size_t kMost = 65535;  // of a part
+  std::string stream("\x78\x01");
+  for (size_t at = 0; at < data.size() || at == 0; at += kMost) {
+    const std::string_view part = data.substr(at, kMost);
+    const auto size = static_cast<uint16_t>(part.size());
+    stream += static_cast<char>(at + kMost >= data.size());
+    for (const uint16_t number : {size, static_cast<uint16_t>(~size)}) {
+      stream += static_cast<char>(number);
+      stream += static_cast<char>(number >> 8);
+    }
+    stream.append(part);
+  }
+  uint32_t a = 1, b = 0;
+  for (const char byte : data) {
+    a = (a + static_cast<uint8_t>(byte)) % 65521;
+    b = (b + a) % 65521;
+  }
+  append_number(stream, b << 16 | a);
+  return stream;
+}
+
+// Pixels of 2 bits, rows downwards, from a picture of which a pixel shows tokens x tokens elements.
+class Picture {
+ public:
+  Picture(int64_t queries, int64_t keys) {
+    const int64_t longest = std::max<int64_t>({queries, keys, 1});
+    tokens_ = (longest + kMostPixels - 1) / kMostPixels;
+    pixels_ = std::max<int64_t>(kLeastPixels / longest, 1);
+    width_ = std::max<int64_t>((keys + tokens_ - 1) / tokens_, 1);
+    height_ = std::max<int64_t>((queries + tokens_ - 1) / tokens_, 1);
+    colours_.assign(static_cast<size_t>(width_ * height_), kWhite);
+  }
+  void add(int64_t query, int64_t key, Colour colour) {
+    uint8_t& at = colours_[static_cast<size_t>(query / tokens_ * width_ + key / tokens_)];
+    at = std::max<uint8_t>(at, colour);
+  }
+  std::string png() const {
+    std::string rows, header;
+    for (int64_t y = 0; y < height_ * pixels_; ++y) {
+      std::string row(1 + static_cast<size_t>((width_ * pixels_ + 3) / 4), '\0');  // 0: no filter
+      for (int64_t x = 0; x < width_ * pixels_; ++x) {
+        const int colour = colours_[static_cast<size_t>(y / pixels_ * width_ + x / pixels_)];
+        row[1 + static_cast<size_t>(x / 4)] |= static_cast<char>(colour << (6 - x % 4 * 2));
+      }
+      rows += row;
+    }
+    append_number(header, static_cast<uint32_t>(width_ * pixels_));
+    append_number(header, static_cast<uint32_t>(height_ * pixels_));
+    header.append("\x02\x03\0\0\0", 5);  // 2 bits a pixel, numbers of a palette
+    std::string png("\x89PNG\r\n\x1a\n");
+    append_chunk(png, "IHDR", header);
+    append_chunk(png, "PLTE", kPalette);
+    append_chunk(png, "IDAT", stored(rows));
+    append_chunk(png, "IEND", "");
+    return png;
+  }
+
+ private:
+  int64_t tokens_, pixels_, width_, height_;  // pixels_: of an element, if elements are large
+  std::vector<uint8_t> colours_;
+};
+
+}  // namespace
+
+std::string draw_png(const BlockMask& mask, int64_t sequence) {
+  const BlockMaskView view = mask.view();
+  Picture picture(mask.queries, mask.keys);
+  for (int64_t i = 0; i < view.query_blocks; ++i) {
+    const int64_t list = sequence * view.query_blocks + i;
+    const BlockTokens queries = view.queries_of(i);
+    for (int32_t e = view.row_begin[list]; e < view.row_begin[list + 1]; ++e) {
+      const BlockTokens keys = view.keys_of(view.column[e]);
+      const int32_t bitmap = view.bitmap[e];
+      for (int64_t q = 0; q < queries.count; ++q) {
+        const uint64_t word = bitmap < 0 ? 0 : view.bits[int64_t{bitmap} * kBlock + q];
+        for (int64_t k = 0; k < keys.count; ++k)
+          picture.add(queries.first + q * view.step, keys.first + k * view.step,
+                      bitmap < 0 ? kFullBlock : word >> k & 1 ? kElement : kTint);
+      }
+    }
+  }
+  return picture.png();
+}
+
+}  // namespace seqfuse::masks
