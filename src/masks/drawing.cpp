@@ -6,6 +6,8 @@
 #include <bit>
 #include <iterator>
 
+#include "base/error.h"
+
 namespace seqfuse::masks {
 namespace {
 
@@ -64,6 +66,8 @@ std::string escaped(const std::string& text) {
 
 std::string draw_svg(const BlockMask& mask, int64_t sequence, const std::string& caption) {
   const BlockMaskView view = mask.view();
+  SEQFUSE_CHECK(view.step == 1, "drawing a mask in blocks of every {}th token; expected step 1",
+                view.step);
   const bool detailed = std::max(mask.queries, mask.keys) <= kMostDetailed;
   Rectangles full, partial, elements;
   for (int64_t i = 0; i < view.query_blocks; ++i) {

@@ -1,4 +1,5 @@
-// A mask as a picture: queries downwards, keys to the right.
+// A mask as a picture: queries downwards, keys to the right. Masks are in blocks of neighbouring tokens:
+// BlockMask(mask, 1).
 #pragma once
 
 #include <string>

@@ -1,7 +1,8 @@
 #include <algorithm>
-#include <array>
+#include <bit>
 #include <string_view>
 
+#include "base/error.h"
 #include "masks/drawing.h"
 
 namespace seqfuse::masks {
@@ -67,9 +68,14 @@ class Picture {
     height_ = std::max<int64_t>((queries + tokens_ - 1) / tokens_, 1);
     colours_.assign(static_cast<size_t>(width_ * height_), kWhite);
   }
-  void add(int64_t query, int64_t key, Colour colour) {
-    uint8_t& at = colours_[static_cast<size_t>(query / tokens_ * width_ + key / tokens_)];
-    at = std::max<uint8_t>(at, colour);
+  // Queries [q0, q1), keys [k0, k1).
+  void add(int64_t q0, int64_t q1, int64_t k0, int64_t k1, Colour colour) {
+    for (int64_t y = q0 / tokens_; y <= (q1 - 1) / tokens_; ++y) {
+      for (int64_t x = k0 / tokens_; x <= (k1 - 1) / tokens_; ++x) {
+        uint8_t& at = colours_[static_cast<size_t>(y * width_ + x)];
+        at = std::max<uint8_t>(at, colour);
+      }
+    }
   }
   std::string png() const {
     std::string rows, header;
@@ -101,18 +107,24 @@ class Picture {
 
 std::string draw_png(const BlockMask& mask, int64_t sequence) {
   const BlockMaskView view = mask.view();
+  SEQFUSE_CHECK(view.step == 1, "drawing a mask in blocks of every {}th token; expected step 1",
+                view.step);
   Picture picture(mask.queries, mask.keys);
   for (int64_t i = 0; i < view.query_blocks; ++i) {
     const int64_t list = sequence * view.query_blocks + i;
     const BlockTokens queries = view.queries_of(i);
+    const int64_t q0 = queries.first, q1 = q0 + queries.count;
     for (int32_t e = view.row_begin[list]; e < view.row_begin[list + 1]; ++e) {
       const BlockTokens keys = view.keys_of(view.column[e]);
+      const int64_t k0 = keys.first;
       const int32_t bitmap = view.bitmap[e];
-      for (int64_t q = 0; q < queries.count; ++q) {
-        const uint64_t word = bitmap < 0 ? 0 : view.bits[int64_t{bitmap} * kBlock + q];
-        for (int64_t k = 0; k < keys.count; ++k)
-          picture.add(queries.first + q * view.step, keys.first + k * view.step,
-                      bitmap < 0 ? kFullBlock : word >> k & 1 ? kElement : kTint);
+      picture.add(q0, q1, k0, k0 + keys.count, bitmap < 0 ? kFullBlock : kTint);
+      for (int64_t q = q0; bitmap >= 0 && q < q1; ++q) {
+        uint64_t left = view.bits[int64_t{bitmap} * kBlock + q - q0];
+        for (; left != 0; left &= left - 1) {
+          const int64_t k = k0 + std::countr_zero(left);
+          picture.add(q, q + 1, k, k + 1, kElement);
+        }
       }
     }
   }

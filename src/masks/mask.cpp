@@ -166,10 +166,10 @@ Rule Mask::with_tables(const std::function<const void*(const void*, size_t)>& pu
 }
 
 std::vector<uint8_t> Mask::dense() const {
-  const double bytes = static_cast<double>(batch_) * static_cast<double>(queries()) *
-                       static_cast<double>(keys());
-  const double memory = static_cast<double>(sysconf(_SC_PHYS_PAGES)) *
-                        static_cast<double>(sysconf(_SC_PAGESIZE));
+  const double bytes =
+      static_cast<double>(batch_) * static_cast<double>(queries()) * static_cast<double>(keys());
+  const double memory =
+      static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
   SEQFUSE_CHECK_AS(UsageError, bytes < memory,
                    "mask: [{}, {}, {}] element by element takes {:.0f} GB, and this machine has "
                    "{:.0f} GB; use its blocks instead",

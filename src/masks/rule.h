@@ -142,7 +142,9 @@ constexpr int32_t listed_block(const Term& t, int64_t b, int64_t q, int64_t k) {
 
 constexpr KeyBits listed_bits(const Term& t, int64_t b, int64_t q, int64_t first) {
   const int32_t block = listed_block(t, b, q, first);
-  return block == -2 ? 0 : block == -1 ? ~KeyBits{0} : t.words[block * int64_t{kBlock} + q % kBlock];
+  return block == -2   ? 0
+         : block == -1 ? ~KeyBits{0}
+                       : t.words[block * int64_t{kBlock} + q % kBlock];
 }
 
 constexpr KeyBits term_bits(const Rule& rule, const Term& t, int64_t b, int64_t q, int64_t first) {

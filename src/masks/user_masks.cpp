@@ -103,21 +103,26 @@ Mask from_blocks(int64_t batch, int64_t queries, int64_t keys, std::span<const i
   const int64_t rows = batch * count_of_blocks(queries, 1), key_blocks = count_of_blocks(keys, 1);
   const auto count = static_cast<int64_t>(columns.size());
   const int64_t bitmap_count = static_cast<int64_t>(words.size()) / kBlock;
-  SEQFUSE_CHECK_AS(UsageError,
-                   static_cast<int64_t>(begin.size()) == rows + 1 && begin[0] == 0 &&
-                       begin[static_cast<size_t>(rows)] == count && bitmaps.size() == columns.size() &&
-                       words.size() % kBlock == 0 && count <= kUnlimited / 2,
-                   "mask blocks: {} begins, {} columns, {} bitmaps and {} words; expected {} begins "
-                   "from 0 to the number of columns, as many bitmaps, and 64 words of each",
-                   begin.size(), columns.size(), bitmaps.size(), words.size(), rows + 1);
+  SEQFUSE_CHECK_AS(
+      UsageError,
+      static_cast<int64_t>(begin.size()) == rows + 1 && begin[0] == 0 &&
+          begin[static_cast<size_t>(rows)] == count && bitmaps.size() == columns.size() &&
+          words.size() % kBlock == 0 && count <= kUnlimited / 2,
+      "mask blocks: {} begins, {} columns, {} bitmaps and {} words; expected {} begins "
+      "from 0 to the number of columns, as many bitmaps, and 64 words of each",
+      begin.size(), columns.size(), bitmaps.size(), words.size(), rows + 1);
   std::vector<int32_t> begins, entries;
   for (const int64_t at : begin) begins.push_back(static_cast<int32_t>(at));
   for (int64_t row = 0; row < rows; ++row) {
-    SEQFUSE_CHECK_AS(UsageError, begins[static_cast<size_t>(row)] <= begins[static_cast<size_t>(row) + 1],
+    SEQFUSE_CHECK_AS(UsageError,
+                     begins[static_cast<size_t>(row)] <= begins[static_cast<size_t>(row) + 1],
                      "mask blocks: row {} begins after the next; expected ascending begins", row);
-    for (int64_t e = begin[static_cast<size_t>(row)]; e < begin[static_cast<size_t>(row) + 1]; ++e) {
-      const int64_t column = columns[static_cast<size_t>(e)], bitmap = bitmaps[static_cast<size_t>(e)];
-      const int64_t least = e == begin[static_cast<size_t>(row)] ? 0 : columns[static_cast<size_t>(e - 1)] + 1;
+    for (int64_t e = begin[static_cast<size_t>(row)]; e < begin[static_cast<size_t>(row) + 1];
+         ++e) {
+      const int64_t column = columns[static_cast<size_t>(e)],
+                    bitmap = bitmaps[static_cast<size_t>(e)];
+      const int64_t least =
+          e == begin[static_cast<size_t>(row)] ? 0 : columns[static_cast<size_t>(e - 1)] + 1;
       SEQFUSE_CHECK_AS(UsageError, column >= least && column < key_blocks,
                        "mask blocks: row {} has column {}; expected ascending ones, {} to {}", row,
                        column, least, key_blocks - 1);

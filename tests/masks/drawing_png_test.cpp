@@ -17,6 +17,7 @@ uint32_t number_at(std::string_view bytes, size_t at) {
 
 struct Image {
   uint32_t width = 0, height = 0;
+  uint32_t end = 0;  // the last chunk's checksum
   std::string rows;  // each a filter byte and pixels of 2 bits
 
   explicit Image(std::string_view png) {
@@ -31,11 +32,12 @@ struct Image {
         height = number_at(data, 4);
         EXPECT_EQ(data.substr(8), std::string_view("\x02\x03\0\0\0", 5));
       }
-      if (type == "IEND") EXPECT_EQ(number_at(png, at + 8), 0xae426082);  // its known checksum
       if (type == "IDAT") inflate(data);
+      if (type == "IEND") end = number_at(png, at + 8);
       at += 12 + size;
     }
     EXPECT_EQ(types, "IHDRPLTEIDATIEND");
+    EXPECT_EQ(end, 0xae426082);  // of every PNG file
   }
   int pixel(int64_t x, int64_t y) const {
     const size_t row = 1 + (width + 3) / 4;
@@ -49,7 +51,8 @@ struct Image {
     size_t at = 2;
     while (!last) {
       last = data[at] == 1;
-      const size_t size = static_cast<uint8_t>(data[at + 1]) | static_cast<uint8_t>(data[at + 2]) << 8;
+      const size_t size = static_cast<uint8_t>(data[at + 1]) | static_cast<uint8_t>(data[at + 2])
+                                                                   << 8;
       rows += data.substr(at + 5, size);
       at += 5 + size;
     }
@@ -58,20 +61,21 @@ struct Image {
 };
 
 TEST(DrawingPng, ShowsEveryElement) {
-  const masks::Mask mask = masks::window(300, 400, 64, 70) | masks::global(300, 400, 3);
+  const masks::Mask mask = masks::window(320, 400, 150, 150) | masks::global(320, 400, 3);
   const Image image(masks::draw_png(masks::BlockMask(mask), 0));
   ASSERT_EQ(image.width, 400);
-  ASSERT_EQ(image.height, 300);
+  ASSERT_EQ(image.height, 320);
   const auto dense = mask.dense();
   int64_t full = 0;
-  for (int64_t q = 0; q < 300; ++q) {
+  for (int64_t q = 0; q < 320; ++q) {
     for (int64_t k = 0; k < 400; ++k) {
       const int pixel = image.pixel(k, q);
       ASSERT_EQ(pixel >= 2, dense[static_cast<size_t>(q * 400 + k)] != 0) << q << " " << k;
       full += pixel == 3;
     }
   }
-  EXPECT_EQ(full, masks::BlockMask(mask).counts().full * 4096 - 20 * 64);  // the last row ends early
+  EXPECT_GT(full, 0);
+  EXPECT_EQ(full, masks::BlockMask(mask).counts().full * 4096);
 }
 
 TEST(DrawingPng, IsScaled) {

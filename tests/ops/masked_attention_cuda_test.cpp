@@ -113,8 +113,8 @@ TEST_F(MaskedAttentionCuda, PackedDocumentsAreDocumentsAlone) {
       // Blocks begin elsewhere, so sums have another order.
       const double unit = type.dtype() == at::kHalf ? 0x1p-10 : 0x1p-7;
       for (size_t i = 0; i < expected.size(); ++i)
-        EXPECT_TRUE(at::allclose(together[i].narrow(2, begin, length), expected[i], 4 * unit,
-                                 4 * unit))
+        EXPECT_TRUE(
+            at::allclose(together[i].narrow(2, begin, length), expected[i], 4 * unit, 4 * unit))
             << "document at " << begin << ", result " << i;
       begin += length;
     }
@@ -122,8 +122,8 @@ TEST_F(MaskedAttentionCuda, PackedDocumentsAreDocumentsAlone) {
 }
 
 TEST_F(MaskedAttentionCuda, PaddedColumnsMayHoldAnything) {
-  const Mask mask = masks::lengths(130, 130, std::vector<int64_t>{0, 130, 70},
-                                   std::vector<int64_t>{130, 0, 70});
+  const Mask mask =
+      masks::lengths(130, 130, std::vector<int64_t>{0, 130, 70}, std::vector<int64_t>{130, 0, 70});
   MaskedProblem problem(mask, {.batch = 3, .heads = 1, .queries = 130, .keys = 130});
   const double nan = std::numeric_limits<double>::quiet_NaN();
   for (Tensor* t : {&problem.k, &problem.v}) {

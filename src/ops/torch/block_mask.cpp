@@ -85,10 +85,10 @@ class RuleReader {
                    bitmaps = next(kind, at::kLong, 1), words = next(kind, at::kLong, 2);
       const int64_t blocks = masks::count_of_blocks(queries_, 1);
       const int64_t batch = blocks == 0 ? 1 : (begin.size(0) - 1) / blocks;
-      return masks::from_blocks(
-          batch, queries_, keys_, integers(begin), integers(columns), integers(bitmaps),
-          {reinterpret_cast<const uint64_t*>(words.const_data_ptr<int64_t>()),
-           static_cast<size_t>(words.numel())});
+      return masks::from_blocks(batch, queries_, keys_, integers(begin), integers(columns),
+                                integers(bitmaps),
+                                {reinterpret_cast<const uint64_t*>(words.const_data_ptr<int64_t>()),
+                                 static_cast<size_t>(words.numel())});
     }
     TORCH_CHECK_VALUE(false, kOp, ": unknown kind ", kind);
   }
@@ -150,9 +150,8 @@ BlockMaskTensors build_on_gpu(const masks::Mask& mask, at::Device device) {
   build.column_begin = data(column_begin);
   C10_CUDA_CHECK(block_mask_count_cuda(build, stream));
 
-  const Tensor sizes = at::stack({row_begin[rows].to(at::kLong), row_bitmaps[rows].to(at::kLong),
-                                  allowed[0]})
-                           .cpu();
+  const Tensor sizes =
+      at::stack({row_begin[rows].to(at::kLong), row_bitmaps[rows].to(at::kLong), allowed[0]}).cpu();
   const int64_t entries = sizes[0].item<int64_t>(), bitmaps = sizes[1].item<int64_t>();
   const Tensor column = ints(entries), bitmap = ints(entries), row = ints(entries),
                column_bitmap = ints(entries);

@@ -186,8 +186,8 @@ MaskedWork work_of(const MaskedAttentionParams& p, at::TensorList lists, at::Int
           .allowed = sizes[5],
           .plain = static_cast<masks::Plain>(sizes[4]),
           // Short ones are not worth what cuDNN needs to prepare a new length.
-          .library_takes = contiguous && p.heads == p.key_heads && p.mask.queries >= 256 &&
-                           p.mask.keys >= 256,
+          .library_takes =
+              contiguous && p.heads == p.key_heads && p.mask.queries >= 256 && p.mask.keys >= 256,
           .processors = attribute(cudaDevAttrMultiProcessorCount)};
 }
 
@@ -213,8 +213,9 @@ Outputs run_library(const Tensor& q, const Tensor& k, const Tensor& v, bool caus
       return outputs(std::get<0>(result), std::get<1>(result));
     } catch (const c10::Error& error) {
       cudnn_works = false;
-      log::warning("masked_attention", "cuDNN's attention failed, FlashAttention-2 is used instead: {}",
-                error.what_without_backtrace());
+      log::warning("masked_attention",
+                   "cuDNN's attention failed, FlashAttention-2 is used instead: {}",
+                   error.what_without_backtrace());
     }
   }
   const auto result = at::_scaled_dot_product_flash_attention(q, k, v, 0.0, causal, false, scale);
@@ -233,8 +234,8 @@ Outputs run_kernels(const Tensor& q, const MaskedAttentionParams& inputs,
   params.lse = lse.mutable_data_ptr();
 #ifdef SEQFUSE_HAS_CUDA
   if (by_rows) {
-    C10_CUDA_CHECK(masked_attention_rows_forward_cuda(params, dtype_of(q),
-                                                      c10::cuda::getCurrentCUDAStream()));
+    C10_CUDA_CHECK(
+        masked_attention_rows_forward_cuda(params, dtype_of(q), c10::cuda::getCurrentCUDAStream()));
     return {out, lse};
   }
 #endif
@@ -357,18 +358,19 @@ BlockMaskTensors block_mask_tensors(masks::BlockMask mask) {
     return at::from_blob(values.data(), sizes, [kept](void*) {}, type);
   };
   const int64_t bitmaps = static_cast<int64_t>(kept->seen.size()) / 2;
-  return {.lists = {tensor(kept->row_begin, at::kInt), tensor(kept->column, at::kInt),
-                    tensor(kept->bitmap, at::kInt), tensor(kept->row_order, at::kInt),
-                    tensor(kept->column_begin, at::kInt), tensor(kept->row, at::kInt),
-                    tensor(kept->column_bitmap, at::kInt), tensor(kept->column_order, at::kInt),
-                    tensor(kept->bits, at::kLong, {bitmaps, masks::kBlock}),
-                    tensor(kept->seen, at::kLong, {bitmaps, 2}), tensor(kept->pair_order, at::kInt)},
-          .batch = kept->batch,
-          .queries = kept->queries,
-          .keys = kept->keys,
-          .step = kept->step,
-          .plain = kept->plain,
-          .allowed = kept->counts().allowed};
+  return {
+      .lists = {tensor(kept->row_begin, at::kInt), tensor(kept->column, at::kInt),
+                tensor(kept->bitmap, at::kInt), tensor(kept->row_order, at::kInt),
+                tensor(kept->column_begin, at::kInt), tensor(kept->row, at::kInt),
+                tensor(kept->column_bitmap, at::kInt), tensor(kept->column_order, at::kInt),
+                tensor(kept->bits, at::kLong, {bitmaps, masks::kBlock}),
+                tensor(kept->seen, at::kLong, {bitmaps, 2}), tensor(kept->pair_order, at::kInt)},
+      .batch = kept->batch,
+      .queries = kept->queries,
+      .keys = kept->keys,
+      .step = kept->step,
+      .plain = kept->plain,
+      .allowed = kept->counts().allowed};
 }
 
 std::tuple<Tensor, Tensor> masked_attention(const Tensor& q, const Tensor& k, const Tensor& v,

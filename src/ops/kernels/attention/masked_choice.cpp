@@ -77,7 +77,8 @@ void log_way(const MaskedWork& work, DType dtype, MaskedWay way) {
   if (!wanted) return;
   const MaskedEstimate e = estimate(work);
   std::string message = fmt::format(
-      "masked_attention forward, {}, [{}, {}, {}, {}], {} keys, {} blocks visited, {:.1f} % of them "
+      "masked_attention forward, {}, [{}, {}, {}, {}], {} keys, {} blocks visited, {:.1f} % of "
+      "them "
       "allowed: {} (estimates in us: blocks {:.1f}, rows {:.1f}, library {:.1f})",
       dtype == DType::bf16 ? "bfloat16" : "float16", work.batch, work.heads, work.queries,
       work.head_dim, work.keys, work.visited,

@@ -9,6 +9,7 @@ namespace {
 
 using attention::sm80::exp2_approximate;
 using attention::sm80::kLog2e;
+using attention::sm80::kMaskBlock;
 using attention::sm80::kNone;
 using sm80::numbers;
 using sm80::pack;
@@ -38,8 +39,8 @@ struct Eight {
 __device__ __forceinline__ void place_of(const masks::BlockMaskView& mask, int64_t query,
                                          int64_t& block, int& number) {
   const int64_t of_residue = query / mask.step;
-  block = query % mask.step * (mask.query_blocks / mask.step) + of_residue / masks::kBlock;
-  number = static_cast<int>(of_residue % masks::kBlock);
+  block = query % mask.step * (mask.query_blocks / mask.step) + of_residue / kMaskBlock;
+  number = static_cast<int>(of_residue % kMaskBlock);
 }
 
 template <class T, int kLanes>
@@ -69,14 +70,14 @@ __global__ void __launch_bounds__(kRowThreads)
   for (int e = p.mask.row_begin[list]; e < p.mask.row_begin[list + 1]; ++e) {
     const int bitmap = p.mask.bitmap[e];
     const uint64_t word =
-        bitmap < 0 ? ~uint64_t{0} : p.mask.bits[int64_t{bitmap} * masks::kBlock + number];
+        bitmap < 0 ? ~uint64_t{0} : p.mask.bits[int64_t{bitmap} * kMaskBlock + number];
     const int64_t first = p.mask.keys_of(p.mask.column[e]).first;
     uint64_t left = word;
     for (int i = 0; i < group; ++i) left &= left - 1;
     for (int count = __popcll(word); count > 0; count -= kGroups) {
       const bool exists = left != 0;
-      const int64_t key = first + (exists ? __ffsll(static_cast<int64_t>(left)) - 1 : 0) *
-                                      int64_t{p.mask.step};
+      const int64_t key =
+          first + (exists ? __ffsll(static_cast<int64_t>(left)) - 1 : 0) * int64_t{p.mask.step};
 #pragma unroll
       for (int i = 0; i < kGroups; ++i) left &= left - 1;
       const bool reads = exists && inside;
@@ -121,8 +122,7 @@ __global__ void __launch_bounds__(kRowThreads)
       words[e] = pack<T>(out.v[2 * e] * inverse, out.v[2 * e + 1] * inverse);
     *at(p.out, head, query) = {words[0], words[1], words[2], words[3]};
   }
-  if (lane == 0)
-    static_cast<float*>(p.lse)[row] = total == 0 ? kNone : base / kLog2e + logf(total);
+  if (lane == 0) static_cast<float*>(p.lse)[row] = total == 0 ? kNone : base / kLog2e + logf(total);
 }
 
 }  // namespace
@@ -134,7 +134,7 @@ cudaError_t masked_attention_rows_forward_cuda(const MaskedAttentionParams& p, D
   const bool narrow = p.head_dim <= 64;
   const auto kernel = dtype == DType::bf16 ? narrow ? masked_rows_kernel<__nv_bfloat16, 8>
                                                     : masked_rows_kernel<__nv_bfloat16, 16>
-                      : narrow             ? masked_rows_kernel<__half, 8>
+                      : narrow ? masked_rows_kernel<__half, 8>
                                            : masked_rows_kernel<__half, 16>;
   kernel<<<static_cast<unsigned>((rows + kRowsOfBlock - 1) / kRowsOfBlock), kRowThreads, 0,
            stream>>>(p);

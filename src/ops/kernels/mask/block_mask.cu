@@ -44,9 +44,9 @@ struct Place {
   }
   // The keys that a query of the block sees; 0 for queries that do not exist.
   __device__ uint64_t word(const BlockMaskBuild& build, int query) const {
-    return query < queries.count ? masks::seen_keys(build.rule, b, queries.first + query * step,
-                                                    keys.first, step)
-                                 : 0;
+    return query < queries.count
+               ? masks::seen_keys(build.rule, b, queries.first + query * step, keys.first, step)
+               : 0;
   }
 };
 

@@ -25,10 +25,10 @@ struct BlockMaskBuild {
 
   // First step. rows = batch * query blocks, columns = batch * key blocks.
   unsigned long long* allowed = nullptr;  // 0 before
-  int32_t* blocks = nullptr;        // workspace [batch, query blocks, key blocks]
-  int32_t* row_begin = nullptr;     // [rows + 1]
-  int32_t* row_bitmaps = nullptr;   // workspace [rows + 1]: the first bitmap of each row
-  int32_t* column_begin = nullptr;  // [columns + 1]
+  int32_t* blocks = nullptr;              // workspace [batch, query blocks, key blocks]
+  int32_t* row_begin = nullptr;           // [rows + 1]
+  int32_t* row_bitmaps = nullptr;         // workspace [rows + 1]: the first bitmap of each row
+  int32_t* column_begin = nullptr;        // [columns + 1]
 
   // Second step.
   int32_t *column = nullptr, *bitmap = nullptr;      // [entries]

@@ -368,8 +368,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
   if (group >= pair.count) return;
   const masks::BlockTokens own = mask.queries_of(pair.block + group);
   const int64_t head_row = static_cast<int64_t>(pair.sequence) * args.heads + pair.head;
-  softmax.finish(out, args.scale,
-                 args.lse + head_row * mask.queries + own.first + row0 * mask.step,
+  softmax.finish(out, args.scale, args.lse + head_row * mask.queries + own.first + row0 * mask.step,
                  static_cast<int>(own.count) - row0, mask.step, lane);
   // Through Q's memory, of which a warp reads only its own rows.
   write_rows<T, kD>(args.out.of(pair.sequence), pair.head, own, mask.step, args.head_dim, q_tile,

@@ -98,19 +98,32 @@ class SeenLoader {
   // first: the block's first row.
   __device__ __forceinline__ void load(uint32_t tile, int64_t first, uint64_t seen) const {
     const char* source = source_ + first * row_bytes_;
+    uint32_t to[kPeriod];
+#pragma unroll
+    for (int j = 0; j < kPeriod; ++j) to[j] = tile + Tile<kD>::offset(row() + j * kStep, chunk());
     if (!inside_) seen = 0;
     seen >>= row();
-#pragma unroll 4  // more would take registers for addresses
-    for (int i = 0; i < kMaskBlock / kStep; ++i) {
-      copy_async(tile + Tile<kD>::offset(row() + i * kStep, chunk()), source, seen & 1);
-      source += step_bytes_;
-      seen >>= kStep;
+#pragma unroll 1
+    for (int half = 0; half < 2; ++half) {
+      const auto bits = static_cast<uint32_t>(seen);
+#pragma unroll
+      for (int i = 0; i < kCopies; ++i) {
+        copy_async(to[i % kPeriod] + i / kPeriod * kPeriod * kStep * Tile<kD>::kRowBytes, source,
+                   bits & 1u << i * kStep);
+        source += step_bytes_;
+      }
+#pragma unroll
+      for (int j = 0; j < kPeriod; ++j) to[j] += 32 * Tile<kD>::kRowBytes;
+      seen >>= 32;
     }
   }
 
  private:
   static constexpr int kChunks = Tile<kD>::kChunks, kStep = kThreads / kChunks;
-  static_assert(kMaskBlock % kStep == 0);
+  static constexpr int kCopies = 32 / kStep;  // for 32 rows
+  // After so many steps the permutation of a tile's chunks repeats.
+  static constexpr int kPeriod = kStep >= 8 ? 1 : 8 / kStep;
+  static_assert(kStep <= 32 && kCopies % kPeriod == 0);
   static __device__ __forceinline__ int row() { return threadIdx.x / kChunks; }
   static __device__ __forceinline__ int chunk() { return threadIdx.x % kChunks; }
 
@@ -132,8 +145,7 @@ struct QueryBits {
 
   // bits: of the block; row0: the warp's first query; key0: the first key.
   __device__ __forceinline__ void fetch(const uint64_t* bits, int row0, int key0, int lane) {
-    const auto* const words = reinterpret_cast<decltype(&word[0][0])>(
-        const_cast<uint64_t*>(bits));
+    const auto* const words = reinterpret_cast<decltype(&word[0][0])>(const_cast<uint64_t*>(bits));
 #pragma unroll
     for (int r = 0; r < kRows / 16; ++r)
 #pragma unroll
