@@ -12,7 +12,7 @@ struct MaskedBackwardShape {
   static constexpr int kDim = kDim_, kD = kDim <= 32 ? 32 : kDim <= 64 ? 64 : 128;
   static constexpr int kM = kMaskBlock, kN = kMaskBlock, kThreads = 128;
   static constexpr int kStages = kD == 128 ? 1 : 2;  // of two tiles each
-  static constexpr int kBlocks = 2;                  // per SM 8.0
+  static constexpr int kBlocks = kD == 128 ? 2 : 3;  // per SM 8.0
   static constexpr int kTile = kMaskBlock * kD * 2;
 
   // Of the queries of a stage, for blocks of keys.
