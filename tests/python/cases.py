@@ -59,7 +59,8 @@ def make_cases(device, dtype=None):
     heads, shared = random(2, 2, 5, 3), [random(2, 1, 7, 3) for _ in range(2)]
     tables = [tensor([5, 5]), tensor([7, 4])]
     kinds = ["window", "lengths", "and"]
-    lists = torch.ops.seqfuse.build_block_mask(kinds, [3, 0, 0], [5, 2, 1], tables, 5, 7, torch.device(device))
+    made = torch.ops.seqfuse.build_block_mask(kinds, [3, 0, 0], [5, 2, 1], tables, 5, 7, torch.device(device))
+    lists, sizes = made[:-1], made[-1].tolist()
 
     return [
         ("layer_norm", (strided(5, 4), random(4), random(4), 1e-5)),
@@ -100,7 +101,7 @@ def make_cases(device, dtype=None):
         ("sample_uniform", (torch.arange(9, device=device), 4, 3, 11)),
         ("hstu_attention", (q, k, v, offsets, offsets, 0.5, 8, True, 1, 0, 0, *nothing, LONGEST)),
         ("hstu_attention", (q, k, v, offsets, offsets, 0.5, 8, True, 1, 2, 1, *everything, LONGEST)),
-        *([("masked_attention", (heads, *shared, lists, [2, 5, 7], 0.7))] if device == "cpu" else []),
+        *([("masked_attention", (heads, *shared, lists, sizes, 0.7))] if device == "cpu" else []),
         (
             "hstu_layer",
             (

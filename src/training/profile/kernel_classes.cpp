@@ -41,6 +41,7 @@ constexpr Rule kOurs[] = {
     {"backward_wide_kernel", attention_backward},
     {"backward_queries_kernel", attention_backward},
     {"backward_keys_kernel", attention_backward},
+    {"masked_rows_kernel", attention_forward},
     {"masked_delta_kernel", attention_backward},
     {"BlockMaskBuild", attention_forward},
     {"finish_dq_kernel", attention_backward},
