@@ -182,7 +182,7 @@ def ours_by_kernels(program: str, environment: dict) -> dict:
     for line in text.splitlines():
         words = line.replace("%", " ").split()
         if words and words[0] in KINDS:
-            kind, n, _, density, _, lists, forward, _, backward, _ = words
+            kind, n, _, density, _, lists, forward, _, backward, *_ = words
             rows[kind, int(n)] = {
                 "mask_ms": float(lists), "forward": float(forward), "backward": float(backward),
                 "density": float(density) / 100,
