@@ -29,6 +29,12 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
+try:
+    import seqfuse
+    from seqfuse import BlockMask
+except ImportError:  # with --kernels the package is not needed
+    seqfuse = None
+
 BATCH, HEADS, DIM, BLOCK = 16, 12, 64, 64
 STRUCTURED = ("sliding", "longformer", "bigbird", "dilated")
 KINDS = (*STRUCTURED, "causal")
@@ -36,8 +42,6 @@ SM80 = "ours, SM 8.0"
 
 
 def our_mask(kind: str, n: int):
-    from seqfuse import BlockMask
-
     return {
         "sliding": lambda: BlockMask.from_window(64, 64, n, device="cuda"),
         "longformer": lambda: BlockMask.from_longformer(64, 64, n, device="cuda"),
@@ -50,8 +54,6 @@ def our_mask(kind: str, n: int):
 def random_blocks(n: int, ours: bool) -> torch.Tensor:
     """bool [blocks, blocks]: three blocks of keys a row."""
     if ours:
-        from seqfuse import BlockMask
-
         return BlockMask.from_random_blocks(3, 1, n).to_dense()[0, ::BLOCK, ::BLOCK].cuda().contiguous()
     blocks = n // BLOCK
     drawn = torch.rand(blocks, blocks, generator=torch.Generator().manual_seed(1)).argsort(1)[:, :3]
@@ -124,8 +126,6 @@ def forward_of(kind: str, n: int, options: argparse.Namespace, peers: bool, row:
     """name: attention(q, k, v); also measures how long masks take to make."""
     forward = {}
     if not options.kernels:
-        import seqfuse
-
         mask = our_mask(kind, n)
         forward["ours"] = lambda q, k, v: seqfuse.masked_attention(q, k, v, mask)
         row["mask_ms"]["ours"] = wall_ms(lambda: our_mask(kind, n))
@@ -156,7 +156,8 @@ def cell(kind: str, n: int, options: argparse.Namespace, peers: bool = True) -> 
     forward = forward_of(kind, n, options, peers, row)
     if "ours" in forward and peers:
         with torch.no_grad():
-            exact = forward["sdpa causal" if kind == "causal" else "sdpa dense"](q[:1].float(), k[:1].float(), v[:1].float())
+            first = [t[:1].float() for t in (q, k, v)]
+            exact = forward["sdpa causal" if kind == "causal" else "sdpa dense"](*first)
             row["error"] = (forward["ours"](q, k, v)[:1] - exact).abs().max().item()
     with torch.no_grad():
         row["forward"] = medians({name: lambda f=f: f(q, k, v) for name, f in forward.items()})
@@ -257,6 +258,8 @@ def main() -> None:
     parser.add_argument("--kernels")
     parser.add_argument("--only-ours", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if seqfuse is None and not options.kernels:
+        parser.error("the package seqfuse does not import; set PYTHONPATH and SEQFUSE_LIBRARY, or use --kernels")
     if options.only_ours:
         for kind in options.kinds:
             for n in options.lengths:

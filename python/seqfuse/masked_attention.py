@@ -206,7 +206,7 @@ class BlockMask:
         if not callable(mask_mod):
             raise ValueError(f"BlockMask: mask_mod is {mask_mod!r}; expected a function of b, h, q_idx and kv_idx")
         if batch < 1 or queries < 0 or keys < 0:
-            raise ValueError(f"BlockMask: batch {batch}, {queries} queries and {keys} keys; expected a batch of 1 or more")
+            raise ValueError(f"BlockMask: batch {batch}, {queries} queries, {keys} keys; expected a batch of 1 or more")
         tables = _blocks_of_flex(mask_mod, batch, int(queries), int(keys), torch.device(device or "cpu"))
         return _of_kind("block_lists", [], tables, queries, keys, device)
 
@@ -249,7 +249,9 @@ def _blocks_of_flex(mask_mod, batch, queries, keys, device):
                 row, column = tile.any(-1).any(-1).nonzero().unbind(1)
                 bits = (tile[row, column].long() << shifts).sum(-1)
                 found.append((row + b * _blocks(queries) + q0 // BLOCK, column + k0 // BLOCK, bits))
-            row, column, bits = (torch.cat(parts) for parts in zip(*found)) if found else (rows[0], columns[0], words[0])
+            if not found:
+                continue
+            row, column, bits = (torch.cat(parts) for parts in zip(*found))
             order = row.argsort(stable=True)  # columns ascend already
             for to, part in ((rows, row), (columns, column), (words, bits)):
                 to.append(part[order])
@@ -290,7 +292,5 @@ def masked_attention(
     """
     if scale is None:
         scale = q.shape[-1] ** -0.5
-    out, lse = torch.ops.seqfuse.masked_attention(
-        q, k, v, mask.lists, mask.sizes, float(scale)
-    )
+    out, lse = torch.ops.seqfuse.masked_attention(q, k, v, mask.lists, mask.sizes, float(scale))
     return (out, lse) if return_lse else out
