@@ -1,12 +1,17 @@
 #include "cli/batch_job.h"
 
+#include <ATen/Parallel.h>
 #include <fmt/format.h>
 
-#include <filesystem>
+#include <exception>
 #include <optional>
+#include <thread>
 #include <utility>
+#include <vector>
 
+#include "base/error.h"
 #include "base/log.h"
+#include "base/parallel.h"
 #include "base/progress.h"
 
 namespace seqfuse::cli {
@@ -14,11 +19,19 @@ namespace {
 
 // After which a process counts as hanging, in seconds: a block takes a fraction of it.
 constexpr double kLongestBlock = 600;
+// Blocks that are prepared and wait for the model, and those that are not written yet.
+constexpr size_t kPrepared = 2, kUnwritten = 4;
+
+// While the host assembles a pass for one thread, a GPU works for the other. On the CPU, the passes
+// of a block keep all cores busy.
+int answering_threads(const serving::TrainedRun& run) {
+  return run.predictor->device().is_cuda() ? 2 : 1;
+}
 
 }  // namespace
 
 BatchJob::BatchJob(const serving::TrainedRun& run, serving::RequestReader& reader,
-                   serving::RequestBlocks& blocks, serving::BatchRecommender& recommender,
+                   serving::RequestBlocks& blocks, const serving::BatchRecommender& recommender,
                    const serving::UnfinishedBatch& unfinished, distributed::ProcessGroup& group,
                    std::function<void()> check_stop)
     : run_(run),
@@ -29,56 +42,140 @@ BatchJob::BatchJob(const serving::TrainedRun& run, serving::RequestReader& reade
       group_(group),
       check_stop_(std::move(check_stop)) {}
 
-int64_t BatchJob::answer_blocks() {
-  std::optional<Progress> progress;
-  if (group_.is_first()) progress.emplace("recommend", "users", 0);
-  for (int64_t block = 0;; ++block) {
-    check_stop_();
-    const std::vector<serving::UserRequest>& requests = blocks_.next();
-    if (requests.empty()) {
-      if (done_before_ > 0) log::info("recommend", "{} blocks were done before", done_before_);
-      return block;
-    }
-    if (block % group_.size() == group_.rank()) answer(block, requests);
-    if (progress) progress->update(blocks_.users(), left());
-  }
-}
-
-void BatchJob::answer(int64_t block, const std::vector<serving::UserRequest>& requests) {
-  group_.begin(fmt::format("block {} of the users", block), kLongestBlock);
-  serving::AnsweredBlock answers;
-  if (auto before = unfinished_.find(block, requests)) {
-    ++done_before_;
-    answers = *std::move(before);
-  } else {
-    answers.users = recommender_.recommend(requests);
-    answers.report = recommender_.take_report();
-    check_stop_();
-    unfinished_.keep(block, requests, answers);
-  }
-  tell_warnings(answers.report);
-}
-
-serving::BatchReport BatchJob::write(int64_t blocks, serving::OutputFormat format) {
+serving::BatchReport BatchJob::run(const std::string& users, serving::OutputFormat format) {
   serving::BatchReport total;
+  if (!group_.several()) {
+    unfinished_.finish([&](const std::filesystem::path& file) {
+      const auto writer = make_writer(file, format);
+      answer_blocks(users, [&](const serving::AnsweredBlock& answers) {
+        writer->add(answers.users);
+        total.add(answers.report);
+      });
+      writer->close();
+    });
+    return total;
+  }
+  const int64_t blocks = answer_blocks(users, [](const serving::AnsweredBlock&) {});
+  group_.barrier("end of the users");
+  if (!group_.is_first()) return total;
   unfinished_.finish([&](const std::filesystem::path& file) {
-    const auto writer =
-        serving::make_writer(file, {.format = format,
-                                    .score_names = recommender_.score_names(),
-                                    .vocabulary = *run_.vocabulary,
-                                    .about = {{"seqfuse.run", run_.path.string()},
-                                              {"seqfuse.step", std::to_string(run_.step)}}});
+    const auto writer = make_writer(file, format);
     for (int64_t block = 0; block < blocks; ++block) {
       check_stop_();
       group_.begin(fmt::format("writing of block {}", block), kLongestBlock);
-      const serving::AnsweredBlock answers = unfinished_.read(block);
-      writer->add(answers.users);
-      total.add(answers.report);
+      writing_.time([&] {
+        const serving::AnsweredBlock answers = unfinished_.read(block);
+        writer->add(answers.users);
+        total.add(answers.report);
+      });
     }
     writer->close();
   });
   tell_warnings(total);
   return total;
+}
+
+int64_t BatchJob::answer_blocks(const std::string& users, const Take& take) {
+  Channel<Task> to_answer(kPrepared);
+  Channel<Block> to_keep(kUnwritten);
+  std::vector<std::jthread> answering;
+  for (int thread = 0; thread < answering_threads(run_); ++thread) {
+    answering.emplace_back([&] {
+      at::set_num_threads(num_threads());  // which is a setting of each thread
+      while (auto task = to_answer.pop()) answering_.time([&] { (*task)(); });
+    });
+  }
+  std::exception_ptr keeping_failure, reading_failure;
+  std::jthread keeping([&] {
+    try {
+      keep_blocks(to_keep, take);
+    } catch (...) {
+      keeping_failure = std::current_exception();
+      failed_ = true;
+    }
+    to_keep.close();
+    to_answer.close();
+  });
+  int64_t blocks = 0;
+  try {
+    blocks = read_blocks(to_answer, to_keep);
+  } catch (...) {
+    reading_failure = std::current_exception();
+  }
+  to_keep.close();
+  keeping.join();
+  to_answer.close();
+  answering.clear();
+  // What is kept comes before what is read.
+  if (keeping_failure) std::rethrow_exception(keeping_failure);
+  if (reading_failure) std::rethrow_exception(reading_failure);
+  if (blocks_.users() == 0) throw_error<DataError>("{} names no users", users);
+  if (done_before_ > 0) log::info("recommend", "{} blocks were done before", done_before_);
+  return blocks;
+}
+
+int64_t BatchJob::read_blocks(Channel<Task>& to_answer, Channel<Block>& to_keep) {
+  std::optional<Progress> progress;
+  if (group_.is_first()) progress.emplace("recommend", "users", 0);
+  for (int64_t number = 0;; ++number) {
+    check_stop_();
+    group_.begin(fmt::format("reading of block {} of the users", number), kLongestBlock);
+    Task task;
+    Block block;
+    const bool more = reading_.time([&] {
+      const std::vector<serving::UserRequest>& requests = blocks_.next();
+      if (requests.empty()) return false;
+      if (number % group_.size() == group_.rank()) block = prepare(number, requests, task);
+      return true;
+    });
+    if (!more) return number;
+    if (task.valid() && !to_answer.push(std::move(task))) return number;
+    if (block.answers.valid() && !to_keep.push(std::move(block))) return number;
+    if (progress) progress->update(users_kept_ * group_.size(), left());
+  }
+}
+
+BatchJob::Block BatchJob::prepare(int64_t number, const std::vector<serving::UserRequest>& requests,
+                                  Task& task) {
+  Block block{.number = number, .key = unfinished_.key_of(requests)};
+  if (auto before = unfinished_.find(number, block.key)) {
+    block.done_before = true;
+    std::promise<serving::AnsweredBlock> answers;
+    answers.set_value(*std::move(before));
+    block.answers = answers.get_future();
+    return block;
+  }
+  task = Task([this, prepared = recommender_.prepare(requests)]() mutable {
+    if (failed_) return serving::AnsweredBlock();
+    serving::AnsweredBlock answers = recommender_.answer(std::move(prepared));
+    check_stop_();
+    return answers;
+  });
+  block.answers = task.get_future();
+  return block;
+}
+
+void BatchJob::keep_blocks(Channel<Block>& to_keep, const Take& take) {
+  while (auto block = to_keep.pop()) {
+    const serving::AnsweredBlock answers = block->answers.get();
+    group_.begin(fmt::format("block {} of the users", block->number), kLongestBlock);
+    done_before_ += block->done_before;
+    writing_.time([&] {
+      if (!block->done_before) unfinished_.keep(block->number, block->key, answers);
+      take(answers);
+    });
+    users_kept_ += std::ssize(answers.users);
+    tell_warnings(answers.report);
+  }
+}
+
+std::unique_ptr<serving::RecommendationWriter> BatchJob::make_writer(
+    const std::filesystem::path& file, serving::OutputFormat format) const {
+  return serving::make_writer(file, {.format = format,
+                                     .score_names = recommender_.score_names(),
+                                     .vocabulary = *run_.vocabulary,
+                                     .about = {{"seqfuse.run", run_.path.string()},
+                                               {"seqfuse.step", std::to_string(run_.step)}}});
 }
 
 void BatchJob::tell_warnings(const serving::BatchReport& report) {
@@ -89,6 +186,12 @@ void BatchJob::tell_warnings(const serving::BatchReport& report) {
 
 double BatchJob::seconds() const {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+}
+
+std::string BatchJob::stage_seconds() const {
+  return fmt::format("reading and preparing {:.2f} s, the model {:.2f} s, writing {:.2f} s",
+                     reading_.seconds(), answering_.seconds() / answering_threads(run_),
+                     writing_.seconds());
 }
 
 std::string BatchJob::left() const {

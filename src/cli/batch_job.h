@@ -1,14 +1,19 @@
-// A batch of recommendations: blocks of answers, of which each process computes its share, and the
-// output from all of them.
+// A batch of recommendations as a pipeline: one thread reads requests and prepares them, others have
+// the model answer them, and one keeps the answers and writes them.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
+#include <future>
+#include <memory>
 #include <set>
 #include <string>
-#include <vector>
 
+#include "base/busy_time.h"
+#include "base/channel.h"
 #include "distributed/process_group.h"
 #include "serving/batch/batch_recommender.h"
 #include "serving/batch/recommendation_writer.h"
@@ -21,36 +26,56 @@ namespace seqfuse::cli {
 
 class BatchJob {
  public:
-  // All must outlive this object. check_stop is called between blocks, and throws to stop.
+  // All must outlive this object. check_stop is called between blocks, by several threads, and
+  // throws to stop.
   BatchJob(const serving::TrainedRun& run, serving::RequestReader& reader,
-           serving::RequestBlocks& blocks, serving::BatchRecommender& recommender,
+           serving::RequestBlocks& blocks, const serving::BatchRecommender& recommender,
            const serving::UnfinishedBatch& unfinished, distributed::ProcessGroup& group,
            std::function<void()> check_stop);
 
-  // Keeps the blocks of this process: those whose number modulo the number of processes is its
-  // rank. Returns the number of blocks of all processes.
-  int64_t answer_blocks();
+  // Answers the blocks of this process: those whose number modulo the number of processes is its
+  // rank. The first process then writes the output from the blocks of all, a single one while it
+  // goes on; the others return an empty report. Tells each warning once. users: what names them,
+  // for messages. Throws DataError if there are none.
+  serving::BatchReport run(const std::string& users, serving::OutputFormat format);
 
-  // Writes the output from all blocks; for the first process. Tells the warnings of all.
-  serving::BatchReport write(int64_t blocks, serving::OutputFormat format);
-
-  double seconds() const;  // since the start
+  double seconds() const;             // since the start
+  std::string stage_seconds() const;  // of work in each stage of this process, for people
 
  private:
-  void answer(int64_t block, const std::vector<serving::UserRequest>& requests);
+  struct Block {
+    int64_t number = 0;
+    std::string key;
+    bool done_before = false;
+    std::future<serving::AnsweredBlock> answers;
+  };
+  using Task = std::packaged_task<serving::AnsweredBlock()>;
+  using Take = std::function<void(const serving::AnsweredBlock&)>;
+
+  // Calls take() in another thread, for each block of this process in order. Returns the number of
+  // blocks of all processes.
+  int64_t answer_blocks(const std::string& users, const Take& take);
+  int64_t read_blocks(Channel<Task>& to_answer, Channel<Block>& to_keep);
+  Block prepare(int64_t number, const std::vector<serving::UserRequest>& requests, Task& task);
+  void keep_blocks(Channel<Block>& to_keep, const Take& take);
+  std::unique_ptr<serving::RecommendationWriter> make_writer(const std::filesystem::path& file,
+                                                             serving::OutputFormat format) const;
   void tell_warnings(const serving::BatchReport& report);  // each once
   std::string left() const;                                // "40 %, 12 s left", where known
 
   const serving::TrainedRun& run_;
   serving::RequestReader& reader_;
   serving::RequestBlocks& blocks_;
-  serving::BatchRecommender& recommender_;
+  const serving::BatchRecommender& recommender_;
   const serving::UnfinishedBatch& unfinished_;
   distributed::ProcessGroup& group_;
   const std::function<void()> check_stop_;
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   std::set<std::string> told_;
   int64_t done_before_ = 0;
+  std::atomic<int64_t> users_kept_ = 0;
+  std::atomic<bool> failed_ = false;
+  BusyTime reading_, answering_, writing_;
 };
 
 }  // namespace seqfuse::cli

@@ -120,7 +120,7 @@ std::string key_of(const serving::TrainedRun& run, const serving::BatchOptions& 
 }
 
 void summarise(const BatchReport& report, const serving::RequestBlocks& blocks,
-               const std::string& cold, const std::string& output, double seconds) {
+               const std::string& cold, const std::string& output, const BatchJob& batch) {
   const serving::BatchCounts& counts = report.counts;
   if (counts.cold > 0) {
     log::warning("recommend", "{} users of whom the model knows nothing, such as '{}': {}",
@@ -139,9 +139,11 @@ void summarise(const BatchReport& report, const serving::RequestBlocks& blocks,
     log::warning("recommend", "{} users came again and were left out; the first: {}",
                  blocks.duplicates(), blocks.first_duplicate());
   }
+  const double seconds = batch.seconds();
   log::info("recommend", "{}: {} users, {} rows in {}, {} users/s", output, counts.users,
             counts.rows, format_duration(seconds),
             format_count(static_cast<double>(counts.users) / seconds));
+  log::info("recommend", "at the same time: {}", batch.stage_seconds());
 }
 
 void check_flags(const BatchFlags& flags, const BatchArguments& arguments, bool several) {
@@ -228,8 +230,9 @@ int run_batch(const BatchFlags& flags, const BatchArguments& arguments,
         .skip_unknown = arguments.skip_unknown,
         .cold_users = cold,
         .stop = [&] { return interrupt.signal() != 0; }};
-    serving::BatchRecommender recommender(run, options);
-    group = launch.size > 1 ? std::make_unique<ProcessGroup>(launch, device, kProcessTimeout)
+    const serving::BatchRecommender recommender(run, options);
+    // Processes share files and exchange only signs of life, for which the GPU's NCCL is not needed.
+    group = launch.size > 1 ? std::make_unique<ProcessGroup>(launch, at::kCPU, kProcessTimeout)
                             : std::make_unique<ProcessGroup>();
     if (launch.size > 1) {
       log::info("recommend", "{} processes, {}", launch.size, group->backend());
@@ -245,14 +248,9 @@ int run_batch(const BatchFlags& flags, const BatchArguments& arguments,
     }
     group->barrier("opening of the output");
     BatchJob batch(run, *reader, blocks, recommender, folder, *group, check_stop);
-    const int64_t count = batch.answer_blocks();
-    if (blocks.users() == 0) {
-      throw_error<DataError>("{} names no users", all ? "the data set" : flags.users);
-    }
-    group->barrier("end of the users");
+    const BatchReport report = batch.run(all ? "the data set" : flags.users, format);
     if (group->is_first()) {
-      const BatchReport report = batch.write(count, format);
-      summarise(report, blocks, flags.cold_users, flags.output, batch.seconds());
+      summarise(report, blocks, flags.cold_users, flags.output, batch);
     }
     group->leave();
   } catch (const Stopped&) {

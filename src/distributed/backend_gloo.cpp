@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
@@ -35,6 +36,9 @@ c10::intrusive_ptr<c10d::Backend> make_gloo(const c10::intrusive_ptr<c10d::Store
                                             const Launch& launch) {
   using c10d::ProcessGroupGloo;
   const auto options = ProcessGroupGloo::Options::create();
+  // By default an exchange fails after 30 minutes. A process that is done early may wait for longer
+  // than that, and the watchdog finds those that died or hang within seconds.
+  options->timeout = std::chrono::hours(24 * 365);
   const char* interface = std::getenv("GLOO_SOCKET_IFNAME");
   if (interface != nullptr && *interface != '\0') {
     options->devices.push_back(ProcessGroupGloo::createDeviceForInterface(interface));

@@ -137,15 +137,19 @@ History user_history(const data::Dataset& dataset, std::string_view id) {
         "--history",
         id, dataset.num_users(), dataset.directory().string(), dataset.user_id(0));
   }
-  const data::UserSequence events = dataset.user(*row);
-  const data::Sample whole{.user = *row, .end = std::ssize(events.items)};
+  const data::Sample whole{.user = *row, .end = std::ssize(dataset.user(*row).items)};
   dataset.check_unchanged(&whole, 1);
-  History history{.user = *row,
+  return user_history(dataset, *row);
+}
+
+History user_history(const data::Dataset& dataset, int64_t row) {
+  const data::UserSequence events = dataset.user(row);
+  History history{.user = row,
                   .items = {events.items.begin(), events.items.end()},
                   .actions = {events.actions.begin(), events.actions.end()},
                   .timestamps = {events.timestamps.begin(), events.timestamps.end()}};
   for (int64_t feature = 0; feature < std::ssize(dataset.manifest().context); ++feature) {
-    history.context.push_back(dataset.context(feature, *row));
+    history.context.push_back(dataset.context(feature, row));
   }
   return history;
 }

@@ -33,6 +33,8 @@ struct History {
 
 // Throws UsageError if the dataset has no such user.
 History user_history(const data::Dataset& dataset, std::string_view id);
+// Of a row, without checking that the dataset's file is unchanged (Dataset::check_unchanged()).
+History user_history(const data::Dataset& dataset, int64_t row);
 
 // The history from request.items, actions, timestamps and context. Throws UsageError if they are
 // inconsistent with the dataset or each other.

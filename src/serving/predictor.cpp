@@ -20,8 +20,9 @@ class CallGuard {
   const c10::OptionalDeviceGuard device_;
 };
 
-void check_finite(const at::Tensor& values, const char* what) {
-  if (values.isfinite().all().item<bool>()) return;
+// finite: whether all of them are, one bool.
+void check_finite(const at::Tensor& finite, const char* what) {
+  if (finite.item<bool>()) return;
   throw_error<DataError>(
       "{} are not finite: the weights of the checkpoint are damaged\n"
       "  give another --checkpoint, or train again",
@@ -77,8 +78,11 @@ TopItems Predictor::top_items(const data::Batch& windows, int64_t k, const ItemL
                               std::span<const int64_t> allowed) const {
   const CallGuard guard(device_);
   const at::Tensor vectors = queries(windows);
-  check_finite(vectors, "vectors of users");
-  return catalogue().top(vectors, k, excluded, allowed);
+  const at::Tensor finite = vectors.isfinite().all();
+  // A GPU is busy with the vectors while the host makes the lists of excluded items.
+  TopItems top = catalogue().top(vectors, k, excluded, allowed);
+  check_finite(finite, "vectors of users");
+  return top;
 }
 
 hstu::RankingModel::Output Predictor::forward(const data::Batch& windows) const {
@@ -89,7 +93,7 @@ hstu::RankingModel::Output Predictor::forward(const data::Batch& windows) const 
 at::Tensor Predictor::candidate_scores(const data::Batch& windows) const {
   const CallGuard guard(device_);
   const at::Tensor logits = forward(windows).logits.to(at::kCPU, at::kDouble);
-  check_finite(logits, "scores of candidates");
+  check_finite(logits.isfinite().all(), "scores of candidates");
   if (!predicts_classes(spec())) return logits.sigmoid().contiguous();
   const at::Tensor labels = at::arange(logits.size(1), at::kDouble);
   return logits.softmax(1).mv(labels).unsqueeze(1).contiguous();

@@ -10,7 +10,6 @@
 
 #include "base/error.h"
 #include "serving/action_names.h"
-#include "serving/history.h"
 
 namespace seqfuse::serving {
 namespace {
@@ -165,7 +164,10 @@ data::Batch one_window(const data::Manifest& manifest, const History& history,
                        int64_t max_history) {
   const int64_t events = std::min<int64_t>(std::ssize(history.items), max_history);
   const auto newest = [&](const std::vector<int64_t>& values) {
-    return std::vector<int64_t>(values.end() - events, values.end());
+    std::vector<int64_t> window;
+    window.reserve(events + candidates.size());
+    window.assign(values.end() - events, values.end());
+    return window;
   };
   data::Batch batch;
   batch.users = {history.user};
@@ -185,7 +187,7 @@ data::Batch one_window(const data::Manifest& manifest, const History& history,
   return batch;
 }
 
-void remove_unwanted(const UnwantedCandidates& unwanted, std::vector<int64_t> history,
+void remove_unwanted(const UnwantedCandidates& unwanted, const std::vector<int64_t>& history,
                      std::vector<int64_t>& candidates) {
   const auto has = [](std::span<const int64_t> ascending, int64_t item) {
     return std::binary_search(ascending.begin(), ascending.end(), item);
@@ -194,8 +196,9 @@ void remove_unwanted(const UnwantedCandidates& unwanted, std::vector<int64_t> hi
     std::erase_if(candidates, [&](int64_t item) { return !has(unwanted.allowed, item); });
   }
   if (!unwanted.seen || candidates.empty()) return;
-  std::sort(history.begin(), history.end());
-  std::erase_if(candidates, [&](int64_t item) { return has(history, item); });
+  std::vector<int64_t> seen = history;
+  std::sort(seen.begin(), seen.end());
+  std::erase_if(candidates, [&](int64_t item) { return has(seen, item); });
 }
 
 }  // namespace
@@ -203,11 +206,18 @@ void remove_unwanted(const UnwantedCandidates& unwanted, std::vector<int64_t> hi
 RequestWindow request_window(const Lookup& lookup, const models::hstu::ModelSpec& spec,
                              const Request& request, bool skip_unknown,
                              const UnwantedCandidates& unwanted) {
+  check_fields(lookup.vocabulary.manifest(), spec, request);
+  History history = request.user ? user_history(dataset_of(lookup), *request.user)
+                                 : given_history(lookup.vocabulary, request, skip_unknown);
+  return request_window(lookup, spec, request, std::move(history), skip_unknown, unwanted);
+}
+
+RequestWindow request_window(const Lookup& lookup, const models::hstu::ModelSpec& spec,
+                             const Request& request, History history, bool skip_unknown,
+                             const UnwantedCandidates& unwanted) {
   const data::Vocabulary& vocabulary = lookup.vocabulary;
   const data::Manifest& manifest = vocabulary.manifest();
   check_fields(manifest, spec, request);
-  History history = request.user ? user_history(dataset_of(lookup), *request.user)
-                                 : given_history(vocabulary, request, skip_unknown);
   FoundItems candidates;
   if (request.candidates) {
     candidates = find_items(vocabulary, *request.candidates, "candidates", skip_unknown);

@@ -8,6 +8,7 @@
 
 #include "data/batch/batch.h"
 #include "models/hstu/model_spec.h"
+#include "serving/history.h"
 #include "serving/lookup.h"
 #include "serving/request.h"
 
@@ -42,5 +43,9 @@ struct UnwantedCandidates {
 RequestWindow request_window(const Lookup& lookup, const models::hstu::ModelSpec& spec,
                              const Request& request, bool skip_unknown = false,
                              const UnwantedCandidates& unwanted = {});
+// The same for a user of the dataset whose history has been read.
+RequestWindow request_window(const Lookup& lookup, const models::hstu::ModelSpec& spec,
+                             const Request& request, History history, bool skip_unknown,
+                             const UnwantedCandidates& unwanted);
 
 }  // namespace seqfuse::serving

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <memory>
 #include <string>
@@ -97,12 +98,13 @@ std::vector<UserRequest> requests(Task task) {
 
 std::vector<UserItems> in_blocks(const TrainedRun& run, const BatchOptions& options,
                                  const std::vector<UserRequest>& requests, int64_t size) {
-  BatchRecommender recommender(run, options);
+  const BatchRecommender recommender(run, options);
   std::vector<UserItems> answers;
   for (int64_t begin = 0; begin < std::ssize(requests); begin += size) {
     const auto block =
         std::span(requests).subspan(begin, std::min(size, std::ssize(requests) - begin));
-    for (UserItems& answer : recommender.recommend(block)) answers.push_back(std::move(answer));
+    AnsweredBlock answered = recommender.recommend(block);
+    std::move(answered.users.begin(), answered.users.end(), std::back_inserter(answers));
   }
   return answers;
 }
@@ -189,14 +191,15 @@ TEST(BatchRecommender, UnwantedCandidatesAreNotRanked) {
   // What is left of two users does not mix, also where nothing is left of one.
   UserRequest other = request;
   other.request.candidates = Texts{"5"};
-  BatchRecommender recommender(run, {.exclude_seen = true});
-  const auto answers = recommender.recommend(std::vector{other, request});
-  EXPECT_THAT(answers[0].items, IsEmpty());
-  EXPECT_EQ(answers[1].items.size(), 2U);
-  EXPECT_EQ(recommender.take_report().counts.without_items, 1);
+  const BatchRecommender recommender(run, {.exclude_seen = true});
+  const AnsweredBlock both = recommender.recommend(std::vector{other, request});
+  EXPECT_THAT(both.users[0].items, IsEmpty());
+  EXPECT_EQ(both.users[1].items.size(), 2U);
+  EXPECT_EQ(both.report.counts.without_items, 1);
   other.request.candidates = Texts();
-  EXPECT_THAT(recommender.recommend(std::vector{other})[0].items, IsEmpty());
-  EXPECT_EQ(recommender.take_report().counts.without_items, 1);
+  const AnsweredBlock none = recommender.recommend(std::vector{other});
+  EXPECT_THAT(none.users[0].items, IsEmpty());
+  EXPECT_EQ(none.report.counts.without_items, 1);
   other.request.candidates.reset();
   try {
     recommender.recommend(std::vector{other});
@@ -223,11 +226,10 @@ TEST(BatchRecommender, ColdUsersAreRefusedSkippedOrGetPopularItems) {
       EXPECT_THAT(error.what(), HasSubstr(cold.where));
     }
     options.cold_users = ColdUsers::skip;
-    BatchRecommender skips(run, options);
-    auto answers = skips.recommend(two);
-    EXPECT_EQ(answers[0].items.size(), 3U);
-    EXPECT_THAT(answers[1].items, IsEmpty());
-    const BatchCounts counts = skips.take_report().counts;
+    const AnsweredBlock skipped = BatchRecommender(run, options).recommend(two);
+    EXPECT_EQ(skipped.users[0].items.size(), 3U);
+    EXPECT_THAT(skipped.users[1].items, IsEmpty());
+    const BatchCounts& counts = skipped.report.counts;
     EXPECT_EQ(counts.cold, 1);
     EXPECT_EQ(counts.first_cold, cold.user);
     EXPECT_EQ(counts.without_items, 0);
@@ -235,12 +237,12 @@ TEST(BatchRecommender, ColdUsersAreRefusedSkippedOrGetPopularItems) {
 
     options.cold_users = ColdUsers::popularity;
     const std::vector<int64_t> popular = popular_items(*run.dataset);
-    answers = BatchRecommender(run, options).recommend(two);
+    std::vector<UserItems> answers = in_blocks(run, options, two, 2);
     EXPECT_EQ(answers[1].items, (std::vector(popular.begin(), popular.begin() + 3)));
     EXPECT_THAT(answers[1].scores, IsEmpty());
     EXPECT_EQ(answers[0].scores.size(), 3U);
     options.allowed = {std::min(popular[1], popular[4]), std::max(popular[1], popular[4])};
-    answers = BatchRecommender(run, options).recommend(two);
+    answers = in_blocks(run, options, two, 2);
     EXPECT_THAT(answers[1].items, ElementsAre(popular[1], popular[4]));
   }
 }
@@ -278,9 +280,8 @@ TEST(BatchRecommender, NamesTheFirstWrongRequestOfABlock) {
   } catch (const UsageError& error) {
     EXPECT_THAT(error.what(), HasSubstr("users.txt:40: item '999' is not among"));
   }
-  BatchRecommender recommender(run, {.skip_unknown = true, .cold_users = ColdUsers::skip});
-  recommender.recommend(all);
-  const BatchCounts counts = recommender.take_report().counts;
+  const BatchRecommender recommender(run, {.skip_unknown = true, .cold_users = ColdUsers::skip});
+  const BatchCounts counts = recommender.recommend(all).report.counts;
   EXPECT_EQ(counts.unknown, 1);  // the other user has no other item: cold
   EXPECT_EQ(counts.cold, 1);
   EXPECT_THAT(counts.first_unknown, HasSubstr("user '50'"));
@@ -288,12 +289,12 @@ TEST(BatchRecommender, NamesTheFirstWrongRequestOfABlock) {
 
 TEST(BatchRecommender, TellsEachWarningOnce) {
   const TrainedRun run = random_run(Task::retrieval, "hstu");
-  BatchRecommender recommender(run, {});
-  recommender.recommend(requests(Task::retrieval));  // 20 histories have no actions
-  recommender.recommend(requests(Task::retrieval));
-  EXPECT_THAT(recommender.take_report().warnings,
-              ElementsAre(HasSubstr("the history has none (--actions)")));
-  EXPECT_THAT(recommender.take_report().warnings, IsEmpty());
+  const BatchRecommender recommender(run, {});
+  BatchReport total;
+  for (int block = 0; block < 2; ++block) {  // 20 histories have no actions
+    total.add(recommender.recommend(requests(Task::retrieval)).report);
+  }
+  EXPECT_THAT(total.warnings, ElementsAre(HasSubstr("the history has none (--actions)")));
 }
 
 TEST(BatchRecommender, RefusesWeightsThatAreNotNumbers) {
@@ -313,8 +314,8 @@ TEST(BatchRecommender, RefusesWeightsThatAreNotNumbers) {
 
 TEST(BatchRecommender, AsksWhetherToStopBeforeEachPass) {
   const TrainedRun run = random_run(Task::retrieval, "hstu");
-  BatchRecommender recommender(run, {.stop = [] { return true; }});
-  for (const UserItems& answer : recommender.recommend(requests(Task::retrieval))) {
+  const BatchRecommender recommender(run, {.stop = [] { return true; }});
+  for (const UserItems& answer : recommender.recommend(requests(Task::retrieval)).users) {
     EXPECT_THAT(answer.items, IsEmpty());
   }
 }

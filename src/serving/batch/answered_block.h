@@ -4,16 +4,10 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "serving/batch/batch_recommender.h"
 
 namespace seqfuse::serving {
-
-struct AnsweredBlock {
-  std::vector<UserItems> users;
-  BatchReport report;
-};
 
 // key: one line, which says what the answers depend on.
 std::string to_bytes(const AnsweredBlock& block, std::string_view key);

@@ -1,17 +1,18 @@
 #include "serving/batch/batch_recommender.h"
 
 #include <algorithm>
+#include <bit>
 #include <exception>
 #include <utility>
 
 #include "base/error.h"
 #include "base/parallel.h"
 #include "data/batch/append_windows.h"
+#include "data/batch/split.h"
 #include "data/read/field_values.h"
 #include "serving/batch/popular_items.h"
 #include "serving/history.h"
 #include "serving/recommendations.h"
-#include "serving/request_window.h"
 
 namespace seqfuse::serving {
 namespace {
@@ -24,10 +25,24 @@ struct PassSize {
 constexpr PassSize kCpuPass{.windows = 256, .events = 4096};
 constexpr PassSize kGpuPass{.windows = 2048, .events = int64_t{1} << 17};
 
-std::vector<int64_t> distinct(std::vector<int64_t> items) {
-  std::sort(items.begin(), items.end());
-  items.erase(std::unique(items.begin(), items.end()), items.end());
-  return items;
+// Sorts items of 1..num_items and leaves each once.
+void make_distinct(std::vector<int64_t>& items, int64_t num_items) {
+  const int64_t words = num_items / 64 + 1;
+  if (words > 4 * std::ssize(items)) {
+    std::sort(items.begin(), items.end());
+    items.erase(std::unique(items.begin(), items.end()), items.end());
+    return;
+  }
+  // A bit for each item: several times faster than sorting a long history of a small catalogue.
+  thread_local std::vector<uint64_t> found;
+  found.assign(words, 0);
+  for (const int64_t item : items) found[item / 64] |= uint64_t{1} << (item % 64);
+  items.clear();
+  for (int64_t word = 0; word < words; ++word) {
+    for (uint64_t bits = found[word]; bits != 0; bits &= bits - 1) {
+      items.push_back(word * 64 + std::countr_zero(bits));
+    }
+  }
 }
 
 // allowed: ascending; empty: all.
@@ -38,14 +53,32 @@ void keep_allowed(const std::vector<int64_t>& allowed, std::vector<int64_t>& ite
   });
 }
 
-}  // namespace
+void add_once(const std::string& warning, std::vector<std::string>& warnings) {
+  if (std::find(warnings.begin(), warnings.end(), warning) == warnings.end()) {
+    warnings.push_back(warning);
+  }
+}
 
-struct BatchRecommender::Prepared {
-  bool cold = false;
-  RequestWindow window;  // unless cold
-  UserItems answer;
-  std::exception_ptr failure;
-};
+// Adds one request to the report of its block.
+void count(const PreparedRequest& request, BatchReport& report) {
+  BatchCounts& counts = report.counts;
+  const UserItems& answer = request.answer;
+  ++counts.users;
+  counts.rows += std::ssize(answer.items);
+  if (request.cold && counts.cold++ == 0) counts.first_cold = answer.user;
+  counts.without_items += !request.cold && answer.items.empty();
+  const std::vector<std::string>& warnings = request.window.warnings;
+  const int64_t unknown = request.window.unknown;
+  if (unknown > 0 && counts.unknown == 0) {
+    counts.first_unknown = fmt::format("user '{}': {}", answer.user, warnings.front());
+  }
+  counts.unknown += unknown;
+  for (size_t i = unknown > 0 ? 1 : 0; i < warnings.size(); ++i) {
+    add_once(warnings[i], report.warnings);
+  }
+}
+
+}  // namespace
 
 void BatchCounts::add(const BatchCounts& later) {
   if (cold == 0) first_cold = later.first_cold;
@@ -59,11 +92,7 @@ void BatchCounts::add(const BatchCounts& later) {
 
 void BatchReport::add(const BatchReport& later) {
   counts.add(later.counts);
-  for (const std::string& warning : later.warnings) {
-    if (std::find(warnings.begin(), warnings.end(), warning) == warnings.end()) {
-      warnings.push_back(warning);
-    }
-  }
+  for (const std::string& warning : later.warnings) add_once(warning, warnings);
 }
 
 BatchRecommender::BatchRecommender(const TrainedRun& run, BatchOptions options)
@@ -86,12 +115,18 @@ BatchRecommender::BatchRecommender(const TrainedRun& run, BatchOptions options)
   keep_allowed(options_.allowed, popular_);
 }
 
-bool BatchRecommender::is_cold(const Request& request) const {
+// Of the user in the data set, or -1.
+int64_t BatchRecommender::row_of(const UserRequest& request) const {
+  if (request.row >= 0 || !request.request.user || run_.dataset == nullptr) return request.row;
+  const std::string_view id = data::trim(*request.request.user);
+  return id.empty() ? -1 : run_.dataset->find_user(id).value_or(-1);
+}
+
+bool BatchRecommender::is_cold(const Request& request, int64_t row) const {
   const bool needs_events = run_.predictor->is_retrieval();
   if (request.user) {
     if (run_.dataset == nullptr || data::trim(*request.user).empty()) return false;
-    const auto row = run_.dataset->find_user(data::trim(*request.user));
-    return !row || (needs_events && run_.dataset->user(*row).items.empty());
+    return row < 0 || (needs_events && run_.dataset->user(row).items.empty());
   }
   if (!needs_events || !request.items) return false;
   return request.items->empty() ||
@@ -104,10 +139,11 @@ std::vector<int64_t> BatchRecommender::popular_for(const Request& request) const
   if (run_.predictor->is_retrieval()) {
     items = popular_;
   } else {
-    const auto candidates =
-        distinct(find_items(*run_.vocabulary, request.candidates.value_or(Texts()), "candidates",
-                            options_.skip_unknown)
-                     .items);
+    std::vector<int64_t> candidates =
+        find_items(*run_.vocabulary, request.candidates.value_or(Texts()), "candidates",
+                   options_.skip_unknown)
+            .items;
+    make_distinct(candidates, run_.vocabulary->num_items());
     std::copy_if(popular_.begin(), popular_.end(), std::back_inserter(items), [&](int64_t item) {
       return std::binary_search(candidates.begin(), candidates.end(), item);
     });
@@ -116,8 +152,23 @@ std::vector<int64_t> BatchRecommender::popular_for(const Request& request) const
   return items;
 }
 
-BatchRecommender::Prepared BatchRecommender::prepare(const UserRequest& request) const {
-  Prepared prepared;
+RequestWindow BatchRecommender::window_of(const Request& request, int64_t row) const {
+  const UnwantedCandidates unwanted{.allowed = options_.allowed, .seen = options_.exclude_seen};
+  const models::hstu::ModelSpec& spec = run_.predictor->spec();
+  RequestWindow window =
+      row < 0 ? request_window(run_.lookup(), spec, request, options_.skip_unknown, unwanted)
+              : request_window(run_.lookup(), spec, request, user_history(*run_.dataset, row),
+                               options_.skip_unknown, unwanted);
+  if (run_.predictor->is_retrieval() && options_.exclude_seen) {
+    make_distinct(window.seen, run_.vocabulary->num_items());
+  } else {
+    window.seen = {};
+  }
+  return window;
+}
+
+PreparedRequest BatchRecommender::prepare_one(const UserRequest& request, int64_t row) const {
+  PreparedRequest prepared;
   prepared.answer.user = request.user;
   const bool ranks = !run_.predictor->is_retrieval();
   if (ranks && !request.request.candidates) {
@@ -125,7 +176,7 @@ BatchRecommender::Prepared BatchRecommender::prepare(const UserRequest& request)
         "this is a ranking run, which orders given items: give each user some in a column "
         "'candidates', or all the same by --candidates or --only");
   }
-  prepared.cold = is_cold(request.request);
+  prepared.cold = is_cold(request.request, row);
   if (prepared.cold && options_.cold_users != ColdUsers::error) {
     if (options_.cold_users == ColdUsers::popularity) {
       prepared.answer.items = popular_for(request.request);
@@ -134,21 +185,54 @@ BatchRecommender::Prepared BatchRecommender::prepare(const UserRequest& request)
   }
   if (ranks && request.request.candidates->empty()) return prepared;
   try {
-    prepared.window = request_window(run_.lookup(), run_.predictor->spec(), request.request,
-                                     options_.skip_unknown,
-                                     {.allowed = options_.allowed, .seen = options_.exclude_seen});
+    prepared.window = window_of(request.request, row);
   } catch (const UsageError& error) {
     if (!prepared.cold) throw;
     throw_error<UsageError>(
         "{}\n  --cold-users skip leaves such users out, --cold-users popularity gives them the "
-        "most "
-        "popular items",
+        "most popular items",
         error.what());
   }
   return prepared;
 }
 
-size_t BatchRecommender::end_of_pass(std::span<Prepared* const> windows, size_t begin) const {
+std::vector<PreparedRequest> BatchRecommender::prepare(
+    std::span<const UserRequest> requests) const {
+  std::vector<PreparedRequest> block(requests.size());
+  std::vector<std::exception_ptr> failures(requests.size());  // the first one of all is to be told
+  parallel_for(std::ssize(requests), /*grain=*/64, [&](int64_t begin, int64_t end) {
+    std::vector<int64_t> rows;
+    std::vector<data::Sample> events;
+    for (int64_t i = begin; i < end; ++i) {
+      rows.push_back(row_of(requests[i]));
+      if (rows.back() < 0) continue;
+      const int64_t size = std::ssize(run_.dataset->user(rows.back()).items);
+      events.push_back({.user = rows.back(), .end = size});
+    }
+    // For all at once: users who follow each other share blocks of the file.
+    if (!events.empty()) run_.dataset->check_unchanged(events.data(), std::ssize(events));
+    for (int64_t i = begin; i < end; ++i) {
+      try {
+        block[i] = prepare_one(requests[i], rows[i - begin]);
+      } catch (...) {
+        failures[i] = std::current_exception();
+      }
+    }
+  });
+  for (size_t i = 0; i < failures.size(); ++i) {
+    if (!failures[i]) continue;
+    try {
+      std::rethrow_exception(failures[i]);
+    } catch (const UsageError& error) {
+      if (requests[i].where.empty()) throw;
+      throw_error<UsageError>("{}: {}", requests[i].where, error.what());
+    }
+  }
+  return block;
+}
+
+size_t BatchRecommender::end_of_pass(std::span<PreparedRequest* const> windows,
+                                     size_t begin) const {
   const PassSize& size = run_.predictor->device().is_cuda() ? kGpuPass : kCpuPass;
   const size_t last = std::min(windows.size(), begin + static_cast<size_t>(size.windows));
   size_t end = begin;
@@ -159,20 +243,24 @@ size_t BatchRecommender::end_of_pass(std::span<Prepared* const> windows, size_t 
   return end;
 }
 
-void BatchRecommender::answer(std::span<Prepared* const> windows) const {
+void BatchRecommender::answer_pass(std::span<PreparedRequest* const> windows) const {
   data::Batch batch;
-  for (const Prepared* prepared : windows) data::append_windows(batch, prepared->window.batch);
+  for (const PreparedRequest* prepared : windows) {
+    data::append_windows(batch, prepared->window.batch);
+  }
   const Predictor& predictor = *run_.predictor;
   if (predictor.is_retrieval()) {
     ItemLists seen(windows.size());
-    for (size_t b = 0; options_.exclude_seen && b < windows.size(); ++b) {
-      seen[b] = distinct(windows[b]->window.seen);
-    }
+    for (size_t b = 0; b < windows.size(); ++b) seen[b] = std::move(windows[b]->window.seen);
     const TopItems top = predictor.top_items(batch, options_.top_k, seen, options_.allowed);
     for (size_t b = 0; b < windows.size(); ++b) {
-      for (const auto& [item, score] : top[static_cast<int64_t>(b)]) {
-        windows[b]->answer.items.push_back(item);
-        windows[b]->answer.scores.push_back(score);
+      UserItems& answer = windows[b]->answer;
+      const auto best = top[static_cast<int64_t>(b)];
+      answer.items.reserve(best.size());
+      answer.scores.reserve(best.size());
+      for (const auto& [item, score] : best) {
+        answer.items.push_back(item);
+        answer.scores.push_back(score);
       }
     }
     return;
@@ -180,7 +268,7 @@ void BatchRecommender::answer(std::span<Prepared* const> windows) const {
   const at::Tensor scores = predictor.candidate_scores(batch);
   const double* score = scores.const_data_ptr<double>();
   const int64_t width = std::ssize(score_names_);
-  for (Prepared* prepared : windows) {
+  for (PreparedRequest* prepared : windows) {
     const std::vector<int64_t>& candidates = prepared->window.candidates;
     for (const int64_t place : best_first(score, std::ssize(candidates), width, options_.top_k)) {
       prepared->answer.items.push_back(candidates[place]);
@@ -191,65 +279,33 @@ void BatchRecommender::answer(std::span<Prepared* const> windows) const {
   }
 }
 
-void BatchRecommender::count(const Prepared& prepared) {
-  BatchReport one;
-  BatchCounts& counts = one.counts;
-  counts.users = 1;
-  counts.rows = std::ssize(prepared.answer.items);
-  counts.cold = prepared.cold;
-  if (prepared.cold) counts.first_cold = prepared.answer.user;
-  counts.without_items = !prepared.cold && prepared.answer.items.empty();
-  const std::vector<std::string>& warnings = prepared.window.warnings;
-  counts.unknown = prepared.window.unknown;
-  if (counts.unknown > 0) {
-    counts.first_unknown = fmt::format("user '{}': {}", prepared.answer.user, warnings.front());
-  }
-  one.warnings.assign(warnings.begin() + (counts.unknown > 0), warnings.end());
-  report_.add(one);
-}
-
-std::vector<UserItems> BatchRecommender::recommend(std::span<const UserRequest> requests) {
-  std::vector<Prepared> all(requests.size());
-  parallel_for(std::ssize(requests), /*grain=*/16, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      try {
-        all[i] = prepare(requests[i]);
-      } catch (...) {
-        all[i].failure = std::current_exception();  // the first one of all is to be told
-      }
-    }
-  });
-  std::vector<Prepared*> windows;
-  for (size_t i = 0; i < all.size(); ++i) {
-    try {
-      if (all[i].failure) std::rethrow_exception(all[i].failure);
-    } catch (const UsageError& error) {
-      if (requests[i].where.empty()) throw;
-      throw_error<UsageError>("{}: {}", requests[i].where, error.what());
-    }
-    const RequestWindow& window = all[i].window;
+AnsweredBlock BatchRecommender::answer(std::vector<PreparedRequest> block) const {
+  std::vector<PreparedRequest*> windows;
+  for (PreparedRequest& prepared : block) {
+    const RequestWindow& window = prepared.window;
     const bool has_work =
         run_.predictor->is_retrieval() ? window.batch.num_events() > 0 : !window.candidates.empty();
-    if (has_work) windows.push_back(&all[i]);
+    if (has_work) windows.push_back(&prepared);
   }
-  std::vector<std::span<Prepared* const>> passes;
+  std::vector<std::span<PreparedRequest* const>> passes;
   for (size_t begin = 0; begin < windows.size();) {
     const size_t end = end_of_pass(windows, begin);
     passes.emplace_back(windows.data() + begin, end - begin);
     begin = end;
   }
   const auto pass = [&](int64_t i) {
-    if (!options_.stop()) answer(passes[i]);
+    if (!options_.stop()) answer_pass(passes[i]);
   };
   if (run_.predictor->device().is_cuda()) {
     for (int64_t i = 0; i < std::ssize(passes); ++i) pass(i);
   } else {
     parallel_tasks(std::ssize(passes), pass);
   }
-  std::vector<UserItems> answers;
-  for (Prepared& prepared : all) {
-    count(prepared);
-    answers.push_back(std::move(prepared.answer));
+  AnsweredBlock answers;
+  answers.users.reserve(block.size());
+  for (PreparedRequest& prepared : block) {
+    count(prepared, answers.report);
+    answers.users.push_back(std::move(prepared.answer));
   }
   return answers;
 }

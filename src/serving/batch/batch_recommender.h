@@ -6,10 +6,10 @@
 #include <functional>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "serving/batch/request_reader.h"
+#include "serving/request_window.h"
 #include "serving/trained_run.h"
 
 namespace seqfuse::serving {
@@ -50,6 +50,20 @@ struct BatchReport {
   void add(const BatchReport& later);
 };
 
+struct AnsweredBlock {
+  std::vector<UserItems> users;  // one for each request
+  BatchReport report;
+};
+
+// A request as the model reads it.
+struct PreparedRequest {
+  bool cold = false;
+  RequestWindow window;  // unless cold; seen: what is left out, ascending, each once
+  UserItems answer;      // of a cold user
+};
+
+// Immutable: all methods may be called from several threads at once, for instance to prepare a block
+// while the model answers the one before it.
 class BatchRecommender {
  public:
   // The run must outlive this object. Throws UsageError if popularity is asked for and the run is
@@ -59,30 +73,31 @@ class BatchRecommender {
   // Of the S scores of an item: "score" for retrieval, or Predictor::score_names().
   const std::vector<std::string>& score_names() const { return score_names_; }
 
-  // An entry for each request. The same items and, to rounding, scores as retrieve() and rank(),
-  // whatever the requests beside it. Throws UsageError for the first request that is wrong, naming
-  // it. If it was stopped, entries may lack their items.
-  std::vector<UserItems> recommend(std::span<const UserRequest> requests);
+  // The same items and, to rounding, scores as retrieve() and rank(), whatever the requests beside
+  // it. Throws UsageError for the first request that is wrong, naming it. If it was stopped, users may
+  // lack their items.
+  AnsweredBlock recommend(std::span<const UserRequest> requests) const {
+    return answer(prepare(requests));
+  }
 
-  // Of all requests since the last call.
-  BatchReport take_report() { return std::exchange(report_, {}); }
+  // Its two halves: work of the CPU alone, and work of the model's device.
+  std::vector<PreparedRequest> prepare(std::span<const UserRequest> requests) const;
+  AnsweredBlock answer(std::vector<PreparedRequest> block) const;
 
  private:
-  struct Prepared;
-
-  Prepared prepare(const UserRequest& request) const;
-  bool is_cold(const Request& request) const;
+  int64_t row_of(const UserRequest& request) const;
+  bool is_cold(const Request& request, int64_t row) const;
+  PreparedRequest prepare_one(const UserRequest& request, int64_t row) const;
+  RequestWindow window_of(const Request& request, int64_t row) const;
   std::vector<int64_t> popular_for(const Request& request) const;
   // The next windows that one forward pass takes: from begin to the result.
-  size_t end_of_pass(std::span<Prepared* const> windows, size_t begin) const;
-  void answer(std::span<Prepared* const> windows) const;
-  void count(const Prepared& prepared);
+  size_t end_of_pass(std::span<PreparedRequest* const> windows, size_t begin) const;
+  void answer_pass(std::span<PreparedRequest* const> windows) const;
 
   const TrainedRun& run_;
   BatchOptions options_;
   std::vector<std::string> score_names_;
   std::vector<int64_t> popular_;  // allowed items in order, if they are asked for
-  BatchReport report_;
 };
 
 }  // namespace seqfuse::serving

@@ -22,8 +22,9 @@ class AllUsers final : public RequestReader {
 
   bool next(UserRequest& request) override {
     if (row_ == dataset_.num_users()) return false;
-    request = {.user = dataset_.user_id(row_++), .request = {}, .where = ""};
+    request = {.user = dataset_.user_id(row_), .request = {}, .where = "", .row = row_};
     request.request.user = request.user;
+    ++row_;
     return true;
   }
 

@@ -1,6 +1,7 @@
 // Whom a batch recommends for: the users of a data set, or the rows of a file.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -16,6 +17,7 @@ struct UserRequest {
   std::string user;   // who the rows of the answer are for: an id of the source, or any name
   Request request;    // of this user of the data set, or of a history
   std::string where;  // it was read, for messages; "" of a data set
+  int64_t row = -1;   // of this user in the data set, if the reader knows it
 };
 
 class RequestReader {

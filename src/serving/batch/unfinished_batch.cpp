@@ -50,17 +50,16 @@ int64_t UnfinishedBatch::open(bool resume) const {
   return found;
 }
 
-std::optional<AnsweredBlock> UnfinishedBatch::find(int64_t block,
-                                                   const std::vector<UserRequest>& requests) const {
+std::optional<AnsweredBlock> UnfinishedBatch::find(int64_t block, const std::string& key) const {
   std::error_code error;
   if (!fs::exists(file_of(block), error)) return std::nullopt;
-  return from_bytes(read_file(file_of(block)), key_of(requests));
+  return from_bytes(read_file(file_of(block)), key);
 }
 
-void UnfinishedBatch::keep(int64_t block, const std::vector<UserRequest>& requests,
+void UnfinishedBatch::keep(int64_t block, const std::string& key,
                            const AnsweredBlock& answers) const {
   const fs::path file = file_of(block), temporary = folder_ / fmt::format("tmp-{}", getpid());
-  const std::string bytes = to_bytes(answers, key_of(requests));
+  const std::string bytes = to_bytes(answers, key);
   std::ofstream out(temporary, std::ios::binary);
   errno = 0;
   out.write(bytes.data(), std::ssize(bytes)).flush();

@@ -13,7 +13,8 @@
 
 namespace seqfuse::serving {
 
-// Several processes may keep blocks of the same folder, each its own ones.
+// Several processes may keep blocks of the same folder, each its own ones. Of a process, keep() is
+// for one thread, find() and key_of() may run beside it.
 class UnfinishedBatch {
  public:
   // key: what the answers depend on beside the requests, as one line.
@@ -23,12 +24,14 @@ class UnfinishedBatch {
   // batch left. Throws UsageError if there are some and resume is false, IoError.
   int64_t open(bool resume) const;
 
-  // The answers to this block, if they are there and whole and answer these requests.
-  std::optional<AnsweredBlock> find(int64_t block, const std::vector<UserRequest>& requests) const;
+  // What the answers to these requests are known by.
+  std::string key_of(const std::vector<UserRequest>& requests) const;
+
+  // The answers to this block, if they are there and whole and have this key.
+  std::optional<AnsweredBlock> find(int64_t block, const std::string& key) const;
 
   // Throws IoError. A power cut may damage the file, which find() then does not accept.
-  void keep(int64_t block, const std::vector<UserRequest>& requests,
-            const AnsweredBlock& answers) const;
+  void keep(int64_t block, const std::string& key, const AnsweredBlock& answers) const;
 
   // Of a block that is kept, whatever it answers. Throws DataError if it is damaged.
   AnsweredBlock read(int64_t block) const;
@@ -44,7 +47,6 @@ class UnfinishedBatch {
 
  private:
   std::filesystem::path file_of(int64_t block) const;
-  std::string key_of(const std::vector<UserRequest>& requests) const;
   int64_t blocks() const;
 
   std::filesystem::path output_, folder_;
