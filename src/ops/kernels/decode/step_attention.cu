@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "ops/kernels/common/device_limits.h"
+#include "ops/kernels/common/rounded.cuh"
 #include "ops/kernels/common/row_kernels.cuh"
 #include "ops/kernels/common/sm80/ptx.cuh"
 #include "ops/kernels/decode/programmatic_launch.cuh"
@@ -21,11 +22,6 @@ constexpr int kSlotsOfUnit = 128;  // and threads of a block
 constexpr int kMaxDim = kMaxStepHeadDim;
 constexpr int kVector = 8;  // elements of a load
 
-template <class T>
-__device__ float rounded_to(float v) {
-  return to_float(from_float<T>(v));
-}
-
 // Dimension i of x after its rotation; angles: cosines, then sines.
 template <class T>
 __device__ float turned(const T* x, int i, int half, const T* angles) {
@@ -33,8 +29,8 @@ __device__ float turned(const T* x, int i, int half, const T* angles) {
   const int pair = i < half ? i : i - half;
   const float a = to_float(x[pair]), b = to_float(x[pair + half]);
   const float cosine = to_float(angles[pair]), sine = to_float(angles[half + pair]);
-  return i < half ? rounded_to<T>(rounded_to<T>(a * cosine) - rounded_to<T>(b * sine))
-                  : rounded_to<T>(rounded_to<T>(b * cosine) + rounded_to<T>(a * sine));
+  return i < half ? rounded<T>(rounded<T>(a * cosine) - rounded<T>(b * sine))
+                  : rounded<T>(rounded<T>(b * cosine) + rounded<T>(a * sine));
 }
 
 template <class Combine>

@@ -12,6 +12,7 @@
 #include <algorithm>
 
 #include "ops/kernels/common/device_limits.h"
+#include "ops/kernels/common/rounded.cuh"
 #include "ops/kernels/decode/programmatic_launch.cuh"
 #include "ops/kernels/decode/weight_products.cuh"
 #include "ops/kernels/decode/weight_ring.cuh"
@@ -151,11 +152,6 @@ __device__ __forceinline__ void load_x(const Arguments& a, const Chunk& chunk,
       }
     }
   }
-}
-
-template <class T>
-__device__ float rounded(float v) {
-  return to_float(from_float<T>(v));
 }
 
 __device__ float activated(float v, LinearActivation activation) {

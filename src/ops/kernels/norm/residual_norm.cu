@@ -5,6 +5,7 @@
 // elements, each of three passes recomputes s.
 #include "ops/kernels/norm/residual_norm.h"
 
+#include "ops/kernels/common/rounded.cuh"
 #include "ops/kernels/norm/layer_norm_rows.cuh"
 
 namespace seqfuse::ops {
@@ -44,11 +45,6 @@ __device__ Piece<T, Width> load_or(const void* vector, int64_t j, float otherwis
 template <class T, int Width>
 __device__ void store(void* matrix, int64_t index, const Piece<T, Width>& piece) {
   *reinterpret_cast<Piece<T, Width>*>(static_cast<T*>(matrix) + index) = piece;
-}
-
-template <class T>
-__device__ float rounded(float v) {
-  return to_float(from_float<T>(v));
 }
 
 // Loaded terms of s: Width elements at column j of a row.
