@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "serving/decoding/host_logits.h"
 #include "serving/decoding/launch_count.h"
+#include "serving/decoding/memory_plan.h"
 #include "serving/decoding/sampling.h"
 #include "serving/decoding/session.h"
 
@@ -53,7 +54,10 @@ int64_t bytes_of_step(const Model& model, const kv_cache::Rule& rule, int64_t ba
 }
 
 double copy_speed(at::Device device) {
-  const int64_t bytes = device.is_cpu() ? 1LL << 28 : 1LL << 30;
+  // Of two buffers, which leave most of the memory to the cache.
+  const int64_t most = device.is_cpu() ? 1LL << 28 : 1LL << 30;
+  const int64_t bytes =
+      std::clamp<int64_t>(available_memory(device).value_or(most) / 8, 1LL << 20, most);
   const Tensor from = at::ones({bytes}, at::TensorOptions(device).dtype(at::kByte));
   Tensor to = at::zeros_like(from);
   double best = 0;

@@ -27,8 +27,13 @@ std::optional<int64_t> count_launches(at::Device device, const std::function<voi
   const torch::profiler::impl::ProfilerConfig config(torch::profiler::impl::ProfilerState::KINETO);
   kineto::prepareProfiler(config, {ActivityType::CUDA});
   kineto::enableProfiler(config, {ActivityType::CUDA});
-  work();
-  torch::cuda::synchronize(device.index());
+  try {
+    work();
+    torch::cuda::synchronize(device.index());
+  } catch (...) {
+    kineto::disableProfiler();  // else it would record all that follows, and refuse to start again
+    throw;
+  }
   const auto result = kineto::disableProfiler();
   int64_t launches = 0;
   for (const kineto::KinetoEvent& event : result->events()) {

@@ -31,13 +31,13 @@ std::optional<int64_t> available_on_host() {
   return std::nullopt;
 }
 
-std::optional<int64_t> available_on(at::Device device) {
+}  // namespace
+
+std::optional<int64_t> available_memory(at::Device device) {
   if (device.is_cpu()) return available_on_host();
   const auto free_and_total = at::getDeviceAllocator(device.type())->getMemoryInfo(device.index());
   return static_cast<int64_t>(free_and_total.first);
 }
-
-}  // namespace
 
 std::string MemoryPlan::text() const {
   return fmt::format("weights {}, cache {} ({}; {}), at most {} besides", bytes(weights),
@@ -77,7 +77,7 @@ void check_memory(const MemoryPlan& plan, int64_t available) {
 }
 
 void check_memory(const MemoryPlan& plan, at::Device device) {
-  if (const auto available = available_on(device)) check_memory(plan, *available);
+  if (const auto available = available_memory(device)) check_memory(plan, *available);
 }
 
 }  // namespace seqfuse::serving

@@ -4,6 +4,7 @@
 #include <torch/types.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "kv_cache/cache.h"
@@ -25,6 +26,9 @@ struct MemoryPlan {
 MemoryPlan plan_memory(const models::gpt_neox::Config& config, const kv_cache::Rule& rule,
                        int64_t texts, at::ScalarType dtype,
                        const models::gpt_neox::Storage& storage = {});
+
+// Free bytes of the device, or of the host's memory for the CPU; nothing if that is unknown.
+std::optional<int64_t> available_memory(at::Device device);
 
 // Throws Error if fewer bytes are available; it says which cache would fit for this batch and which
 // batch for this cache.
