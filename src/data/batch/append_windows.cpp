@@ -22,4 +22,16 @@ void append_windows(Batch& to, const Batch& from) {
   for (size_t f = 0; f < from.context.size(); ++f) append(to.context[f], from.context[f]);
 }
 
+Batch joined_windows(std::span<const Batch* const> parts) {
+  int64_t events = 0;
+  for (const Batch* part : parts) events += part->num_events();
+  Batch all;
+  if (parts.empty()) return all;
+  all.items.reserve(events);
+  if (!parts.front()->actions.empty()) all.actions.reserve(events);
+  if (!parts.front()->timestamps.empty()) all.timestamps.reserve(events);
+  for (const Batch* part : parts) append_windows(all, *part);
+  return all;
+}
+
 }  // namespace seqfuse::data

@@ -244,10 +244,9 @@ size_t BatchRecommender::end_of_pass(std::span<PreparedRequest* const> windows,
 }
 
 void BatchRecommender::answer_pass(std::span<PreparedRequest* const> windows) const {
-  data::Batch batch;
-  for (const PreparedRequest* prepared : windows) {
-    data::append_windows(batch, prepared->window.batch);
-  }
+  std::vector<const data::Batch*> parts;
+  for (const PreparedRequest* prepared : windows) parts.push_back(&prepared->window.batch);
+  const data::Batch batch = data::joined_windows(parts);
   const Predictor& predictor = *run_.predictor;
   if (predictor.is_retrieval()) {
     ItemLists seen(windows.size());

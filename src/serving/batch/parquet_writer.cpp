@@ -42,6 +42,8 @@ class ParquetWriter final : public RecommendationWriter {
     }
     schema_ = arrow::schema(fields, arrow::key_value_metadata(keys, values));
     parquet::WriterProperties::Builder properties;
+    // Nearly all scores differ, so that a dictionary of them would cost time and save nothing.
+    for (const std::string& name : table.score_names) properties.disable_dictionary(name);
     if (arrow::util::Codec::IsAvailable(arrow::Compression::SNAPPY)) {
       properties.compression(arrow::Compression::SNAPPY);
     }

@@ -36,9 +36,18 @@ std::string json_string(const std::string& text) {
   return '"' + text + '"';
 }
 
+void append_number(double value, std::string& text) {
+  char digits[32];  // the shortest that read the same value
+  text.append(digits, fmt::format_to(digits, "{}", value));
+}
+
 // JSON has no numbers that are not finite.
-std::string json_number(double value) {
-  return std::isfinite(value) ? fmt::format("{}", value) : "null";
+void append_json_number(double value, std::string& text) {
+  if (std::isfinite(value)) {
+    append_number(value, text);
+  } else {
+    text += "null";
+  }
 }
 
 // Rows of text. Users are formatted in parallel, then written in order.
@@ -47,9 +56,15 @@ class TextWriter : public RecommendationWriter {
   TextWriter(const std::filesystem::path& file, OutputTable table)
       : table_(std::move(table)),
         name_(file.string()),
-        file_(arrow_value<IoError>(arrow::io::FileOutputStream::Open(name_), name_)) {}
+        file_(arrow_value<IoError>(arrow::io::FileOutputStream::Open(name_), name_)),
+        items_(table_.vocabulary.num_items() < kMostKept ? table_.vocabulary.num_items() + 1 : 0) {}
 
   void add(std::span<const UserItems> users) override {
+    for (const UserItems& user : users) {
+      for (const int64_t item : user.items) {
+        if (!items_.empty() && items_[item].id.empty()) items_[item] = item_fields(item);
+      }
+    }
     constexpr int64_t kUsers = 64;  // a task
     const int64_t count = std::ssize(users);
     std::vector<std::string> texts((count + kUsers - 1) / kUsers);
@@ -65,7 +80,23 @@ class TextWriter : public RecommendationWriter {
   void close() override { arrow_check<IoError>(file_->Close(), name_); }
 
  protected:
+  // What a row says of an item, as this format writes it.
+  struct ItemFields {
+    std::string id, title;
+  };
+
   virtual void append_rows(const UserItems& user, std::string& text) const = 0;
+  virtual ItemFields item_fields(int64_t item) const = 0;
+
+  // Calls use() with the fields of an item.
+  template <class Use>
+  void with_item(int64_t item, const Use& use) const {
+    if (items_.empty()) {
+      use(item_fields(item));
+    } else {
+      use(items_[item]);
+    }
+  }
 
   void write(const std::string& text) {
     arrow_check<IoError>(file_->Write(text.data(), std::ssize(text)), name_);
@@ -74,8 +105,11 @@ class TextWriter : public RecommendationWriter {
   const OutputTable table_;
 
  private:
+  static constexpr int64_t kMostKept = int64_t{1} << 20;  // items, which bounds the memory
+
   std::string name_;
   std::shared_ptr<arrow::io::FileOutputStream> file_;
+  std::vector<ItemFields> items_;  // of those recommended so far; empty: a catalogue too large
 };
 
 class CsvWriter final : public TextWriter {
@@ -89,19 +123,25 @@ class CsvWriter final : public TextWriter {
 
  private:
   void append_rows(const UserItems& user, std::string& text) const override {
-    const std::string id = csv_field(user.user);
+    const std::string id = csv_field(user.user) + ',';
     const size_t width = table_.score_names.size();
     for (size_t i = 0; i < user.items.size(); ++i) {
-      fmt::format_to(std::back_inserter(text), "{},{},{}", id, i + 1,
-                     csv_field(table_.vocabulary.item_id(user.items[i])));
-      for (size_t s = 0; s < width; ++s) {
-        text += ',';
-        if (!user.scores.empty()) {
-          fmt::format_to(std::back_inserter(text), "{}", user.scores[i * width + s]);
+      text += id;
+      text += fmt::format_int(i + 1).c_str();
+      with_item(user.items[i], [&](const ItemFields& item) {
+        text += item.id;
+        for (size_t s = 0; s < width; ++s) {
+          text += ',';
+          if (!user.scores.empty()) append_number(user.scores[i * width + s], text);
         }
-      }
-      text += ',' + csv_field(table_.vocabulary.item_title(user.items[i])) + '\n';
+        text += item.title;
+      });
     }
+  }
+
+  ItemFields item_fields(int64_t item) const override {
+    return {.id = ',' + csv_field(table_.vocabulary.item_id(item)),
+            .title = ',' + csv_field(table_.vocabulary.item_title(item)) + '\n'};
   }
 };
 
@@ -109,27 +149,36 @@ class JsonLinesWriter final : public TextWriter {
  public:
   JsonLinesWriter(const std::filesystem::path& file, OutputTable table)
       : TextWriter(file, std::move(table)) {
-    for (const std::string& name : table_.score_names) keys_.push_back(json_string(name));
+    for (const std::string& name : table_.score_names) {
+      keys_.push_back(fmt::format(", {}: ", json_string(name)));
+    }
   }
 
  private:
   void append_rows(const UserItems& user, std::string& text) const override {
-    const std::string id = json_string(user.user);
+    const std::string start = R"({"user": )" + json_string(user.user) + R"(, "rank": )";
     const size_t width = keys_.size();
     for (size_t i = 0; i < user.items.size(); ++i) {
-      fmt::format_to(std::back_inserter(text), R"({{"user": {}, "rank": {}, "item": {})", id, i + 1,
-                     json_string(table_.vocabulary.item_id(user.items[i])));
-      for (size_t s = 0; s < width && !user.scores.empty(); ++s) {
-        fmt::format_to(std::back_inserter(text), ", {}: {}", keys_[s],
-                       json_number(user.scores[i * width + s]));
-      }
-      const std::string title = table_.vocabulary.item_title(user.items[i]);
-      if (!title.empty()) text += ", \"title\": " + json_string(title);
-      text += "}\n";
+      text += start;
+      text += fmt::format_int(i + 1).c_str();
+      with_item(user.items[i], [&](const ItemFields& item) {
+        text += item.id;
+        for (size_t s = 0; s < width && !user.scores.empty(); ++s) {
+          text += keys_[s];
+          append_json_number(user.scores[i * width + s], text);
+        }
+        text += item.title;
+      });
     }
   }
 
-  std::vector<std::string> keys_;
+  ItemFields item_fields(int64_t item) const override {
+    const std::string title = table_.vocabulary.item_title(item);
+    return {.id = R"(, "item": )" + json_string(table_.vocabulary.item_id(item)),
+            .title = title.empty() ? "}\n" : R"(, "title": )" + json_string(title) + "}\n"};
+  }
+
+  std::vector<std::string> keys_;  // such as `, "score": `
 };
 
 }  // namespace
