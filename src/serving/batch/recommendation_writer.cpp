@@ -38,7 +38,8 @@ std::string json_string(const std::string& text) {
 
 void append_number(double value, std::string& text) {
   char digits[32];  // the shortest that read the same value
-  text.append(digits, fmt::format_to(digits, "{}", value));
+  const char* end = fmt::format_to(&digits[0], "{}", value);
+  text.append(digits, end - digits);
 }
 
 // JSON has no numbers that are not finite.
