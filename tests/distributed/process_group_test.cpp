@@ -3,9 +3,11 @@
 
 #include <gmock/gmock.h>
 
+#include <chrono>
 #include <numeric>
 
 #include "base/error.h"
+#include "distributed/backends.h"
 #include "distributed/gradient_buckets.h"
 #include "tests/distributed/processes.h"
 
@@ -54,6 +56,16 @@ TEST(ProcessGroupDeathTest, SumsBroadcastsAndGathers) {
     EXPECT_EQ(group.gather(torch::zeros({0, 3}), "nothing").sizes(), (at::IntArrayRef{0, 3}));
     group.barrier("barrier");
   });
+}
+
+TEST(ProcessGroupDeathTest, GlooWaitsForAsLongAsOthersTake) {  // 30 minutes by default
+  const int port = free_port();
+  ForkedProcesses alone(1, [&](int rank) {
+    const Launch launch = launch_of(rank, 1, port);
+    const auto gloo = make_gloo(open_store(launch, /*serve=*/true), launch);
+    EXPECT_GT(gloo->getBackendOptions()->timeout, std::chrono::hours(24 * 30));
+  });
+  for (const Ended& ended : alone.wait()) EXPECT_TRUE(ended.exited_with(0)) << ended.err;
 }
 
 TEST(ProcessGroupDeathTest, AllToAllSendsRowsToTheirProcess) {
