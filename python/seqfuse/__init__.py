@@ -4,6 +4,8 @@ GPTNeoX runs a language model on seqfuse's engine; apply_fused_kernels puts fuse
 
 masked_attention is softmax attention of [B, H, N, d] under a BlockMask.
 
+spmm, sddmm and gat_attention compute over the edges of a Graph, of features [nodes, heads, d].
+
 All other functions take jagged tensors: the T rows of all sequences one after the other, with offsets, int64 or int32
 [B + 1], from 0 to T. They are differentiable, run under torch.compile (fullgraph), and are also torch.ops.seqfuse.*.
 CPU tensors: float32 and float64. CUDA tensors, if the library was built with nvcc: float32, float16 and bfloat16.
@@ -22,6 +24,7 @@ from seqfuse.compat.hstu import hstu_attn_varlen_func  # noqa: E402
 from seqfuse.embedding import embedding_lookup, position_encoding, time_encoding  # noqa: E402
 from seqfuse.gpt_neox.fused_layers import FusedKernels, apply_fused_kernels  # noqa: E402
 from seqfuse.gpt_neox.model import Generated, GPTNeoX  # noqa: E402
+from seqfuse.graph import Graph, gat_attention, sddmm, spmm  # noqa: E402
 from seqfuse.jagged import (  # noqa: E402
     dense_to_jagged,
     interleave,
@@ -52,6 +55,7 @@ __all__ = [
     "FusedKernels",
     "GPTNeoX",
     "Generated",
+    "Graph",
     "HSTULayer",
     "RetrievalRun",
     "add_dual_layer_norm",
@@ -63,6 +67,7 @@ __all__ = [
     "embedding_lookup",
     "full_softmax_loss",
     "fused_layernorm_residual",
+    "gat_attention",
     "hstu_attention",
     "hstu_attn_varlen_func",
     "interleave",
@@ -81,5 +86,7 @@ __all__ = [
     "position_encoding",
     "sample_uniform",
     "sampled_softmax_loss",
+    "sddmm",
+    "spmm",
     "time_encoding",
 ]

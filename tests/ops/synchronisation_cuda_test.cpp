@@ -1,5 +1,6 @@
 // No operator waits for the GPU, forward or backward: PyTorch turns waiting into an error. Our
 // kernels cannot wait, since launchers only enqueue.
+#include "ops/torch/graph.h"
 #include "ops/torch/ops.h"
 #include "tests/ops/cuda_test.h"
 
@@ -25,6 +26,8 @@ struct Integers {
   Tensor ids = at::randint(9, {12}, at::kLong).cuda();
   Tensor negatives = at::randint(9, {12, 4}, at::kInt).cuda();
   Tensor catalogue = at::arange(9, at::kLong).cuda();
+  ops::GraphTensors graph =
+      ops::build_graph(offsets, at::tensor({0, 2, 3, 5, 8, 0, 1, 3, 4, 5, 7, 8}), 9, at::kCUDA);
 };
 
 // With all optional arguments. The position bias: 13 elements of the table.
@@ -110,6 +113,17 @@ std::vector<Case> cases(const Integers& i) {
          return ops::full_softmax_loss(in[0], in[1], i.ids, i.catalogue, .1, i.ids, i.offsets);
        },
        /*products=*/true},
+      {"spmm", [=](auto& in) { return ops::spmm(std::nullopt, in[1].unsqueeze(1), i.graph); }},
+      {"sddmm",
+       [=](auto& in) {
+         const Tensor rows = in[0].slice(0, 0, 3).unsqueeze(1);
+         return ops::sddmm(rows, in[1].unsqueeze(1), i.graph);
+       }},
+      {"gat_attention",
+       [=](auto& in) {
+         const Tensor left = in[0].slice(0, 0, 3).slice(1, 0, 1), right = in[1].slice(1, 0, 1);
+         return ops::gat_attention(left, right, in[1].unsqueeze(1), i.graph, .2, .5, 1);
+       }},
       {"sample_uniform",
        [=](auto& in) { return in[0] + ops::sample_uniform(i.catalogue, 12, 8, 1); }},
   };

@@ -62,6 +62,10 @@ def make_cases(device, dtype=None):
     made = torch.ops.seqfuse.build_block_mask(kinds, [3, 0, 0], [5, 2, 1], tables, 5, 7, torch.device(device))
     lists, sizes = made[:-1], made[-1].tolist()
 
+    # Rows of 3, 0 and 2 edges.
+    edges = torch.ops.seqfuse.build_graph(tensor([0, 3, 3, 5]), tensor([0, 1, 3, 1, 2]), 4, torch.device(device))
+    graph = (edges[0], [3, 4, edges[1]])
+
     return [
         ("layer_norm", (strided(5, 4), random(4), random(4), 1e-5)),
         ("layer_norm", (random(5, 4), random(4), None, 1e-5)),
@@ -102,6 +106,11 @@ def make_cases(device, dtype=None):
         ("hstu_attention", (q, k, v, offsets, offsets, 0.5, 8, True, 1, 0, 0, *nothing, LONGEST)),
         ("hstu_attention", (q, k, v, offsets, offsets, 0.5, 8, True, 1, 2, 1, *everything, LONGEST)),
         *([("masked_attention", (heads, *shared, lists, sizes, 0.7))] if device == "cpu" else []),
+        ("spmm", (random(5, 2), random(4, 2, 3), *graph)),
+        ("spmm", (None, random(4, 1, 3), *graph)),
+        ("sddmm", (random(3, 2, 4), random(4, 2, 4), *graph)),
+        ("gat_attention", (random(3, 2), random(4, 2), random(4, 2, 3), *graph, 0.2, 0.0, 0)),
+        ("gat_attention", (random(3, 2), random(4, 2), random(4, 2, 3), *graph, 0.1, 0.4, 7)),
         (
             "hstu_layer",
             (

@@ -32,8 +32,9 @@ def run(function, arguments):
 @pytest.mark.parametrize("index", range(len(NAMES)), ids=[f"{i}-{name}" for i, name in enumerate(NAMES)])
 def test_functions(index, device):
     name, arguments = make_cases(device)[index]
-    # hstu_attention takes options by name, masked_attention a BlockMask, and hstu_layer is seqfuse.HSTULayer.
-    by_name = name.startswith(("hstu", "masked"))
+    # hstu_attention takes options by name, masked_attention a BlockMask, spmm, sddmm and gat_attention a Graph, and
+    # hstu_layer is seqfuse.HSTULayer.
+    by_name = name.startswith(("hstu", "masked", "spmm", "sddmm", "gat"))
     function = getattr(torch.ops.seqfuse if by_name else seqfuse, name)
     compiled = torch.compile(function, backend="aot_eager", fullgraph=True)
     torch.testing.assert_close(run(compiled, copies(arguments)), run(function, copies(arguments)))

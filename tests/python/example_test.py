@@ -1,9 +1,13 @@
-"""The example, shortened."""
+"""The examples, shortened."""
 
 import pathlib
 import re
 import subprocess
 import sys
+
+import numpy
+import torch
+import torch.nn.functional as F
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -16,3 +20,25 @@ def test_recommender_learns():
     assert losses[-1] < losses[0]
     for name in ("HSTU", "popularity"):
         assert re.search(rf"{name} +HR@10 0\.[0-9]+ +NDCG@10 0\.[0-9]+", finished.stdout)
+
+
+def test_graph_attention_network_learns(tmp_path):
+    """On a small graph with three groups, in the format of the example's file."""
+    torch.manual_seed(1)
+    labels = torch.arange(1800) % 3
+    rows, columns = torch.randint(1800, (2, 20000))
+    kept = (labels[rows] == labels[columns]) | (torch.rand(20000) < 0.1)
+    adjacency = torch.zeros(1800, 1800).index_put((rows[kept], columns[kept]), torch.tensor(1.0)).to_sparse_csr()
+    features = (torch.rand(1800, 30) + F.one_hot(labels, 30) > 0.97).float().to_sparse_csr()
+    arrays = {"labels": labels.to(torch.int8)}
+    for name, matrix in (("adj", adjacency), ("attr", features)):
+        arrays[f"{name}_data"] = matrix.values()
+        arrays[f"{name}_indices"] = matrix.col_indices().int()
+        arrays[f"{name}_indptr"] = matrix.crow_indices().int()
+        arrays[f"{name}_shape"] = torch.tensor(matrix.shape)
+    file = tmp_path / "graph.npz"
+    numpy.savez(file, **{name: values.numpy() for name, values in arrays.items()})
+    command = [sys.executable, "examples/gat_cora.py", file, "--epochs", "30"]
+    finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert finished.stdout.startswith("Graph(rows=1800, columns=1800, edges=")
+    assert float(re.search(r"test accuracy (0\.[0-9]+|1\.0+)", finished.stdout)[1]) > 0.8

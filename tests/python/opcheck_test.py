@@ -8,8 +8,8 @@ from cases import HALF_TYPES, NAMES, deterministic, make_cases, needs_gpu
 
 # Internal operators trust their callers' checks, so only the callers are tested.
 INTERNAL = ("_forward", "_backward")
-# Runs when a mask is made, and is not traced: the sizes of its results depend on values.
-NOT_TRACED = {"build_block_mask"}
+# Run when a mask or a graph is made, and are not traced: the sizes of their results depend on values.
+NOT_TRACED = {"build_block_mask", "build_graph"}
 
 
 @pytest.mark.parametrize("index", range(len(NAMES)), ids=[f"{i}-{name}" for i, name in enumerate(NAMES)])

@@ -51,6 +51,10 @@ constexpr Rule kOurs[] = {
     {"backward_prepare_kernel", attention_backward},
     {"time_tables_kernel", attention_backward},
     {"times_kernel", attention_backward},
+    {"GatBackward", attention_backward},
+    {"EdgeSum", attention_forward},  // sums over the edges of a graph
+    {"EdgeDot", attention_forward},
+    {"EdgeLists", attention_forward},
     {"StepStart", optimizer},
     {"StepScalars", optimizer},
 };

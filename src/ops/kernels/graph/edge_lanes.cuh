@@ -1,0 +1,280 @@
+// How the kernels over edges share out work: a warp takes a row of the graph, or a part of a long one,
+// and reads several of its edges at a time, each by a group of lanes.
+#pragma once
+
+#include <cmath>
+
+#include "ops/kernels/common/row_kernels.cuh"
+#include "ops/kernels/graph/graph.h"
+
+namespace seqfuse::ops::cuda {
+
+inline constexpr int kEdgeWarps = 4;  // of a block
+// Edges that a group of lanes reads at a time, of so many packs a lane.
+constexpr int edges_in_flight(int chunks) {
+  return chunks > 2 ? 2 : 4;
+}
+inline constexpr int kTileDim = 256;  // features of a head that a lane's registers hold, by a warp
+inline constexpr unsigned kAllLanes = 0xFFFFFFFF;
+
+// Lanes of a head and of an edge are powers of two, so that sums over a head are exchanges of lanes.
+struct LaneMap {
+  int head_lanes;  // lanes of a head; each has Chunks packs of Width elements
+  int edge_lanes;  // head_lanes times the heads that a group of lanes takes
+  int head_tiles;  // the heads take so many groups
+  int dim_tiles;   // and the features so many
+};
+
+inline LaneMap lane_map(int64_t heads, int64_t dim, int width, int chunks) {
+  const auto power = [](int64_t n, int most) {
+    int lanes = 1;
+    while (lanes < n && lanes < most) lanes *= 2;
+    return lanes;
+  };
+  const int64_t packs = (dim + width - 1) / width;
+  const int head_lanes = power(packs, 32), heads_at_once = power(heads, 32 / head_lanes);
+  return {.head_lanes = head_lanes,
+          .edge_lanes = head_lanes * heads_at_once,
+          .head_tiles = static_cast<int>(divide_up(heads, heads_at_once)),
+          .dim_tiles = static_cast<int>(divide_up(packs, int64_t{head_lanes} * chunks))};
+}
+
+// Calls launch.template operator()<T, Width, Chunks>() with the widest loads that the pointers and
+// dim allow; 32 lanes hold up to kTileDim features.
+template <class Launch>
+cudaError_t dispatch_features(DType dtype, int64_t dim, std::initializer_list<const void*> pointers,
+                              Launch&& launch) {
+  return dispatch_type(dtype, [&]<class T>() {
+    constexpr int kWide = 16 / sizeof(T), kWideChunks = kTileDim / 32 / kWide;
+    const bool wide = all_aligned(pointers, 16) && dim % kWide == 0;
+    if (wide) {
+      if constexpr (kWideChunks > 1) {
+        if (dim > 32 * kWide) return launch.template operator()<T, kWide, kWideChunks>();
+      }
+      launch.template operator()<T, kWide, 1>();
+    } else if (dim > 32) {
+      launch.template operator()<T, 1, kTileDim / 32>();
+    } else {
+      launch.template operator()<T, 1, 1>();
+    }
+  });
+}
+
+// What a lane works on.
+struct LanePlace {
+  int lane, slot;  // slot: which of the edges read at a time
+  int edges;       // read at a time by the warp
+  int head_lane;   // within the head
+  int head;        // 0 if not active
+  int column;      // its first feature within the head, in the first tile
+  bool active;     // it has a head
+
+  __device__ LanePlace(const LaneMap& map, int head_tile, int64_t heads, int width) {
+    lane = threadIdx.x % 32;
+    slot = lane / map.edge_lanes;
+    edges = 32 / map.edge_lanes;
+    head_lane = lane % map.head_lanes;
+    column = head_lane * width;
+    head = head_tile * (map.edge_lanes / map.head_lanes) + lane % map.edge_lanes / map.head_lanes;
+    active = head < heads;
+    if (!active) head = 0;
+  }
+};
+
+// The edges of a row, or a part of them.
+struct EdgeRange {
+  int64_t row, begin, end;
+  int64_t part;  // -1: the whole row
+};
+
+// Work item of a warp: first the parts, then the rows. False: none, or a long row, which its parts do.
+__device__ inline bool edge_range(const EdgeLists& graph, int64_t item, EdgeRange& range) {
+  if (item < graph.parts) {
+    range.row = graph.part_row[item];
+    range.begin = graph.part_begin[item];
+    range.end = min(range.begin + graph.part_edges, graph.begin[range.row + 1]);
+    range.part = item;
+    return true;
+  }
+  range.row = item - graph.parts;
+  if (range.row >= graph.rows) return false;
+  range.begin = graph.begin[range.row];
+  range.end = graph.begin[range.row + 1];
+  range.part = -1;
+  return range.end - range.begin <= graph.part_edges;
+}
+
+inline unsigned edge_blocks(const EdgeLists& graph) {
+  return divide_up(graph.parts + graph.rows, kEdgeWarps);
+}
+
+__device__ inline int64_t edge_item() {
+  return int64_t{blockIdx.x} * kEdgeWarps + threadIdx.x / 32;
+}
+
+// 32 edges of a range, one a lane; the next ones are on their way while these are used. A range that
+// a kernel reads so has at most part_edges edges.
+class EdgeBatches {
+ public:
+  __device__ EdgeBatches(const EdgeLists& graph, const EdgeRange& range, int lane)
+      : neighbours_(graph.neighbour + range.begin),
+        edges_(graph.edge ? graph.edge + range.begin : nullptr),
+        begin_(range.begin),
+        size_(static_cast<int>(range.end - range.begin)),
+        lane_(lane) {
+    fetch();
+  }
+
+  // The next batch, if there is one.
+  __device__ bool next() {
+    first_ += 32;
+    if (first_ >= size_) return false;
+    neighbour_ = next_neighbour_;
+    edge_ = next_edge_;
+    fetch();
+    return true;
+  }
+
+  // Edges of this batch.
+  __device__ int count() const { return min(size_ - first_, 32); }
+  // Of edge i mod 32; call from the whole warp.
+  __device__ int64_t neighbour(int i) const { return __shfl_sync(kAllLanes, neighbour_, i); }
+  __device__ int64_t number(int i) const {
+    return edges_ ? __shfl_sync(kAllLanes, edge_, i) : begin_ + first_ + i;
+  }
+
+ private:
+  __device__ void fetch() {
+    const int e = first_ + 32 + lane_;
+    next_neighbour_ = e < size_ ? neighbours_[e] : 0;
+    next_edge_ = e < size_ && edges_ ? edges_[e] : 0;
+  }
+
+  const int32_t* neighbours_;
+  const int64_t* edges_;
+  int64_t begin_;
+  int size_, lane_, first_ = -32;
+  int neighbour_ = 0, next_neighbour_;
+  int64_t edge_ = 0, next_edge_;
+};
+
+// Sum over the lanes of a head, for several values at once; the same bits in each lane of the head.
+template <int N>
+__device__ void sum_over_head(float (&v)[N], int head_lanes) {
+  for (int mask = head_lanes / 2; mask > 0; mask /= 2) {
+#pragma unroll
+    for (int n = 0; n < N; ++n) v[n] += __shfl_xor_sync(kAllLanes, v[n], mask);
+  }
+}
+
+// The features that a lane has of one neighbour: zeros past the end, or if it is not there.
+template <class T, int Width, int Chunks>
+struct Features {
+  Pack<T, Width> chunks[Chunks];
+
+  // head_row: the first feature of the head. step: features from chunk to chunk.
+  __device__ void load(const T* head_row, int column, int step, int dim, bool there) {
+#pragma unroll
+    for (int c = 0; c < Chunks; ++c) {
+      chunks[c] = {};
+      const int at = column + c * step;
+      if (there && at < dim) chunks[c] = *reinterpret_cast<const Pack<T, Width>*>(head_row + at);
+    }
+  }
+
+  __device__ float dot(const Features& other) const {
+    float sum = 0;
+#pragma unroll
+    for (int c = 0; c < Chunks; ++c) {
+#pragma unroll
+      for (int k = 0; k < Width; ++k)
+        sum += to_float(chunks[c].v[k]) * to_float(other.chunks[c].v[k]);
+    }
+    return sum;
+  }
+};
+
+// Sums of neighbours' features in float32.
+template <int Width, int Chunks>
+struct FeatureSums {
+  float v[Chunks][Width] = {};
+
+  template <class T>
+  __device__ void add(float weight, const Features<T, Width, Chunks>& features) {
+#pragma unroll
+    for (int c = 0; c < Chunks; ++c) {
+#pragma unroll
+      for (int k = 0; k < Width; ++k) v[c][k] += weight * to_float(features.chunks[c].v[k]);
+    }
+  }
+
+  __device__ void scale(float factor) {
+#pragma unroll
+    for (int c = 0; c < Chunks; ++c) {
+#pragma unroll
+      for (int k = 0; k < Width; ++k) v[c][k] *= factor;
+    }
+  }
+
+  // Adds those of the lane `mask` away, each multiplied by its factor.
+  __device__ void join(int mask, float mine, float theirs) {
+#pragma unroll
+    for (int c = 0; c < Chunks; ++c) {
+#pragma unroll
+      for (int k = 0; k < Width; ++k) {
+        const float other = __shfl_xor_sync(kAllLanes, v[c][k], mask);
+        v[c][k] = v[c][k] * mine + other * theirs;
+      }
+    }
+  }
+
+  template <class T>
+  __device__ void store(T* head_row, int column, int step, int dim) const {
+#pragma unroll
+    for (int c = 0; c < Chunks; ++c) {
+      const int at = column + c * step;
+      if (at >= dim) continue;
+      Pack<T, Width> pack;
+#pragma unroll
+      for (int k = 0; k < Width; ++k) pack.v[k] = from_float<T>(v[c][k]);
+      *reinterpret_cast<Pack<T, Width>*>(head_row + at) = pack;
+    }
+  }
+};
+
+// out[row] = the sums of a long row's parts, in order. Pairs (parts [parts, width], out): two of them,
+// such as the gradients of x and right.
+template <class T>
+struct PartSums {
+  const float* parts;
+  T* out;  // [rows, width]
+  int64_t width;
+};
+
+template <class T>
+__global__ void __launch_bounds__(128)
+    join_parts_kernel(EdgeLists graph, PartSums<T> first, PartSums<T> second) {
+  int64_t column = int64_t{blockIdx.y} * 128 + threadIdx.x;
+  const bool of_first = column < first.width;
+  if (!of_first) column -= first.width;
+  const int64_t width = of_first ? first.width : second.width;
+  if (column >= width) return;
+  const float* parts = (of_first ? first.parts : second.parts) + column;
+  const int end = graph.long_begin[blockIdx.x + 1];
+  float sum = 0;
+#pragma unroll 4
+  for (int p = graph.long_begin[blockIdx.x]; p < end; ++p) sum += parts[p * width];
+  T* out = of_first ? first.out : second.out;
+  out[graph.long_row[blockIdx.x] * width + column] = from_float<T>(sum);
+}
+
+template <class T>
+void join_parts(const EdgeLists& graph, const PartSums<T>& first, const PartSums<T>& second,
+                cudaStream_t stream) {
+  if (graph.long_rows == 0) return;
+  const dim3 grid(static_cast<unsigned>(graph.long_rows),
+                  divide_up(first.width + second.width, 128));
+  join_parts_kernel<T><<<grid, 128, 0, stream>>>(graph, first, second);
+}
+
+}  // namespace seqfuse::ops::cuda
