@@ -57,7 +57,7 @@ class GraphCuda : public CudaTest {};
 
 // More than 131,072 edges: parts of 128.
 TEST_F(GraphCuda, LargeGraphsAreTheCpus) {
-  const GraphCase c{random_edges(9000, 70000), 2, 16};
+  const GraphCase c{random_edges(9000, 140000), 2, 16};
   ASSERT_GT(c.edges.row.numel(), 131072);
   for (const GraphOp& op : {c.spmm(true), c.sddmm(), c.gat(0.3)}) {
     const auto expected = op.run(op.ours, at::kFloat);

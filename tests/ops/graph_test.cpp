@@ -113,7 +113,7 @@ void expect_lists(const ops::EdgeListArrays& lists, int64_t part_edges) {
 
 TEST(Graph, ListsAndTranspose) {
   at::manual_seed(11);
-  for (const auto& [rows, columns] : {std::pair<int64_t, int64_t>{60, 90}, {9000, 70000}}) {
+  for (const auto& [rows, columns] : {std::pair<int64_t, int64_t>{60, 90}, {9000, 140000}}) {
     const oracle::Edges edges = random_edges(rows, columns);
     const Tensor counts = at::bincount(edges.row, {}, rows);
     const Tensor offsets = at::cat({at::zeros({1}, at::kLong), counts.cumsum(0)});

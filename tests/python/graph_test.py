@@ -40,7 +40,8 @@ def both(ours, dense, *leaves):
         leaves = [leaf.detach().clone().requires_grad_() for leaf in leaves]
         out = function(*leaves)
         torch.manual_seed(2)
-        found.append((out.detach(), torch.autograd.grad((out * torch.randn_like(out)).sum(), leaves)))
+        factors = torch.randn(out.shape, dtype=torch.double).to(out)
+        found.append((out.detach(), torch.autograd.grad((out * factors).sum(), leaves)))
     return found
 
 
@@ -120,13 +121,13 @@ def test_compiles_once_for_all_graphs():
     compiled = torch.compile(attend, backend=counter, fullgraph=True)
     counts = []
     # PyTorch compiles sizes of 0 and 1 apart, so each graph here has several long rows and columns.
-    for n in (130, 200, 165, 300, 400):
+    for n in (130, 200, 165, 300):
         graph = Graph.from_edges(*random_edges(n, n, 0.4), n)
         inputs = [t.requires_grad_() for t in (torch.randn(n, 2), torch.randn(n, 2), torch.randn(n, 2, 4))]
         expected = torch.autograd.grad(attend(graph, *inputs).sum(), inputs)
         torch.testing.assert_close(torch.autograd.grad(compiled(graph, *inputs).sum(), inputs), expected)
         counts.append(counter.frame_count)
-    assert counts[2:] == [counts[1]] * 3  # once for the first graph, at most once more
+    assert counts[2:] == [counts[1]] * 2  # once for the first graph, at most once more
 
 
 @pytest.mark.parametrize(
@@ -166,15 +167,22 @@ def test_real_graphs(name):
     if not folder:
         pytest.skip("set SEQFUSE_GRAPH_DATA to a folder with gnnbench_cora.npz and gnnbench_citeseer.npz")
     data = numpy.load(pathlib.Path(folder) / f"gnnbench_{name}.npz", allow_pickle=True)
-    given = Graph.from_csr(torch.from_numpy(data["adj_indptr"]), torch.from_numpy(data["adj_indices"]))
+    nodes = len(data["labels"])
+    row = torch.repeat_interleave(torch.arange(nodes), torch.from_numpy(data["adj_indptr"]).diff())
     # In both directions, with self-loops.
-    dense = given.to_dense().bool()
-    dense = dense | dense.T | torch.eye(given.rows, dtype=torch.bool)
-    graph = Graph.from_edges(*dense.nonzero().T, given.rows)
+    dense = torch.eye(nodes, dtype=torch.bool).index_put(
+        (row, torch.from_numpy(data["adj_indices"]).long()), torch.tensor(True)
+    )
+    dense = dense | dense.T
     row, column = dense.nonzero().T
+    graph = Graph.from_csr(torch.cat([torch.zeros(1).long(), dense.sum(1).cumsum(0)]), column)
     weights, a = torch.rand(graph.edges, 1).double(), random(graph.rows, 2, 16)
     for ours, plain, leaves in (
-        (lambda w, x: seqfuse.spmm(graph, w, x), lambda w, x: graph.to_dense(w[:, 0]) @ x[:, 0], (weights, a[:, :1])),
+        (
+            lambda w, x: seqfuse.spmm(graph, w, x),
+            lambda w, x: (graph.to_dense(w[:, 0]) @ x[:, 0])[:, None],
+            (weights, a[:, :1]),
+        ),
         (lambda a, b: seqfuse.sddmm(graph, a, b), lambda a, b: (a[row] * b[column]).sum(-1), (a, random(*a.shape))),
         (
             lambda *t: seqfuse.gat_attention(graph, *t),
@@ -182,6 +190,4 @@ def test_real_graphs(name):
             (random(graph.rows, 2), random(graph.rows, 2), a),
         ),
     ):
-        found, expected = both(ours, plain, *leaves)
-        torch.testing.assert_close(found[0].view_as(expected[0]), expected[0])
-        torch.testing.assert_close(found[1], expected[1])
+        torch.testing.assert_close(*both(ours, plain, *leaves))
