@@ -23,54 +23,63 @@ from seqfuse import Graph
 
 
 class GATLayer(nn.Module):
-    """Attention of every head among the neighbours of each node: [N, width] to [N, heads, head_dim]."""
+    """The attention of every head among the neighbours of each node, and the weight before it [width, heads * dim]."""
 
     def __init__(self, width: int, heads: int, head_dim: int, dropout: float) -> None:
         super().__init__()
         self.dropout = dropout
-        self.weight = nn.Parameter(torch.empty(width, heads, head_dim))
-        self.left = nn.Parameter(torch.empty(1, heads, head_dim))
-        self.right = nn.Parameter(torch.empty(1, heads, head_dim))
+        self.weight = nn.Parameter(torch.empty(width, heads * head_dim))
+        self.left, self.right = (nn.Parameter(torch.empty(heads, head_dim)) for _ in range(2))
         self.bias = nn.Parameter(torch.zeros(heads, head_dim))
-        bound = (6 / (width + heads * head_dim)) ** 0.5
-        nn.init.uniform_(self.weight, -bound, bound)
-        for vector in (self.left, self.right):
-            nn.init.uniform_(vector, -((6 / (head_dim + 1)) ** 0.5), (6 / (head_dim + 1)) ** 0.5)
+        for parameter, ends in (
+            (self.weight, sum(self.weight.shape)),
+            (self.left, head_dim + 1),
+            (self.right, head_dim + 1),
+        ):
+            nn.init.uniform_(parameter, -((6 / ends) ** 0.5), (6 / ends) ** 0.5)
 
-    def forward(self, graph: Graph, x: Tensor) -> Tensor:
-        x = functional.dropout(x, self.dropout, self.training)
-        h = (x @ self.weight.flatten(1)).view(-1, *self.bias.shape)
+    def forward(self, graph: Graph, product: Tensor) -> Tensor:
+        """product: features times the weight. Returns [N, heads * head_dim]."""
+        h = product.view(-1, *self.bias.shape)
         a_l, a_r = (h * self.left).sum(-1), (h * self.right).sum(-1)
-        return self.bias + seqfuse.gat_attention(graph, a_l, a_r, h, dropout=self.dropout if self.training else 0.0)
+        attended = seqfuse.gat_attention(graph, a_l, a_r, h, dropout=self.dropout if self.training else 0.0)
+        return (attended + self.bias).flatten(1)
 
 
 class GAT(nn.Module):
-    """Node features to the scores of classes [N, classes]."""
+    """Papers to the scores of classes [N, classes]."""
 
-    def __init__(self, width: int, classes: int, dropout: float) -> None:
+    def __init__(self, words: int, classes: int, dropout: float) -> None:
         super().__init__()
-        self.hidden = GATLayer(width, 8, 8, dropout)
+        self.dropout = dropout
+        self.hidden = GATLayer(words, 8, 8, dropout)
         self.classes = GATLayer(64, 1, classes, dropout)
 
-    def forward(self, graph: Graph, x: Tensor) -> Tensor:
-        return self.classes(graph, functional.elu(self.hidden(graph, x)).flatten(1)).flatten(1)
+    def forward(self, graph: Graph, words: Graph, values: Tensor) -> Tensor:
+        """words: which words each paper has, with their values: sparse features, whose product is spmm."""
+        h = seqfuse.spmm(words, functional.dropout(values, self.dropout, self.training), self.hidden.weight)
+        h = functional.elu(self.hidden(graph, h))
+        return self.classes(graph, functional.dropout(h, self.dropout, self.training) @ self.classes.weight)
 
 
-def load(file: pathlib.Path) -> tuple[Graph, Tensor, Tensor]:
-    """The graph in both directions with self-loops, features whose rows sum to 1, and labels."""
+def load(file: pathlib.Path) -> tuple[Graph, Graph, Tensor, Tensor]:
+    """Citations in both directions with self-loops, words of papers and their values, which sum to 1, and labels."""
     data = numpy.load(file, allow_pickle=True)
-    tensor = {name: torch.from_numpy(data[name]) for name in data.files if name.startswith(("adj", "attr", "labels"))}
-    nodes = len(tensor["labels"])
-    row = torch.repeat_interleave(torch.arange(nodes), tensor["adj_indptr"].diff())
-    column = tensor["adj_indices"].long()
-    every = torch.arange(nodes)
+
+    def entries(name: str) -> tuple[Tensor, Tensor]:
+        offsets, columns = (torch.from_numpy(data[f"{name}_{part}"]).long() for part in ("indptr", "indices"))
+        return torch.repeat_interleave(torch.arange(len(offsets) - 1), offsets.diff()), columns
+
+    nodes = len(data["labels"])
+    (row, column), every = entries("adj"), torch.arange(nodes)
     rows, columns = torch.cat([row, column, every]), torch.cat([column, row, every])
     once = torch.unique(rows * nodes + columns)  # an edge once, whatever the file says
-    features = torch.sparse_csr_tensor(
-        tensor["attr_indptr"].long(), tensor["attr_indices"].long(), tensor["attr_data"], tuple(data["attr_shape"])
-    ).to_dense()
-    features = features / features.sum(1, keepdim=True).clamp(min=1)
-    return Graph.from_edges(once // nodes, once % nodes, nodes), features, tensor["labels"].long()
+    paper, word = entries("attr")
+    values = torch.from_numpy(data["attr_data"])
+    values = values / torch.zeros(nodes).index_add(0, paper, values)[paper]
+    words = Graph.from_edges(paper, word, nodes, int(data["attr_shape"][1]))
+    citations = Graph.from_edges(once // nodes, once % nodes, nodes)
+    return citations, words, values[words.order], torch.from_numpy(data["labels"]).long()
 
 
 def draw_sets(labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -81,20 +90,20 @@ def draw_sets(labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return train, rest[:500], rest[500:1500]
 
 
-def run(graph: Graph, x: Tensor, labels: Tensor, options: argparse.Namespace) -> tuple[float, int]:
+def run(graph: Graph, words: Graph, values: Tensor, labels: Tensor, options: argparse.Namespace) -> tuple[float, int]:
     """Accuracy on the test set at the epoch of the least validation loss, and that epoch."""
     train, validation, test = draw_sets(labels.cpu())
-    model = GAT(x.shape[1], int(labels.max()) + 1, options.dropout).to(x.device)
+    model = GAT(words.columns, int(labels.max()) + 1, options.dropout).to(values.device)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.005, weight_decay=5e-4)
     best, accuracy, at = float("inf"), 0.0, 0
     for epoch in range(1, options.epochs + 1):
         model.train()
         optimizer.zero_grad()
-        functional.cross_entropy(model(graph, x)[train], labels[train]).backward()
+        functional.cross_entropy(model(graph, words, values)[train], labels[train]).backward()
         optimizer.step()
         model.eval()
         with torch.no_grad():
-            scores = model(graph, x)
+            scores = model(graph, words, values)
         loss = float(functional.cross_entropy(scores[validation], labels[validation]))
         if loss < best:
             right = scores[test].argmax(1) == labels[test]
@@ -113,14 +122,14 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=1, help="runs, with seeds 1, 2, … (default 1)")
     parser.add_argument("--device", default="cpu")
     options = parser.parse_args()
-    graph, x, labels = load(options.data)
-    print(f"{graph}, {x.shape[1]} features, {int(labels.max()) + 1} classes")
-    graph, x, labels = graph.to(options.device), x.to(options.device), labels.to(options.device)
+    inputs = load(options.data)
+    print(f"{inputs[0]}, {inputs[1].columns} words, {int(inputs[3].max()) + 1} classes")
+    inputs = [part.to(options.device) for part in inputs]
     found = []
     for seed in range(1, options.seeds + 1):
         torch.manual_seed(seed)
         start = time.monotonic()
-        accuracy, epoch = run(graph, x, labels, options)
+        accuracy, epoch = run(*inputs, options)
         found.append(accuracy)
         print(f"seed {seed}  test accuracy {accuracy:.4f}  epoch {epoch}  {time.monotonic() - start:.1f} s", flush=True)
     if len(found) > 1:

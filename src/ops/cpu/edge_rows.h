@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 
 #include "base/parallel.h"
 #include "ops/cpu/row_vectors.h"
 #include "ops/cpu/scratch.h"
+#include "ops/kernels/common/host_device.h"
 #include "ops/kernels/graph/graph.h"
 
 namespace seqfuse::ops::cpu {
@@ -41,17 +43,37 @@ void for_each_graph_row(const EdgeLists& graph, int64_t features, Body&& body) {
 }
 
 namespace detail {
-// out[0, N registers) = sum of weights[e] x[neighbour[e]], e ascending.
-template <int N, class T>
+template <class T, int Lanes>
+struct Few {
+  typedef T type __attribute__((vector_size(Lanes * sizeof(T))));
+};
+
+template <int Lanes, class T>
+inline typename Few<T, Lanes>::type load_few(const T* from) {
+  typename Few<T, Lanes>::type v;
+  std::memcpy(&v, from, sizeof v);
+  return v;
+}
+
+// out[0, N registers of Lanes) = sum of weights[e] x[neighbour[e]], e ascending.
+template <int N, int Lanes, class T>
 inline void add_registers(const T* x, int64_t stride, const int32_t* neighbour, const T* weights,
                           int64_t edges, T* out) {
-  Vector<T> sums[N]{};
+  typename Few<T, Lanes>::type sums[N]{};
   for (int64_t e = 0; e < edges; ++e) {
     const T* row = x + neighbour[e] * stride;
 #pragma GCC unroll 4
-    for (int n = 0; n < N; ++n) sums[n] += weights[e] * load(row + n * kLanes<T>);
+    for (int n = 0; n < N; ++n) sums[n] += weights[e] * load_few<Lanes>(row + n * Lanes);
   }
-  for (int n = 0; n < N; ++n) store(out + n * kLanes<T>, sums[n]);
+  std::memcpy(out, sums, sizeof sums);
+}
+
+// body(Constant<lanes>, column) for the columns of dim in pieces of a register, then of half, a
+// quarter and so on, down to 4 elements, then one by one.
+template <int Lanes, class Body>
+inline void for_each_piece(int64_t column, int64_t dim, Body&& body) {
+  for (; column + Lanes <= dim; column += Lanes) body(Constant<Lanes>{}, column);
+  if constexpr (Lanes > 1) for_each_piece<(Lanes > 4 ? Lanes / 2 : 1)>(column, dim, body);
 }
 }  // namespace detail
 
@@ -59,28 +81,26 @@ inline void add_registers(const T* x, int64_t stride, const int32_t* neighbour, 
 template <class T>
 void add_neighbours_of(const T* x, int64_t stride, int64_t dim, const int32_t* neighbour,
                        const T* weights, int64_t edges, T* out) {
-  constexpr int64_t kOne = kLanes<T>;
+  constexpr int kOne = kLanes<T>;
   int64_t c = 0;
   for (; c + 4 * kOne <= dim; c += 4 * kOne)
-    detail::add_registers<4>(x + c, stride, neighbour, weights, edges, out + c);
-  for (; c + kOne <= dim; c += kOne)
-    detail::add_registers<1>(x + c, stride, neighbour, weights, edges, out + c);
-  if (c == dim) return;
-  T rest[kOne] = {};
-  for (int64_t e = 0; e < edges; ++e) {
-    const T* row = x + neighbour[e] * stride + c;
-    for (int64_t i = 0; i < dim - c; ++i) rest[i] += weights[e] * row[i];
-  }
-  std::copy_n(rest, dim - c, out + c);
+    detail::add_registers<4, kOne>(x + c, stride, neighbour, weights, edges, out + c);
+  detail::for_each_piece<kOne>(c, dim, [&](auto lanes, int64_t at) {
+    detail::add_registers<1, lanes.value>(x + at, stride, neighbour, weights, edges, out + at);
+  });
 }
 
 template <class T>
 inline T dot_product(const T* a, const T* b, int64_t dim) {
+  T result = 0;
   Vector<T> lanes{};
   int64_t c = 0;
   for (; c + kLanes<T> <= dim; c += kLanes<T>) lanes += load(a + c) * load(b + c);
-  T result = sum<T>(lanes);
-  for (; c < dim; ++c) result += a[c] * b[c];
+  if (c > 0) result = sum<T>(lanes);
+  detail::for_each_piece<kLanes<T>>(c, dim, [&](auto few, int64_t at) {
+    const auto products = detail::load_few<few.value>(a + at) * detail::load_few<few.value>(b + at);
+    for (int i = 0; i < few.value; ++i) result += products[i];
+  });
   return result;
 }
 
