@@ -263,7 +263,7 @@ def main() -> None:
     parser.add_argument("--widths", type=int, nargs="+", default=[32, 64, 128, 256])
     parser.add_argument("--dtypes", nargs="+", help="default: float32, and float16 on a GPU")
     parser.add_argument("--graphs", nargs="+", default=["cora", "large"])
-    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("-o", "--output", type=pathlib.Path)
     options = parser.parse_args()
     dtypes = options.dtypes or (["float32", "float16"] if options.device == "cuda" else ["float32"])

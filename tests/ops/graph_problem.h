@@ -129,8 +129,8 @@ struct GraphCase {
 
   GraphOp gat(double dropout) const {
     constexpr uint64_t kSeed = 9;
-    const Tensor factors =
-        oracle::dropout_factors(edges.row.size(0) * heads, dropout, kSeed).view({-1, heads});
+    const Tensor factors = oracle::dropout_factors(edges.row.size(0) * heads, dropout, kSeed)
+                               .view({edges.row.size(0), heads});
     return {.leaves = {short_random({edges.rows, heads}), short_random({edges.columns, heads}),
                        short_random({edges.columns, heads, dim})},
             .names = {"da_l", "da_r", "dx"},

@@ -11,8 +11,7 @@ const std::vector<at::TensorOptions> kTypes{at::kFloat, at::kDouble};
 
 TEST(Graph, OperatorsAreTheFormulas) {
   at::manual_seed(5);
-  for (const auto& [rows, columns] :
-       {std::pair<int64_t, int64_t>{60, 90}, {45, 45}, {1, 7}, {7, 1}}) {
+  for (const auto& [rows, columns] : {std::pair<int64_t, int64_t>{45, 60}, {1, 7}, {7, 1}}) {
     const oracle::Edges edges = random_edges(rows, columns);
     for (const auto& [heads, dim] : {std::pair<int64_t, int64_t>{1, 64}, {8, 8}, {3, 7}}) {
       GraphCase{edges, heads, dim}.check(std::to_string(rows) + " x " + std::to_string(columns),
@@ -31,8 +30,11 @@ TEST(Graph, OperatorsTakeAnyWidth) {
 TEST(Graph, GradientsAreThoseOfDifferences) {
   at::manual_seed(7);
   const GraphCase c{random_edges(6, 5), 2, 3};
-  for (const GraphOp& op : {c.spmm(true), c.sddmm(), c.gat(0), c.gat(0.5)})
+  for (GraphOp op : {c.spmm(true), c.sddmm(), c.gat(0), c.gat(0.5)}) {
+    // Of 16 bits, a_l + a_r may be 0, where LeakyReLU has no derivative.
+    for (Tensor& leaf : op.leaves) leaf = random(leaf.sizes());
     expect_gradients(op.ours, op.leaves);
+  }
 }
 
 TEST(Graph, ResultsAreTheSameBitsForAnyThreads) {
