@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "ops/kernels/common/row_kernels.cuh"
-#include "ops/kernels/graph/graph.h"
+#include "ops/kernels/graph/edge_ops.h"
 
 namespace seqfuse::ops::cuda {
 
@@ -112,51 +112,68 @@ __device__ inline int64_t edge_item() {
   return int64_t{blockIdx.x} * kEdgeWarps + threadIdx.x / 32;
 }
 
-// 32 edges of a range, one a lane; the next ones are on their way while these are used. A range that
-// a kernel reads so has at most part_edges edges.
-class EdgeBatches {
+// The edges of a range, InFlight at a time for each group of lanes. The neighbours of the next ones
+// are on their way while these are used. Lanes of a group read the same addresses, which costs less
+// than handing values around by shuffles. A range has at most part_edges edges.
+template <int InFlight>
+class EdgeStream {
  public:
-  __device__ EdgeBatches(const EdgeLists& graph, const EdgeRange& range, int lane)
+  __device__ EdgeStream(const EdgeLists& graph, const EdgeRange& range, const LanePlace& at)
       : neighbours_(graph.neighbour + range.begin),
-        edges_(graph.edge ? graph.edge + range.begin : nullptr),
+        numbers_(graph.edge ? graph.edge + range.begin : nullptr),
         begin_(range.begin),
         size_(static_cast<int>(range.end - range.begin)),
-        lane_(lane) {
+        edges_(at.edges),
+        slot_(at.slot),
+        first_(-InFlight * at.edges) {
     fetch();
   }
 
-  // The next batch, if there is one.
+  // Goes to the next edges; false, in all lanes, if there are none for any group.
   __device__ bool next() {
-    first_ += 32;
+    first_ += InFlight * edges_;
     if (first_ >= size_) return false;
-    neighbour_ = next_neighbour_;
-    edge_ = next_edge_;
+#pragma unroll
+    for (int u = 0; u < InFlight; ++u) neighbour_[u] = next_[u];
     fetch();
     return true;
   }
 
-  // Edges of this batch.
-  __device__ int count() const { return min(size_ - first_, 32); }
-  // Of edge i mod 32; call from the whole warp.
-  __device__ int64_t neighbour(int i) const { return __shfl_sync(kAllLanes, neighbour_, i); }
-  __device__ int64_t number(int i) const {
-    return edges_ ? __shfl_sync(kAllLanes, edge_, i) : begin_ + first_ + i;
+  // Of edge u of this group; negative: there is none.
+  __device__ int neighbour(int u) const { return neighbour_[u]; }
+  // If there is one.
+  __device__ int64_t number(int u) const {
+    const int i = first_ + u * edges_ + slot_;
+    return numbers_ ? numbers_[i] : begin_ + i;
   }
 
  private:
   __device__ void fetch() {
-    const int e = first_ + 32 + lane_;
-    next_neighbour_ = e < size_ ? neighbours_[e] : 0;
-    next_edge_ = e < size_ && edges_ ? edges_[e] : 0;
+#pragma unroll
+    for (int u = 0; u < InFlight; ++u) {
+      const int i = first_ + (InFlight + u) * edges_ + slot_;
+      next_[u] = i < size_ ? neighbours_[i] : -1;
+    }
   }
 
   const int32_t* neighbours_;
-  const int64_t* edges_;
+  const int64_t* numbers_;
   int64_t begin_;
-  int size_, lane_, first_ = -32;
-  int neighbour_ = 0, next_neighbour_;
-  int64_t edge_ = 0, next_edge_;
+  int size_, edges_, slot_, first_;
+  int neighbour_[InFlight], next_[InFlight];
 };
+
+// Features of a node: one multiplication. stride: bytes from node to node.
+template <class T>
+__device__ const T* node_row(const T* of_first, int node, int stride) {
+  return reinterpret_cast<const T*>(reinterpret_cast<const char*>(of_first) +
+                                    int64_t{node} * stride);
+}
+
+// Whether kernels can address the features of a node so.
+inline bool are_addressable(int64_t heads, int64_t dim) {
+  return heads <= kMostFeatures && dim <= kMostFeatures && heads * dim <= kMostFeatures;
+}
 
 // Sum over the lanes of a head, for several values at once; the same bits in each lane of the head.
 template <int N>

@@ -20,8 +20,8 @@
 //
 // Determinism: the same bits for any number of threads, and from run to run on CUDA: long rows are
 // added up part by part in order, without atomics. Exactness: sums T1 on the CPU, else T2.
-// Errors: the binding checks shapes and dtypes. CUDA: cudaErrorInvalidValue for another dtype, and in
-// gat_attention for a dim over kMostGatDim.
+// Errors: the binding checks shapes and dtypes. CUDA: cudaErrorInvalidValue for another dtype, more
+// than kMostFeatures features of a node, and in gat_attention for a dim over kMostGatDim.
 #pragma once
 
 #include <cstdint>
@@ -69,7 +69,8 @@ struct GatParams {
   void* dx = nullptr;          // T [columns, heads, dim]
 };
 
-inline constexpr int64_t kMostGatDim = 256;  // on CUDA
+inline constexpr int64_t kMostGatDim = 256;        // on CUDA
+inline constexpr int64_t kMostFeatures = 1 << 28;  // on CUDA: heads times dim
 
 // The floats that the passes need on CUDA.
 constexpr int64_t gat_forward_workspace(const GatParams& p) {

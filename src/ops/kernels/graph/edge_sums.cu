@@ -14,18 +14,17 @@ struct GivenWeights {
   int64_t heads;
 
   __device__ Row row(int64_t, int64_t) const { return {}; }
-  __device__ float operator()(Row, int64_t, int64_t edge, int64_t head) const {
-    return weights ? cuda::to_float(weights[edge * heads + head]) : 1;
+  template <class Number>
+  __device__ float operator()(Row, int64_t, const Number& number, int64_t head) const {
+    return weights ? cuda::to_float(weights[number() * heads + head]) : 1;
   }
 };
 
 }  // namespace
 
 cudaError_t edge_sums_cuda(const EdgeSumParams& p, DType dtype, cudaStream_t stream) {
-  EdgeLists graph = p.graph;
-  if (!p.weights) graph.edge = nullptr;  // so that no numbers are read
   return cuda::launch_edge_sums(
-      graph, p.heads, p.dim, p.x, p.out, p.workspace, nullptr, dtype, stream,
+      p.graph, p.heads, p.dim, p.x, p.out, p.workspace, nullptr, dtype, stream,
       [&]<class T>() { return GivenWeights<T>{static_cast<const T*>(p.weights), p.heads}; });
 }
 

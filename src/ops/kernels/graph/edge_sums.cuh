@@ -3,8 +3,9 @@
 // sums are scaled when it grows), so that features are read once.
 //
 // A Score has kSoftmax; Row row(int64_t row, int64_t head), what it knows of a row; float
-// operator()(Row, int64_t neighbour, int64_t edge, int64_t head), for a softmax times log2(e). With a
-// softmax also float kept(int64_t edge, int64_t head), a factor of the weight that it does not see.
+// operator()(Row, int64_t neighbour, number, int64_t head), for a softmax times log2(e). With a softmax
+// also float kept(number, int64_t head), a factor of the weight that it does not see. number() is the
+// edge's number.
 #pragma once
 
 #include "ops/kernels/graph/edge_lanes.cuh"
@@ -45,43 +46,42 @@ __global__ void __launch_bounds__(32 * kEdgeWarps)
   const int dim = static_cast<int>(p.dim), step = p.map.head_lanes * Width;
   const int column = at.column + static_cast<int>(blockIdx.z) * step * Chunks;
   const int64_t stride = p.heads * p.dim;
+  const int stride_bytes = static_cast<int>(stride * sizeof(T));
   const T* from = p.x + at.head * p.dim;
   const auto row = score.row(range.row, at.head);
 
   FeatureSums<Width, Chunks> sums;
   SoftmaxSums softmax;
-  EdgeBatches batches(p.graph, range, at.lane);
-  while (batches.next()) {
-    const int count = batches.count();
-    for (int k = 0; k < count; k += at.edges * kInFlight) {
-      Features<T, Width, Chunks> features[kInFlight];
-      float weights[kInFlight];
+  EdgeStream<kInFlight> edges(p.graph, range, at);
+  while (edges.next()) {
+    Features<T, Width, Chunks> features[kInFlight];
+    float weights[kInFlight];
+#pragma unroll
+    for (int u = 0; u < kInFlight; ++u) {
+      const int neighbour = edges.neighbour(u);
+      const bool there = neighbour >= 0 && at.active;
+      features[u].load(node_row(from, neighbour, stride_bytes), column, step, dim, there);
+      weights[u] = Score::kSoftmax ? -INFINITY : 0;
+      if (there) weights[u] = score(row, neighbour, [&] { return edges.number(u); }, at.head);
+    }
+    if constexpr (Score::kSoftmax) {
+      float top = softmax.top;
+#pragma unroll
+      for (int u = 0; u < kInFlight; ++u) top = fmaxf(top, weights[u]);
+      const float before = SoftmaxSums::power(softmax.top, top);
+      softmax.top = top;
+      softmax.total *= before;
+      sums.scale(before);
 #pragma unroll
       for (int u = 0; u < kInFlight; ++u) {
-        const int i = k + u * at.edges + at.slot;
-        const int64_t neighbour = batches.neighbour(i), edge = batches.number(i);
-        const bool there = i < count && at.active;
-        features[u].load(from + neighbour * stride, column, step, dim, there);
-        weights[u] = there ? score(row, neighbour, edge, at.head) : Score::kSoftmax ? -INFINITY : 0;
+        weights[u] = SoftmaxSums::power(weights[u], top);
+        softmax.total += weights[u];
+        if (edges.neighbour(u) >= 0)
+          weights[u] *= score.kept([&] { return edges.number(u); }, at.head);
       }
-      if constexpr (Score::kSoftmax) {
-        float top = softmax.top;
-#pragma unroll
-        for (int u = 0; u < kInFlight; ++u) top = fmaxf(top, weights[u]);
-        const float before = SoftmaxSums::power(softmax.top, top);
-        softmax.top = top;
-        softmax.total *= before;
-        sums.scale(before);
-#pragma unroll
-        for (int u = 0; u < kInFlight; ++u) {
-          weights[u] = SoftmaxSums::power(weights[u], top);
-          softmax.total += weights[u];
-          weights[u] *= score.kept(batches.number(k + u * at.edges + at.slot), at.head);
-        }
-      }
-#pragma unroll
-      for (int u = 0; u < kInFlight; ++u) sums.add(weights[u], features[u]);
     }
+#pragma unroll
+    for (int u = 0; u < kInFlight; ++u) sums.add(weights[u], features[u]);
   }
 
   // Over the edges that were read at a time.
@@ -144,6 +144,7 @@ template <class MakeScore>
 cudaError_t launch_edge_sums(const EdgeLists& graph, int64_t heads, int64_t dim, const void* x,
                              void* out, float* workspace, float* lse, DType dtype,
                              cudaStream_t stream, MakeScore&& make_score) {
+  if (!are_addressable(heads, dim)) return cudaErrorInvalidValue;
   if (graph.rows == 0 || heads == 0) return cudaSuccess;
   return dispatch_features(dtype, dim, {x, out, workspace}, [&]<class T, int Width, int Chunks>() {
     const auto score = make_score.template operator()<T>();

@@ -53,6 +53,7 @@ __global__ void __launch_bounds__(32 * kEdgeWarps) gat_columns_kernel(GatBackwar
   constexpr int kInFlight = edges_in_flight(Chunks);
   const int dim = static_cast<int>(p.dim), step = g.map.head_lanes * Width;
   const int64_t stride = p.heads * p.dim;
+  const int stride_bytes = static_cast<int>(stride * sizeof(T));
   const T* from = static_cast<const T*>(p.dout) + at.head * p.dim;
   const float right = g.score.right_of(range.row, at.head);
   Features<T, Width, Chunks> x;
@@ -61,37 +62,34 @@ __global__ void __launch_bounds__(32 * kEdgeWarps) gat_columns_kernel(GatBackwar
 
   FeatureSums<Width, Chunks> dx;
   float dright = 0;
-  EdgeBatches batches(p.graph.by_column, range, at.lane);
-  while (batches.next()) {
-    const int count = batches.count();
-    for (int k = 0; k < count; k += at.edges * kInFlight) {
-      Features<T, Width, Chunks> features[kInFlight];
-      RowStats stats[kInFlight];
-      float dots[kInFlight];
+  EdgeStream<kInFlight> edges(p.graph.by_column, range, at);
+  while (edges.next()) {
+    Features<T, Width, Chunks> features[kInFlight];
+    RowStats stats[kInFlight];
+    float dots[kInFlight];
 #pragma unroll
-      for (int u = 0; u < kInFlight; ++u) {
-        const int i = k + u * at.edges + at.slot;
-        const int64_t row = batches.neighbour(i);
-        const bool there = i < count && at.active;
-        features[u].load(from + row * stride, at.column, step, dim, there);
-        stats[u] = there ? g.stats[row * p.heads + at.head] : RowStats{0, INFINITY, 0, 0};
-      }
+    for (int u = 0; u < kInFlight; ++u) {
+      const int row = edges.neighbour(u);
+      const bool there = row >= 0 && at.active;
+      features[u].load(node_row(from, row, stride_bytes), at.column, step, dim, there);
+      stats[u] = {0, INFINITY, 0, 0};
+      if (there) stats[u] = g.stats[row * p.heads + at.head];
+    }
 #pragma unroll
-      for (int u = 0; u < kInFlight; ++u) dots[u] = features[u].dot(x);
-      sum_over_head(dots, g.map.head_lanes);
+    for (int u = 0; u < kInFlight; ++u) dots[u] = features[u].dot(x);
+    sum_over_head(dots, g.map.head_lanes);
 #pragma unroll
-      for (int u = 0; u < kInFlight; ++u) {
-        const int i = k + u * at.edges + at.slot;
-        const int64_t edge = batches.number(i);
-        const bool there = i < count && at.active;
-        const float sum = stats[u].left + right, kept = there ? g.score.kept(edge, at.head) : 0;
-        const float weight = there ? exp2f(g.score.of_sum(sum) - stats[u].lse) : 0;
-        const float dscore =
-            weight * (kept * dots[u] - stats[u].delta) * (sum > 0 ? 1 : g.score.slope);
-        dright += dscore;
-        dx.add(weight * kept, features[u]);
-        if (there && at.head_lane == 0) g.dscores[edge * p.heads + at.head] = dscore;
-      }
+    for (int u = 0; u < kInFlight; ++u) {
+      if (edges.neighbour(u) < 0 || !at.active) continue;
+      const int64_t edge = edges.number(u);
+      const float sum = stats[u].left + right;
+      const float kept = g.score.kept([&] { return edge; }, at.head);
+      const float weight = exp2f(g.score.of_sum(sum) - stats[u].lse);
+      const float dscore =
+          weight * (kept * dots[u] - stats[u].delta) * (sum > 0 ? 1 : g.score.slope);
+      dright += dscore;
+      dx.add(weight * kept, features[u]);
+      if (at.head_lane == 0) g.dscores[edge * p.heads + at.head] = dscore;
     }
   }
   for (int mask = g.map.edge_lanes; mask < 32; mask *= 2) {
@@ -157,7 +155,7 @@ GatBackward<T> with_workspace(const GatParams& p, const LaneMap& map) {
 }  // namespace
 
 cudaError_t gat_backward_cuda(const GatParams& p, DType dtype, cudaStream_t stream) {
-  if (p.dim > kMostGatDim) return cudaErrorInvalidValue;
+  if (p.dim > kMostGatDim || !are_addressable(p.heads, p.dim)) return cudaErrorInvalidValue;
   const EdgeLists &rows = p.graph.by_row, &columns = p.graph.by_column;
   if (p.heads == 0) return cudaSuccess;
   return dispatch_features(

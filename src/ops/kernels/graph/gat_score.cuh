@@ -23,11 +23,13 @@ struct GatScore {
   }
   // Times log2(e), from left + right.
   __device__ float of_sum(float sum) const { return (sum > 0 ? sum : slope * sum) * kLog2e; }
-  __device__ float operator()(Row left, int64_t column, int64_t, int64_t head) const {
+  template <class Number>
+  __device__ float operator()(Row left, int64_t column, const Number&, int64_t head) const {
     return of_sum(left + right_of(column, head));
   }
-  __device__ float kept(int64_t edge, int64_t head) const {
-    return mask.drops_any() ? mask.factor(edge * heads + head) : 1;
+  template <class Number>
+  __device__ float kept(const Number& number, int64_t head) const {
+    return mask.drops_any() ? mask.factor(number() * heads + head) : 1;
   }
 };
 
