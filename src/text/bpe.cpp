@@ -10,9 +10,7 @@
 namespace seqfuse::text {
 namespace {
 
-void check_type(const JsonField& model) {
-  const std::string type = model.text_or("type", model.has("merges") ? "BPE" : "");
-  SEQFUSE_CHECK_AS(DataError, type == "BPE", "model \"{}\" is not supported, only BPE is", type);
+void check_options(const JsonField& model) {
   for (const char* name : {"continuing_subword_prefix", "end_of_word_suffix"}) {
     SEQFUSE_CHECK_AS(DataError, model.text_or(name, "").empty(),
                      "model.{} \"{}\" is not supported, only \"\" is", name,
@@ -39,30 +37,17 @@ std::pair<std::string, std::string> read_pair(const JsonField& merge) {
 
 }  // namespace
 
-Bpe::Bpe(const JsonField& model, bool byte_level) : byte_level_(byte_level) {
-  check_type(model);
+Bpe::Bpe(const JsonField& model, bool byte_level)
+    : TokenModel(model.member("vocab")), byte_level_(byte_level) {
+  check_options(model);
   byte_fallback_ = model.boolean_or("byte_fallback", false);
   ignore_merges_ = model.boolean_or("ignore_merges", false);
   fuse_unknown_ = model.boolean_or("fuse_unk", false);
   unknown_token_ = model.text_or("unk_token", "");
-  read_vocabulary(model.member("vocab"));
   read_merges(model.member("merges"));
   for (int byte = 0; byte < 256; ++byte) {
     letter_ids_[byte] = find(letter_of_byte(static_cast<uint8_t>(byte))).value_or(-1);
     fallback_ids_[byte] = find(fmt::format("<0x{:02X}>", byte)).value_or(-1);
-  }
-}
-
-void Bpe::read_vocabulary(const JsonField& vocabulary) {
-  if (!vocabulary.value.is_object()) vocabulary.fail("an object of tokens and their ids");
-  std::unordered_map<int32_t, const std::string*> tokens;
-  for (const auto& [token, value] : vocabulary.value.items()) {
-    const int32_t id = JsonField{value, "model.vocab." + token}.token_id();
-    const auto added = vocabulary_.emplace(token, id).first;
-    const auto [other, is_new] = tokens.emplace(id, &added->first);
-    SEQFUSE_CHECK_AS(DataError, is_new,
-                     "model.vocab gives the id {} to two tokens, \"{}\" and \"{}\"", id,
-                     *other->second, token);
   }
 }
 
@@ -88,8 +73,8 @@ void Bpe::read_merges(const JsonField& merges) {
 }
 
 std::optional<int32_t> Bpe::find(const std::string& token) const {
-  const auto found = vocabulary_.find(token);
-  return found == vocabulary_.end() ? std::nullopt : std::optional(found->second);
+  const auto found = vocabulary().find(token);
+  return found == vocabulary().end() ? std::nullopt : std::optional(found->second);
 }
 
 // An unknown symbol is held back until the next known one, so that fuse_unk can merge a run of them

@@ -6,34 +6,29 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
-#include "text/json_fields.h"
 #include "text/pair_table.h"
+#include "text/token_model.h"
 
 namespace seqfuse::text {
 
-class Bpe {
+class Bpe final : public TokenModel {
  public:
   // model: the member "model". byte_level: initial symbols are bytes, written as letters in the
-  // vocabulary (byte_alphabet.h); otherwise characters. Throws DataError: another type of model,
-  // merges of unknown tokens, two tokens with one id.
+  // vocabulary (byte_alphabet.h); otherwise characters. Throws DataError: merges of unknown tokens, two
+  // tokens with one id.
   Bpe(const JsonField& model, bool byte_level);
 
   // Appends the ids of a non-empty piece of valid UTF-8 (bytes if byte_level), in O(n log n).
   // Throws DataError if a symbol has no token and unk_token is not in the vocabulary.
-  void encode(std::string_view piece, std::vector<int32_t>& ids) const;
-
-  using Vocabulary = std::unordered_map<std::string, int32_t>;
-  const Vocabulary& vocabulary() const { return vocabulary_; }  // tokens in the file's spelling
+  void encode(std::string_view piece, std::vector<int32_t>& ids) const override;
 
  private:
   struct Symbol {
     int32_t id, previous, next;  // neighbours in the piece, -1 at its ends
     bool merged_away = false;
   };
-  void read_vocabulary(const JsonField& vocabulary);
   void read_merges(const JsonField& merges);
   std::optional<int32_t> find(const std::string& token) const;
   std::vector<Symbol> symbols_of(std::string_view piece) const;
@@ -41,7 +36,6 @@ class Bpe {
   int32_t unknown_id(std::string_view symbol) const;
   void merge(std::vector<Symbol>& symbols) const;
 
-  Vocabulary vocabulary_;
   PairTable merges_;
   bool byte_level_, byte_fallback_, ignore_merges_, fuse_unknown_;
   std::string unknown_token_;  // "": symbols without a token are dropped

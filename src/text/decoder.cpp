@@ -77,6 +77,43 @@ class ByteFallback : public DecodingStep {
   std::string run_;
 };
 
+// Tokens that begin a word get a space before them, but not the first token. cleanup: joins some
+// punctuation and English contractions to what is before them, in each token.
+class JoinWordPieces : public DecodingStep {
+ public:
+  JoinWordPieces(std::string prefix, bool cleanup)
+      : prefix_(std::move(prefix)), cleanup_(cleanup) {}
+  void push(std::string_view token, const Emit& emit) override {
+    std::string text;
+    if (!std::exchange(begun_, true)) {
+      text = token;
+    } else if (token.starts_with(prefix_)) {
+      text = token.substr(prefix_.size());
+    } else {
+      text = " " + std::string(token);
+    }
+    if (cleanup_) clean(text);
+    emit(text);
+  }
+  void finish(const Emit&) override {}
+
+ private:
+  static void clean(std::string& text) {
+    constexpr std::pair<std::string_view, std::string_view> kJoined[] = {
+        {" .", "."},   {" ?", "?"},     {" !", "!"},    {" ,", ","},
+        {" ' ", "'"},  {" n't", "n't"}, {" 'm", "'m"},  {" do not", " don't"},
+        {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
+    for (const auto& [from, to] : kJoined) {
+      for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size()) {
+        text.replace(at, from.size(), to);
+      }
+    }
+  }
+
+  std::string prefix_;
+  bool cleanup_, begun_ = false;
+};
+
 class Replace : public DecodingStep {
  public:
   Replace(Pattern pattern, std::string by) : pattern_(std::move(pattern)), by_(std::move(by)) {}
@@ -187,6 +224,12 @@ void Decoder::add(const JsonField& description, int depth) {
                           by = description.member("content").text()] {
       return std::make_unique<Replace>(pattern, by);
     });
+  } else if (type == "WordPiece") {
+    if (fused_) makers_.emplace_back([] { return std::make_unique<Collect>(); });
+    makers_.emplace_back([prefix = description.text_or("prefix", "##"),
+                          cleanup = description.boolean_or("cleanup", true)] {
+      return std::make_unique<JoinWordPieces>(prefix, cleanup);
+    });
   } else if (type == "Fuse") {
     fused_ = true;
   } else if (type == "Strip") {
@@ -202,8 +245,8 @@ void Decoder::add(const JsonField& description, int depth) {
     });
   } else {
     throw_error<DataError>(
-        "{} \"{}\" is not supported: ByteLevel, Replace, ByteFallback, Fuse, Strip and Sequence "
-        "are",
+        "{} \"{}\" is not supported: WordPiece, ByteLevel, Replace, ByteFallback, Fuse, Strip and "
+        "Sequence are",
         description.path, type);
   }
 }

@@ -1,5 +1,5 @@
-// The decoder of a tokenizer.json, which turns tokens into text: ByteLevel, Replace, ByteFallback,
-// Fuse, Strip, and Sequence of them.
+// The decoder of a tokenizer.json, which turns tokens into text: WordPiece, ByteLevel, Replace,
+// ByteFallback, Fuse, Strip, and Sequence of them.
 #pragma once
 
 #include <functional>

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "base/error.h"
+#include "text/bert_characters.h"
 #include "text/pattern.h"
 #include "text/unicode_version.h"
 #include "text/utf8.h"
@@ -97,11 +98,29 @@ void Normalizer::add(const JsonField& description, int depth) {
                          by = description.member("content").text()](const std::string& text) {
       return replace(text, pattern, by);
     });
+  } else if (type == "BertNormalizer") {
+    add_bert(description);
   } else {
     throw_error<DataError>(
-        "{} \"{}\" is not supported: NFC, NFD, NFKC, NFKD, Prepend, Replace and Sequence are",
+        "{} \"{}\" is not supported: BertNormalizer, NFC, NFD, NFKC, NFKD, Prepend, Replace and "
+        "Sequence are",
         description.path, type);
   }
+}
+
+void Normalizer::add_bert(const JsonField& description) {
+  const auto add_step = [&](std::string (*step)(std::string_view)) {
+    steps_.emplace_back([step](const std::string& text) { return step(text); });
+  };
+  const bool lower = description.boolean_or("lowercase", true);
+  if (description.boolean_or("clean_text", true)) add_step(clean_bert_text);
+  if (description.boolean_or("handle_chinese_chars", true)) add_step(with_spaced_ideographs);
+  if (description.boolean_or("strip_accents", lower)) {
+    steps_.emplace_back([](const std::string& text) {
+      return without_marks(normal_form(text, UTF8PROC_DECOMPOSE));
+    });
+  }
+  if (lower) add_step(lowercase);
 }
 
 std::string Normalizer::apply(std::string_view text) const {

@@ -1,4 +1,5 @@
-// The normalizer of a tokenizer.json: NFC, NFD, NFKC, NFKD, Prepend, Replace, and Sequence of them.
+// The normalizer of a tokenizer.json: BertNormalizer, NFC, NFD, NFKC, NFKD, Prepend, Replace, and
+// Sequence of them.
 #pragma once
 
 #include <functional>
@@ -22,6 +23,7 @@ class Normalizer {
 
  private:
   void add(const JsonField& description, int depth);
+  void add_bert(const JsonField& description);
 
   std::vector<std::function<std::string(const std::string&)>> steps_;
 };

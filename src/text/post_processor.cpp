@@ -5,6 +5,15 @@
 #include "base/error.h"
 
 namespace seqfuse::text {
+namespace {
+
+// The id of ["[CLS]", 101].
+int32_t id_of_pair(const JsonField& pair) {
+  if (pair.array_size() != 2) pair.fail("a token and its id");
+  return pair.element(1).token_id();
+}
+
+}  // namespace
 
 PostProcessor::PostProcessor(const JsonField& description) {
   add(description, 0);
@@ -18,9 +27,13 @@ void PostProcessor::add(const JsonField& description, int depth) {
     for (size_t i = 0; i < inner.array_size(); ++i) add(inner.element(i), depth + 1);
   } else if (type == "TemplateProcessing") {
     add_template(description);
+  } else if (type == "BertProcessing") {
+    before_.insert(before_.begin(), id_of_pair(description.member("cls")));
+    after_.push_back(id_of_pair(description.member("sep")));
   } else if (type != "ByteLevel") {
     throw_error<DataError>(
-        "{} \"{}\" is not supported: TemplateProcessing, ByteLevel and Sequence are",
+        "{} \"{}\" is not supported: BertProcessing, TemplateProcessing, ByteLevel and Sequence "
+        "are",
         description.path, type);
   }
 }

@@ -1,5 +1,5 @@
 // The post-processor of a tokenizer.json, which puts special tokens around a text's ids:
-// TemplateProcessing, ByteLevel (which changes no id), and Sequence of them.
+// BertProcessing, TemplateProcessing, ByteLevel (which changes no id), and Sequence of them.
 #pragma once
 
 #include <cstdint>

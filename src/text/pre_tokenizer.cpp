@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "text/bert_characters.h"
 #include "text/pattern.h"
 #include "text/split_behavior.h"
 
@@ -47,9 +48,12 @@ void PreTokenizer::add(const JsonField& description, int depth) {
     steps_.emplace_back(splitter(Pattern::regex("\\p{N}"),
                                  individual ? SplitBehavior::isolated : SplitBehavior::contiguous,
                                  false));
+  } else if (type == "BertPreTokenizer") {
+    steps_.emplace_back(split_bert_words);
   } else {
-    throw_error<DataError>("{} \"{}\" is not supported: ByteLevel, Split, Digits and Sequence are",
-                           description.path, type);
+    throw_error<DataError>(
+        "{} \"{}\" is not supported: BertPreTokenizer, ByteLevel, Split, Digits and Sequence are",
+        description.path, type);
   }
 }
 

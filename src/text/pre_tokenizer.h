@@ -1,5 +1,5 @@
 // The pre-tokenizer of a tokenizer.json, which cuts text into pieces that are encoded one by one:
-// ByteLevel, Split, Digits, and Sequence of them.
+// BertPreTokenizer, ByteLevel, Split, Digits, and Sequence of them.
 #pragma once
 
 #include <functional>

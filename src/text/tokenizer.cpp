@@ -49,7 +49,7 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, const EncodeOption
     text = valid;
   }
   std::vector<int32_t> ids;
-  WordCache cache(data_->bpe);
+  WordCache cache(*data_->model);
   const auto encode_normalized = [&](std::string_view part) {
     data_->added_normalized.split(part, [&](std::string_view between, std::optional<int32_t> id) {
       if (id) {

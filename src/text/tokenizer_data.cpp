@@ -21,10 +21,10 @@ Part read_part(const JsonField& root, const char* name) {
 Tokenizer::Data::Data(const JsonField& root)
     : normalizer(read_part<Normalizer>(root, "normalizer")),
       pre_tokenizer(read_part<PreTokenizer>(root, "pre_tokenizer")),
-      bpe(root.member("model"), pre_tokenizer.byte_level()),
+      model(make_token_model(root.member("model"), pre_tokenizer.byte_level())),
       post_processor(read_part<PostProcessor>(root, "post_processor")),
       decoder(read_part<Decoder>(root, "decoder")),
-      ids(bpe.vocabulary()) {
+      ids(model->vocabulary()) {
   std::vector<AddedToken> added_tokens;
   if (root.has("added_tokens")) added_tokens = add_tokens(root.member("added_tokens"));
   int32_t largest = -1;

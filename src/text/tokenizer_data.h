@@ -1,17 +1,18 @@
 // The parts of a tokenizer, as read from its file.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <unordered_set>
 #include <vector>
 
 #include "text/added_tokens.h"
-#include "text/bpe.h"
 #include "text/decoder.h"
 #include "text/normalizer.h"
 #include "text/post_processor.h"
 #include "text/pre_tokenizer.h"
+#include "text/token_model.h"
 #include "text/tokenizer.h"
 
 namespace seqfuse::text {
@@ -21,11 +22,11 @@ struct Tokenizer::Data {
 
   Normalizer normalizer;
   PreTokenizer pre_tokenizer;
-  Bpe bpe;
+  std::unique_ptr<const TokenModel> model;
   PostProcessor post_processor;
   Decoder decoder;
   AddedTokenFinder added, added_normalized;        // matched before and after normalization
-  Bpe::Vocabulary ids;                             // all tokens
+  Vocabulary ids;                                  // all tokens
   std::vector<std::optional<std::string>> tokens;  // by id
   std::unordered_set<int32_t> special;             // ids
 

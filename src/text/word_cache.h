@@ -8,18 +8,18 @@
 #include <vector>
 
 #include "base/hash.h"
-#include "text/bpe.h"
+#include "text/token_model.h"
 
 namespace seqfuse::text {
 
 class WordCache {
  public:
-  explicit WordCache(const Bpe& bpe) : bpe_(bpe) {}
+  explicit WordCache(const TokenModel& model) : model_(model) {}
 
-  // Same result as bpe.encode.
+  // Same result as model.encode.
   void encode(std::string_view piece, std::vector<int32_t>& ids) {
     if (piece.size() > kLongestPiece) {
-      bpe_.encode(piece, ids);
+      model_.encode(piece, ids);
       return;
     }
     if (const auto found = ranges_.find(piece); found != ranges_.end()) {
@@ -28,7 +28,7 @@ class WordCache {
       return;
     }
     const size_t before = ids.size();
-    bpe_.encode(piece, ids);
+    model_.encode(piece, ids);
     if (ranges_.size() == kMostPieces) return;
     const auto count = static_cast<uint32_t>(ids.size() - before);
     ranges_.emplace(piece, Range{static_cast<uint32_t>(known_ids_.size()), count});
@@ -46,7 +46,7 @@ class WordCache {
     size_t operator()(std::string_view piece) const { return hash64(piece); }
   };
 
-  const Bpe& bpe_;
+  const TokenModel& model_;
   std::unordered_map<std::string, Range, Hash, std::equal_to<>> ranges_;
   std::vector<int32_t> known_ids_;
 };

@@ -8,13 +8,12 @@
 
 #include "base/error.h"
 #include "base/names.h"
-#include "io/safetensors.h"
+#include "models/files/tensor_files.h"
 #include "ops/torch/decode.h"
 
 namespace seqfuse::models::gpt_neox {
 namespace fs = std::filesystem;
 using at::Tensor;
-using TensorMap = std::map<std::string, Tensor>;
 namespace {
 
 constexpr std::string_view kPrefix = "gpt_neox.";
@@ -22,17 +21,6 @@ constexpr std::string_view kPrefix = "gpt_neox.";
 bool is_legacy_buffer(std::string_view name) {
   return name.ends_with(".attention.bias") || name.ends_with(".attention.masked_bias") ||
          name.ends_with(".attention.rotary_emb.inv_freq");
-}
-
-// Works in blocks, so that a large tensor is not copied.
-bool all_finite(const Tensor& tensor) {
-  constexpr int64_t kBlock = 1 << 22;
-  const Tensor flat = tensor.reshape({-1});
-  for (int64_t begin = 0; begin < flat.numel(); begin += kBlock) {
-    const Tensor block = flat.narrow(0, begin, std::min(kBlock, flat.numel() - begin));
-    if (!at::isfinite(block).all().item<bool>()) return false;
-  }
-  return true;
 }
 
 // In what the tensors are held.
@@ -178,22 +166,6 @@ LayerWeights take_layer(Taker& taker, const Config& config, int64_t layer) {
   return weights;
 }
 
-at::ScalarType dtype_of(const std::string& tensor, const std::string& dtype,
-                        const std::string& source) {
-  if (dtype == "F32") return at::kFloat;
-  if (dtype == "F16") return at::kHalf;
-  if (dtype == "BF16") return at::kBFloat16;
-  if (dtype == "F64") return at::kDouble;
-  throw_error<DataError>("{}: {} is {}; expected F32, F16 or BF16", source, tensor, dtype);
-}
-
-std::string source_of(const fs::path& directory) {
-  std::error_code ignored;
-  const fs::path index = directory / "model.safetensors.index.json";
-  const fs::path single = directory / "model.safetensors";
-  return (fs::exists(single, ignored) || !fs::exists(index, ignored) ? single : index).string();
-}
-
 }  // namespace
 
 void check_storage(const Storage& storage, at::ScalarType dtype, at::Device device) {
@@ -267,16 +239,8 @@ Weights make_weights(const Config& config, const TensorMap& tensors, at::ScalarT
 
 Weights load_weights(const Config& config, const fs::path& directory, at::ScalarType dtype,
                      at::Device device, const Storage& storage) {
-  const std::string source = source_of(directory);
-  const io::SafetensorsModel files(directory);
-  TensorMap tensors;
-  for (const auto& [name, view] : files.tensors()) {
-    if (is_legacy_buffer(name)) continue;
-    // const_cast: the mapping is read-only and this tensor is never written.
-    tensors[name] = at::from_blob(const_cast<std::byte*>(view.bytes.data()), view.shape,
-                                  at::dtype(dtype_of(name, view.dtype, source)));
-  }
-  return make_weights(config, tensors, dtype, device, source, storage);
+  const TensorFiles files(directory);
+  return make_weights(config, files.tensors(), dtype, device, files.source(), storage);
 }
 
 int64_t weight_bytes(const Config& config, at::ScalarType dtype, const Storage& storage) {
@@ -299,13 +263,7 @@ int64_t weight_bytes(const Config& config, at::ScalarType dtype, const Storage& 
 }
 
 at::ScalarType stored_dtype(const fs::path& directory) {
-  const io::SafetensorsModel files(directory);
-  for (const auto& [name, view] : files.tensors()) {
-    if (name.ends_with("layers.0.attention.query_key_value.weight")) {
-      return dtype_of(name, view.dtype, source_of(directory));
-    }
-  }
-  return at::kFloat;  // loading will report what is missing
+  return TensorFiles(directory).dtype_of("layers.0.attention.query_key_value.weight");
 }
 
 }  // namespace seqfuse::models::gpt_neox

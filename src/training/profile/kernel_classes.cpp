@@ -16,7 +16,8 @@ struct Rule {
 // The first matching rule wins. Kernels with the same name differ in their argument's type.
 constexpr Rule kOurs[] = {
     {"gemm", products},
-    {"ColumnSums", products},  // bias gradient of a product
+    {"ColumnSums", products},       // bias gradient of a product
+    {"bias_activation", products},  // what follows a product
     {"Encoding", embeddings},
     {"Jagged", embeddings},
     {"RowSum", embeddings},
