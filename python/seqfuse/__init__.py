@@ -1,6 +1,7 @@
-"""Fused operators of HSTU recommenders for PyTorch, and GPT-NeoX language models.
+"""Fused operators of HSTU recommenders for PyTorch, GPT-NeoX language models and BERT encoders.
 
 GPTNeoX runs a language model on seqfuse's engine; apply_fused_kernels puts fused norms into a GPT-NeoX of transformers.
+Encoder runs a BERT without padding; apply_fused_encoder puts fused layers into a BERT of transformers.
 
 masked_attention is softmax attention of [B, H, N, d] under a BlockMask.
 
@@ -20,6 +21,8 @@ from seqfuse import _library
 library_path = _library.load()
 
 from seqfuse.attention import hstu_attention  # noqa: E402 (load the operators first)
+from seqfuse.bert.encoder import Encoder  # noqa: E402
+from seqfuse.bert.fused_layers import FusedEncoder, apply_fused_encoder  # noqa: E402
 from seqfuse.compat.hstu import hstu_attn_varlen_func  # noqa: E402
 from seqfuse.embedding import embedding_lookup, position_encoding, time_encoding  # noqa: E402
 from seqfuse.gpt_neox.fused_layers import FusedKernels, apply_fused_kernels  # noqa: E402
@@ -52,6 +55,8 @@ from seqfuse.run import RetrievalRun, load_run  # noqa: E402
 
 __all__ = [
     "BlockMask",
+    "Encoder",
+    "FusedEncoder",
     "FusedKernels",
     "GPTNeoX",
     "Generated",
@@ -60,6 +65,7 @@ __all__ = [
     "RetrievalRun",
     "add_dual_layer_norm",
     "add_layer_norm",
+    "apply_fused_encoder",
     "apply_fused_kernels",
     "dense_to_jagged",
     "dropout",

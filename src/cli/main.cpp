@@ -42,6 +42,7 @@ constexpr Entry kVerbs[] = {
      "vectors of items or users as Parquet or NumPy files"},
     {"generate", nullptr, "seqfuse_cmd_generate", "continue prompts with a GPT-NeoX model"},
     {"perplexity", nullptr, "seqfuse_cmd_perplexity", "how well a GPT-NeoX model predicts a text"},
+    {"encode", nullptr, "seqfuse_cmd_encode", "vectors of sentences by a BERT encoder"},
     {"mask", cmd_mask, nullptr, "mask show: draws an attention mask and counts its blocks"},
     {"bench", nullptr, "seqfuse_cmd_bench", "bench decode: how fast a GPT-NeoX model generates"},
 };

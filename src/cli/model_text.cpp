@@ -8,7 +8,7 @@
 
 #ifdef SEQFUSE_HAS_TOKENIZER
 #include "text/generated_text.h"
-#include "text/tokenizer.h"
+#include "text/model_tokenizer.h"
 #endif
 
 namespace seqfuse::cli {
@@ -33,14 +33,17 @@ class TokenizerText : public ModelText {
   explicit TokenizerText(text::Tokenizer tokenizer) : tokenizer_(std::move(tokenizer)) {}
 
   std::vector<int64_t> encode(const std::string& text, const std::string& source) const override {
-    std::vector<int32_t> ids;
-    try {
-      ids = tokenizer_.encode(text);
-    } catch (const DataError& error) {
-      throw_error<DataError>("{}: {}", source, error.what());
-    }
+    const std::vector<int32_t> ids = encode_with({}, text, source);
     SEQFUSE_CHECK_AS(DataError, !ids.empty(), "{}: the text is empty; it must have a token",
                      source);
+    return {ids.begin(), ids.end()};
+  }
+
+  std::vector<int64_t> encode_up_to(const std::string& text, const std::string& source,
+                                    int64_t most_tokens, bool& truncated) const override {
+    std::vector<int32_t> ids = encode_with({}, text, source);
+    truncated = std::ssize(ids) > most_tokens;
+    if (truncated) ids = encode_with({.most_tokens = most_tokens}, text, source);
     return {ids.begin(), ids.end()};
   }
 
@@ -53,24 +56,32 @@ class TokenizerText : public ModelText {
   }
 
  private:
+  std::vector<int32_t> encode_with(const text::EncodeOptions& options, const std::string& text,
+                                   const std::string& source) const {
+    try {
+      return tokenizer_.encode(text, options);
+    } catch (const DataError& error) {
+      throw_error<DataError>("{}: {}", source, error.what());
+    }
+  }
+
   text::Tokenizer tokenizer_;
 };
 
 }  // namespace
 
 TextAccess open_text(const std::filesystem::path& folder, int64_t vocab_size) {
-  const std::filesystem::path file = folder / "tokenizer.json";
-  std::error_code ignored;
-  if (!std::filesystem::exists(file, ignored)) {
+  const std::optional<std::filesystem::path> file = text::tokenizer_file(folder);
+  if (!file) {
     return {nullptr, fmt::format("{} has no tokenizer.json, without which there are tokens but no "
-                                 "text; add the file, or give tokens",
+                                 "text; add the file (BERT: or vocab.txt), or give tokens",
                                  folder.string())};
   }
-  text::Tokenizer tokenizer = text::Tokenizer::load(file);
+  text::Tokenizer tokenizer = text::load_tokenizer(*file);
   SEQFUSE_CHECK_AS(DataError, tokenizer.largest_id() < vocab_size,
                    "{} has ids up to {}, but config.json says that the model has a vocabulary of "
                    "{}: the two do not belong together",
-                   file.string(), tokenizer.largest_id(), vocab_size);
+                   file->string(), tokenizer.largest_id(), vocab_size);
   return {std::make_unique<TokenizerText>(std::move(tokenizer)), ""};
 }
 #else

@@ -24,6 +24,10 @@ class ModelText {
   virtual ~ModelText() = default;
   // source: what gave the text, for messages. Throws DataError: it is not UTF-8, or has no tokens.
   virtual std::vector<int64_t> encode(const std::string& text, const std::string& source) const = 0;
+  // The same, with at most most_tokens of them: those at the end of the text are left out, special tokens
+  // around it stay. A text without tokens has none.
+  virtual std::vector<int64_t> encode_up_to(const std::string& text, const std::string& source,
+                                            int64_t most_tokens, bool& truncated) const = 0;
   // Throws UsageError: a stop string that cannot come.
   virtual std::unique_ptr<TextOfIds> follow(const std::vector<std::string>& stops) const = 0;
   virtual bool has_text(int64_t id) const = 0;  // whether the tokenizer knows the id
@@ -34,8 +38,8 @@ struct TextAccess {
   std::string missing;              // why, and what to do
 };
 
-// The tokenizer.json of a model's folder. None where there is no such file, or where this build has no
-// tokenizer. Throws DataError: it cannot be read, or has ids that the model, of a vocabulary of
+// The tokenizer.json or vocab.txt of a model's folder. None where there is no such file, or where this
+// build has no tokenizer. Throws DataError: it cannot be read, or has ids that the model, of a vocabulary of
 // vocab_size, does not have.
 TextAccess open_text(const std::filesystem::path& folder, int64_t vocab_size);
 

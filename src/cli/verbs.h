@@ -21,6 +21,7 @@ int cmd_similar(int argc, char** argv);
 int cmd_export(int argc, char** argv);
 int cmd_generate(int argc, char** argv);
 int cmd_perplexity(int argc, char** argv);
+int cmd_encode(int argc, char** argv);
 int cmd_bench(int argc, char** argv);  // bench decode
 
 }  // namespace seqfuse::cli

@@ -90,7 +90,8 @@ class JoinWordPieces : public DecodingStep {
     } else if (token.starts_with(prefix_)) {
       text = token.substr(prefix_.size());
     } else {
-      text = " " + std::string(token);
+      text = " ";
+      text += token;
     }
     if (cleanup_) clean(text);
     emit(text);

@@ -61,6 +61,7 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, const EncodeOption
     });
   };
   if (options.add_special_tokens) ids = data_->post_processor.before();
+  const int64_t before = std::ssize(ids);
   data_->added.split(text, [&](std::string_view part, std::optional<int32_t> id) {
     if (id) {
       ids.push_back(*id);
@@ -70,8 +71,16 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, const EncodeOption
       encode_normalized(data_->normalizer.apply(part));
     }
   });
-  const std::vector<int32_t>& after = data_->post_processor.after();
-  if (options.add_special_tokens) ids.insert(ids.end(), after.begin(), after.end());
+  const std::vector<int32_t> after =
+      options.add_special_tokens ? data_->post_processor.after() : std::vector<int32_t>();
+  if (options.most_tokens > 0) {
+    const int64_t room = options.most_tokens - std::ssize(after);
+    SEQFUSE_CHECK_AS(UsageError, room >= before,
+                     "at most {} tokens are asked for, of which {} are special ones around the text",
+                     options.most_tokens, before + std::ssize(after));
+    if (std::ssize(ids) > room) ids.resize(static_cast<size_t>(room));
+  }
+  ids.insert(ids.end(), after.begin(), after.end());
   return ids;
 }
 

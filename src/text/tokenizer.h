@@ -1,5 +1,5 @@
-// A tokenizer loaded from Hugging Face's tokenizer.json: byte-level or character BPE, with the ids
-// of the Python package `tokenizers` (0.23.3, Unicode 16). Loading refuses unsupported features by
+// A tokenizer loaded from Hugging Face's tokenizer.json: byte-level or character BPE, or WordPiece,
+// with the ids of the Python package `tokenizers` (0.23.3, Unicode 16). Loading refuses unsupported features by
 // name. "truncation" and "padding" are not applied.
 #pragma once
 
@@ -17,6 +17,7 @@ namespace seqfuse::text {
 struct EncodeOptions {
   bool add_special_tokens = true;     // from the post-processor, such as a leading <s>
   bool replace_invalid_utf8 = false;  // with U+FFFD; otherwise an error
+  int64_t most_tokens = 0;  // cuts the text's last tokens off, not special ones around it; 0: no limit
 };
 
 // Immutable: threads may share it. Copies share their data.

@@ -26,8 +26,8 @@ class TokenizeTool:
         assert len(answers) == len(contents)
         return answers
 
-    def encode(self, texts: list[str], special: bool = True) -> list[list[int]]:
-        answers = self.ask("E" if special else "e", [text.encode() for text in texts])
+    def encode(self, texts: list[str], special: bool = True, request: str | None = None) -> list[list[int]]:
+        answers = self.ask(request or ("E" if special else "e"), [text.encode() for text in texts])
         return [list(struct.unpack(f"<{len(answer) // 4}i", answer)) for answer in answers]
 
     def decode(self, lists: list[list[int]], request: str = "D") -> list[str]:

@@ -1,9 +1,10 @@
 // The tokenizer for tests and benchmarks in other languages.
 //
-//   tokenize_tool TOKENIZER.json < RECORDS > RECORDS
+//   tokenize_tool TOKENIZER.json|vocab.txt < RECORDS > RECORDS
 //
 // A record is a 32-bit little-endian length and its bytes; the first byte is the command:
 //   E text    ids, 32 bits each          e text    the same without the post-processor's tokens
+//   t text    ids, at most 8
 //   D ids     text                       d ids     the same with special tokens
 //   S ids     text, decoded id by id: fails if a part is not UTF-8
 //   T text    ids, encoded three times; the fastest's seconds of CPU time go to standard error
@@ -15,7 +16,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "text/tokenizer.h"
+#include "text/model_tokenizer.h"
 #include "text/utf8.h"
 
 namespace {
@@ -63,6 +64,8 @@ std::string answer(const Tokenizer& tokenizer, char request, const std::string& 
       return bytes_of(tokenizer.encode(content));
     case 'e':
       return bytes_of(tokenizer.encode(content, {.add_special_tokens = false}));
+    case 't':
+      return bytes_of(tokenizer.encode(content, {.most_tokens = 8}));
     case 'D':
       return tokenizer.decode(ids_of(content));
     case 'd':
@@ -78,8 +81,8 @@ std::string answer(const Tokenizer& tokenizer, char request, const std::string& 
 }  // namespace
 
 int main(int count, char** arguments) try {
-  SEQFUSE_CHECK(count == 2, "usage: tokenize_tool TOKENIZER.json < RECORDS");
-  const Tokenizer tokenizer = Tokenizer::load(arguments[1]);
+  SEQFUSE_CHECK(count == 2, "usage: tokenize_tool TOKENIZER.json|vocab.txt < RECORDS");
+  const Tokenizer tokenizer = seqfuse::text::load_tokenizer(arguments[1]);
   uint32_t length = 0;
   while (std::cin.read(reinterpret_cast<char*>(&length), sizeof length)) {
     std::string record(length, '\0');

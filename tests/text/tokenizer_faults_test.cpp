@@ -34,8 +34,8 @@ TEST(TokenizerFaults, FilesThatAreNoTokenizer) {
 
 TEST(TokenizerFaults, UnknownTypesAreNamed) {
   const Json unknown = {{"type", "Whatever"}};
-  EXPECT_THAT(refusal(with("/model/type", "WordPiece")),
-              HasSubstr("model \"WordPiece\" is not supported"));
+  EXPECT_THAT(refusal(with("/model/type", "Unigram")),
+              HasSubstr("model \"Unigram\" is not supported"));
   EXPECT_THAT(refusal(with("/pre_tokenizer", unknown)), HasSubstr("pre_tokenizer \"Whatever\""));
   EXPECT_THAT(refusal(with("/normalizer", unknown)), HasSubstr("normalizer \"Whatever\""));
   EXPECT_THAT(refusal(with("/decoder", unknown)), HasSubstr("decoder \"Whatever\""));

@@ -1,6 +1,7 @@
 // Registers the classes. Python calls their methods without its lock (torch.classes releases it).
 #include <torch/library.h>
 
+#include "api/python/bert_encoder.h"
 #include "api/python/cache_rule.h"
 #include "api/python/language_model.h"
 #include "api/python/watch.h"
@@ -28,6 +29,19 @@ TORCH_LIBRARY_FRAGMENT(seqfuse, library) {
       .def("dtype", [](const Self& self) { return std::string(c10::toString(self->dtype())); })
       .def("generate", &LanguageModel::generate)
       .def("losses", &LanguageModel::losses);
+  using Encoder = c10::intrusive_ptr<BertEncoder>;
+  library.class_<EncoderBatch>("EncoderBatch")
+      .def("rows", [](const c10::intrusive_ptr<EncoderBatch>& self) { return self->rows.count(); });
+  library.class_<BertEncoder>("BertEncoder")
+      .def(torch::init<std::string, std::string, at::Device>())
+      .def("vocab_size", [](const Encoder& self) { return self->config().vocab_size; })
+      .def("type_vocab_size", [](const Encoder& self) { return self->config().type_vocab_size; })
+      .def("hidden_size", [](const Encoder& self) { return self->config().hidden_size; })
+      .def("num_layers", [](const Encoder& self) { return self->config().num_layers; })
+      .def("longest", [](const Encoder& self) { return self->config().max_position_embeddings; })
+      .def("dtype", [](const Encoder& self) { return std::string(c10::toString(self->dtype())); })
+      .def("batch", &BertEncoder::batch)
+      .def("states", &BertEncoder::states);
 }
 
 }  // namespace seqfuse::api

@@ -26,10 +26,19 @@ static_assert(std::endian::native == std::endian::little, "both formats use litt
 constexpr int64_t kRowGroup = 1 << 14;  // rows that the Parquet writer keeps in memory
 
 ordered_json to_json(const VectorFileInfo& info) {
-  return {{"vectors", info.vectors},   {"count", info.count},
-          {"width", info.width},       {"normalized", "l2"},
-          {"metric", "inner product"}, {"run", info.run},
-          {"step", info.step},         {"dataset_hash", info.dataset_hash}};
+  ordered_json json = {{"vectors", info.vectors},
+                       {"count", info.count},
+                       {"width", info.width},
+                       {"normalized", info.normalized ? ordered_json("l2") : ordered_json()}};
+  if (!info.pooling.empty()) {
+    json.update({{"pooling", info.pooling}, {"model", info.run}});
+  } else {
+    json.update({{"metric", "inner product"},
+                 {"run", info.run},
+                 {"step", info.step},
+                 {"dataset_hash", info.dataset_hash}});
+  }
+  return json;
 }
 
 class Writer {

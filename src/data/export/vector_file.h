@@ -18,14 +18,16 @@ VectorFormat vector_format(const std::filesystem::path& file);
 // The ids of FILE.npy: FILE.npy.json.
 std::filesystem::path ids_path(const std::filesystem::path& npy_file);
 
-// What a file says of its vectors. They are L2-normalised.
+// What a file says of its vectors.
 struct VectorFileInfo {
-  std::string vectors;  // "items" or "users"
-  std::string run;
-  int64_t step = 0;  // of the checkpoint
-  std::string dataset_hash;
+  std::string vectors;       // "items", "users" or "sentences"
+  std::string run;           // sentences: the model's folder
+  int64_t step = 0;          // of the checkpoint; not of sentences
+  std::string dataset_hash;  // not of sentences
   int64_t count = 0, width = 0;
-  bool titles = false;  // Parquet: with a column of titles
+  bool titles = false;      // Parquet: with a column of titles
+  std::string pooling;      // of sentences
+  bool normalized = true;   // L2
 };
 
 // Some of the vectors, in order.

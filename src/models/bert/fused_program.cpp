@@ -35,7 +35,7 @@ Tensor attention(const LayerRun& run) {
 
 Tensor bias_and_activation(const LayerRun& run) {
   Tensor x = run.of(Op::gemm2);  // which nothing else reads
-  ops::bias_activation_in_place(x, run.weights.bias2, run.config.activation);
+  ops::bias_activation_into(x, x, run.weights.bias2, run.config.activation);
   return x;
 }
 

@@ -73,8 +73,8 @@ Tensor run_bias_activation(const Tensor& x, const Tensor& bias, c10::string_view
   check_matrix(arg);
   check_vector_of({arg.op, "bias", bias}, arg);
   const Activation act = activation_named(arg.op, activation);
-  const Tensor y = x.clone(at::MemoryFormat::Contiguous);
-  bias_activation_in_place(y, bias.contiguous(), act);
+  Tensor y = at::empty(x.sizes(), x.options());
+  bias_activation_into(y, x.contiguous(), bias.contiguous(), act);
   return y;
 }
 
@@ -142,12 +142,13 @@ Tensor rows_attention_shape(const Tensor& qkv, c10::SymInt, at::TensorList, c10:
 
 }  // namespace
 
-void bias_activation_in_place(const Tensor& x, const Tensor& bias, Activation activation) {
+void bias_activation_into(const Tensor& y, const Tensor& x, const Tensor& bias,
+                          Activation activation) {
   const DeviceGuard guard(x);
   SEQFUSE_RUN(x, bias_activation,
               {.x = x.const_data_ptr(),
                .bias = bias.const_data_ptr(),
-               .y = x.mutable_data_ptr(),
+               .y = y.mutable_data_ptr(),
                .rows = x.size(0),
                .dim = x.size(1),
                .activation = activation},

@@ -15,8 +15,9 @@
 
 namespace seqfuse::ops {
 
-// x [rows, D] becomes act(x + bias).
-void bias_activation_in_place(const at::Tensor& x, const at::Tensor& bias, Activation activation);
+// y = act(x + bias): x and y [rows, D], which may be one tensor.
+void bias_activation_into(const at::Tensor& y, const at::Tensor& x, const at::Tensor& bias,
+                          Activation activation);
 
 // layer_norm(x + a + b) weight + beta: x and b [rows, D], a [rows, D] or a vector [D]; the sum is
 // rounded to T after each addition. One kernel; the sum is not written.

@@ -1,0 +1,1 @@
+"""BERT encoders: seqfuse's own, without padding, and fused layers inside Hugging Face's model."""

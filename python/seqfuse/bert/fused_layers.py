@@ -1,0 +1,243 @@
+"""Hugging Face's BERT with fused layers on rows without padding.
+
+The model's embedding, pooler and heads stay as they are. Its encoder takes the padding out, runs the layers on the rows
+that are left, and puts zeros back. A layer is four products and four kernels: attention, bias + activation, and twice
+bias + residual + norm.
+"""
+
+import inspect
+import types
+import warnings
+from collections import Counter
+
+import torch
+from torch import Tensor, nn
+
+from seqfuse.bert import checks
+from seqfuse.masked_attention import BlockMask
+
+_OPERATORS = {"rows_attention": 1, "bias_residual_norm": 2, "bias_activation": 1}  # calls of a layer
+
+
+def apply_fused_encoder(model: nn.Module) -> "FusedEncoder":
+    """Makes the encoder of a BERT of transformers call seqfuse's fused operators, in place.
+
+    model: a BertModel, BertForMaskedLM, BertForSequenceClassification or another BERT class, on one device; float32 or
+    float64 on a CPU, float16 or bfloat16 on a GPU. Weights and state_dict stay as they are. attention_mask is [B, N],
+    1 for tokens and 0 for padding, or None; states of padding become 0 (transformers computes something there).
+    output_hidden_states works, but then padding is computed.
+
+    Without gradients only (torch.no_grad() or torch.inference_mode()): where gradients are on and something requires
+    them, as in training, the layers of transformers run instead, with a warning the first time; fused.fallbacks counts
+    such passes.
+
+    Before it returns, it runs two short texts through the model with and without the fused layers and compares all
+    hidden states and the calls. Raises TypeError, ValueError or RuntimeError, which say what to change, and leaves the
+    model as it was.
+    """
+    base = checks.base_of(model)
+    checks.check_config(base)
+    checks.check_layout(base)
+    checks.check_placement(base)
+    with torch.no_grad():
+        checks.check_mode(base)
+        expected = _hidden_states(base)
+        fused = FusedEncoder(base)
+        try:
+            _check_equal(_hidden_states(base), expected)
+            if fused.calls != fused.expected_calls:
+                raise RuntimeError(f"of the fused operators {fused.calls} were called, expected {fused.expected_calls}")
+        except BaseException as error:
+            fused.undo()
+            if not isinstance(error, Exception):
+                raise
+            raise RuntimeError(
+                "apply_fused_encoder: a run with fused layers failed, so the model is left as it was: "
+                f"{error} ({checks.transformers_version()})"
+            ) from error
+    fused.reset_calls()
+    return fused
+
+
+class FusedEncoder:
+    """What apply_fused_encoder did to a model: counts calls, and can be undone.
+
+    calls: calls of each fused operator since it was applied, or since reset_calls(). expected_calls: those of one pass.
+    fallbacks: passes in which the layers of transformers ran, since gradients were on.
+    """
+
+    def __init__(self, base: nn.Module) -> None:
+        self._base = base
+        self._calls = Counter()
+        self.fallbacks = 0
+        self._given = None  # what the model was called with, until its encoder runs
+        self._mask = None  # of the rows of the running pass
+        self._last_mask = (None, None)
+        self._parameters = list(inspect.signature(type(base).forward).parameters)[1:]
+        self._hook = base.register_forward_pre_hook(self._before_model, with_kwargs=True)
+        base.encoder.forward = self._encoder
+        self._qkv = {}
+        for layer in base.encoder.layer:
+            layer.forward = types.MethodType(self._layer, layer)
+
+    @property
+    def calls(self) -> dict[str, int]:
+        return dict(self._calls)
+
+    @property
+    def expected_calls(self) -> dict[str, int]:
+        return {name: count * len(self._base.encoder.layer) for name, count in _OPERATORS.items()}
+
+    def reset_calls(self) -> None:
+        self._calls.clear()
+        self.fallbacks = 0
+
+    def undo(self) -> None:
+        """The model is as it was. Does nothing the second time."""
+        self._hook.remove()
+        for module in (self._base.encoder, *self._base.encoder.layer):
+            vars(module).pop("forward", None)
+        self._qkv.clear()
+
+    def __repr__(self) -> str:
+        return f"FusedEncoder({len(self._base.encoder.layer)} layers, a pass calls {self.expected_calls}, so far {self.calls})"
+
+    def _before_model(self, _base: nn.Module, args: tuple, kwargs: dict) -> None:
+        self._given = {**dict(zip(self._parameters, args)), **kwargs}
+
+    def _asked_for(self, name: str) -> bool:
+        given = self._given.get(name)
+        return bool(getattr(self._base.config, name, False) if given is None else given)
+
+    def _encoder(self, hidden_states: Tensor, *args, **kwargs):
+        """In place of BertEncoder.forward."""
+        encoder = self._base.encoder
+        if self._given is None:
+            raise RuntimeError("apply_fused_encoder: the encoder was called by itself; call the model, or undo()")
+        if torch.is_grad_enabled() and (
+            hidden_states.requires_grad or any(parameter.requires_grad for parameter in encoder.parameters())
+        ):
+            return self._fall_back(hidden_states, *args, **kwargs)
+        checks.check_mode(self._base)
+        if self._asked_for("output_attentions") or self._given.get("encoder_hidden_states") is not None:
+            raise RuntimeError(
+                "apply_fused_encoder: output_attentions or encoder_hidden_states is set, which fused layers do not "
+                "have; undo() first"
+            )
+        given, wants_states = self._given, self._asked_for("output_hidden_states")
+        self._given = None
+        kept, lengths = self._tokens(given.get("attention_mask"), hidden_states.shape[:2])
+        if kept is None or wants_states:
+            states = self._run(hidden_states, lengths, padded=True)
+        else:
+            rows = hidden_states.flatten(0, 1)
+            states = self._run(rows[kept][None], lengths, padded=False)[0]
+            states = torch.zeros_like(rows).index_copy_(0, kept, states).view(hidden_states.shape)
+        from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions  # noqa: PLC0415 (optional)
+
+        return BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=states)
+
+    def _fall_back(self, hidden_states: Tensor, *args, **kwargs):
+        if self.fallbacks == 0:
+            warnings.warn(
+                "apply_fused_encoder: gradients are on, so the layers of transformers run; for the fused ones use "
+                "torch.no_grad()",
+                stacklevel=2,
+            )
+        self.fallbacks += 1
+        self._given = None
+        encoder = self._base.encoder
+        ours = [vars(layer).pop("forward") for layer in encoder.layer]
+        try:
+            return type(encoder).forward(encoder, hidden_states, *args, **kwargs)
+        finally:
+            for layer, forward in zip(encoder.layer, ours):
+                layer.forward = forward
+
+    def _tokens(self, attention_mask: Tensor | None, shape: torch.Size) -> tuple[Tensor | None, list[int]]:
+        """Which of the flat rows are tokens (None: all), and how many each sequence has."""
+        if attention_mask is None:
+            return None, [shape[1]] * shape[0]
+        if not isinstance(attention_mask, Tensor) or attention_mask.shape != shape:
+            found = list(attention_mask.shape) if isinstance(attention_mask, Tensor) else type(attention_mask).__name__
+            raise RuntimeError(
+                f"apply_fused_encoder: attention_mask is {found}; expected {list(shape)}, 1 for tokens and 0 for "
+                "padding; for other masks undo() first"
+            )
+        kept = attention_mask != 0
+        lengths = kept.sum(1).tolist()
+        return (None if sum(lengths) == kept.numel() else kept.flatten().nonzero().squeeze(1)), lengths
+
+    def _run(self, states: Tensor, lengths: list[int], padded: bool) -> Tensor:
+        """The layers on states [groups, n, H]: a group for each sequence, or one of all sequences' tokens."""
+        key = (tuple(lengths), states.shape[1], padded, str(states.device))
+        if self._last_mask[0] != key:
+            self._last_mask = (key, _mask(lengths, states.shape[1], padded, states.device))
+        self._mask = self._last_mask[1]
+        for layer in self._base.encoder.layer:
+            states = layer(states)
+        return states
+
+    def _layer(self, layer: nn.Module, hidden_states: Tensor, *_args, **_kwargs) -> Tensor:
+        """In place of BertLayer.forward."""
+        weight, bias = self._qkv_of(layer)
+        output, intermediate, last = checks.linears_of(layer)[3:]
+        norm1, norm2 = checks.norms_of(layer)
+        ops, mask, config = torch.ops.seqfuse, self._mask, self._base.config
+        heads, width = config.num_attention_heads, config.hidden_size
+        x = hidden_states.reshape(-1, width)
+        context = ops.rows_attention_forward(
+            torch.addmm(bias, x, weight.t()), heads, mask.lists, [mask.batch, mask.queries, mask.keys],
+            (width // heads) ** -0.5,
+        )  # fmt: skip
+        attended = _bias_residual_norm(context @ output.weight.t(), output.bias, x, norm1)
+        inner = ops.bias_activation_forward(
+            attended @ intermediate.weight.t(), intermediate.bias, config.hidden_act
+        )
+        result = _bias_residual_norm(inner @ last.weight.t(), last.bias, attended, norm2)
+        self._calls.update(_OPERATORS)
+        return result.view(hidden_states.shape)
+
+    def _qkv_of(self, layer: nn.Module) -> tuple[Tensor, Tensor]:
+        """Weight and bias of query, key and value in one; made again when one of them has changed."""
+        parts = checks.linears_of(layer)[:3]
+        tensors = [tensor for part in parts for tensor in (part.weight, part.bias)]
+        key = [(tensor.data_ptr(), 0 if tensor.is_inference() else tensor._version) for tensor in tensors]
+        known = self._qkv.get(layer)
+        if known is None or known[0] != key:
+            known = (key, torch.cat(tensors[::2]).detach(), torch.cat(tensors[1::2]).detach())
+            self._qkv[layer] = known
+        return known[1:]
+
+
+def _mask(lengths: list[int], length: int, padded: bool, device: torch.device) -> BlockMask:
+    if padded and all(tokens == length for tokens in lengths):
+        return BlockMask.from_full(length, device=device)
+    table = torch.tensor(lengths, dtype=torch.long)
+    if padded:
+        return BlockMask.from_lengths(table, length, device=device)
+    return BlockMask.from_documents(table[None], length, device=device)
+
+
+def _bias_residual_norm(x: Tensor, bias: Tensor, residual: Tensor, norm: nn.LayerNorm) -> Tensor:
+    return torch.ops.seqfuse.bias_residual_norm_forward(x, bias, residual, norm.weight, norm.bias, norm.eps)
+
+
+def _hidden_states(base: nn.Module) -> list[Tensor]:
+    """Of two texts, the second shorter, without padding."""
+    table = base.embeddings.word_embeddings.weight
+    ids = torch.arange(6, device=table.device).view(2, 3) % table.shape[0]
+    attention_mask = torch.tensor([[1, 1, 1], [1, 1, 0]], device=table.device)
+    states = base(ids, attention_mask=attention_mask, output_hidden_states=True).hidden_states
+    return [state.flatten(0, 1)[:5] for state in states]
+
+
+def _check_equal(found: list[Tensor], expected: list[Tensor]) -> None:
+    """Up to rounding: another operator differs by the size of the states themselves."""
+    if len(found) != len(expected):
+        raise RuntimeError(f"{len(found)} hidden states instead of {len(expected)}")
+    for index, (ours, theirs) in enumerate(zip(found, expected)):
+        difference = float((ours.double() - theirs.double()).norm() / theirs.double().norm().clamp_min(1e-30))
+        allowed = 1e-3 if ours.dtype in (torch.float32, torch.float64) else 0.05
+        if not difference <= allowed:
+            raise RuntimeError(f"hidden state {index} differs by {difference:.2g} of its size")

@@ -1,0 +1,76 @@
+#include "api/python/bert_encoder.h"
+
+#include "api/python/errors.h"
+
+namespace seqfuse::api {
+using models::bert::Model;
+using models::bert::SequenceMask;
+namespace {
+
+at::ScalarType encoder_dtype(const std::string& name, const std::string& directory,
+                             at::Device device) {
+  if (name == "float64") return at::kDouble;
+  if (name == "float32") return at::kFloat;
+  if (name == "float16") return at::kHalf;
+  if (name == "bfloat16") return at::kBFloat16;
+  SEQFUSE_CHECK_AS(UsageError, name == "auto",
+                   "dtype is {}; expected float32, float64, float16 or bfloat16", name);
+  return models::bert::default_dtype(directory, device);
+}
+
+void check_rows(const char* name, const at::Tensor& values, int64_t rows, at::Device device) {
+  SEQFUSE_CHECK_AS(UsageError,
+                   values.dim() == 1 && values.numel() == rows &&
+                       values.scalar_type() == at::kLong && values.device() == device,
+                   "{} is {} {} on {}; expected int64 [{}] on {}", name,
+                   c10::toString(values.scalar_type()), c10::str(values.sizes()),
+                   values.device().str(), rows, device.str());
+}
+
+}  // namespace
+
+BertEncoder::BertEncoder(const std::string& directory, const std::string& dtype,
+                         at::Device device) {
+  with_python_errors([&] {
+    model_.emplace(Model::load(directory, encoder_dtype(dtype, directory, device), device));
+  });
+}
+
+c10::intrusive_ptr<EncoderBatch> BertEncoder::batch(const std::vector<int64_t>& lengths,
+                                                    const std::vector<std::string>& mask) const {
+  return with_python_errors([&] {
+    const int64_t longest = config().max_position_embeddings;
+    for (const int64_t length : lengths) {
+      SEQFUSE_CHECK_AS(UsageError, length >= 0 && length <= longest,
+                       "a sequence has {} tokens; expected 0 to {}, the model's longest", length,
+                       longest);
+    }
+    SequenceMask of_batch;
+    {
+      const std::lock_guard lock(mutex_);
+      auto known = masks_.find(mask);
+      if (known == masks_.end()) known = masks_.emplace(mask, SequenceMask::parse(mask)).first;
+      of_batch = known->second;
+    }
+    auto made = c10::make_intrusive<EncoderBatch>();
+    made->rows = models::bert::Rows::jagged(lengths, of_batch, model_->device());
+    made->positions = models::bert::positions_of(lengths, model_->device());
+    return made;
+  });
+}
+
+at::Tensor BertEncoder::states(const at::Tensor& ids, const std::optional<at::Tensor>& types,
+                               const std::optional<at::Tensor>& positions,
+                               const c10::intrusive_ptr<EncoderBatch>& batch) const {
+  return with_python_errors([&] {
+    const int64_t rows = batch->rows.count();
+    check_rows("ids", ids, rows, model_->device());
+    if (types) check_rows("types", *types, rows, model_->device());
+    if (positions) check_rows("positions", *positions, rows, model_->device());
+    return model_->states({ids.contiguous(), types ? types->contiguous() : at::Tensor(),
+                           positions ? positions->contiguous() : batch->positions},
+                          batch->rows);
+  });
+}
+
+}  // namespace seqfuse::api

@@ -1,0 +1,175 @@
+"""seqfuse.Encoder against plain PyTorch in float64, and against transformers where that is installed."""
+
+import json
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+import seqfuse
+from cases import HALF_TYPES, needs_gpu
+from tiny_bert import POSITIONS, SIZES, VOCABULARY, make_tensors, write_bert
+
+LENGTHS = [7, 70, 1, 33]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return write_bert(tmp_path_factory.mktemp("bert"))
+
+
+@pytest.fixture(scope="module")
+def encoder(folder):
+    return seqfuse.Encoder.from_pretrained(folder, dtype=torch.float64, device="cpu")
+
+
+def make_inputs(lengths=LENGTHS, left=False):
+    columns = max(lengths)
+    ids = torch.randint(VOCABULARY, (len(lengths), columns))
+    types = torch.randint(2, ids.shape)
+    mask = (torch.arange(columns) < torch.tensor(lengths)[:, None]).long()
+    return ids, mask.flip(1) if left else mask, types
+
+
+def reference(ids, mask, types, allowed=None):
+    """The last hidden states in float64; allowed: bool [N, N], beside the padding."""
+    w = {name: tensor.double() for name, tensor in make_tensors().items()}
+    heads, hidden = SIZES["num_attention_heads"], SIZES["hidden_size"]
+
+    def norm(x, name):
+        return F.layer_norm(x, (hidden,), w[f"{name}.weight"], w[f"{name}.bias"], 1e-12)
+
+    def linear(x, name):
+        return F.linear(x, w[f"{name}.weight"], w[f"{name}.bias"])
+
+    h = w["embeddings.word_embeddings.weight"][ids] + w["embeddings.token_type_embeddings.weight"][types]
+    h = norm(h + w["embeddings.position_embeddings.weight"][: ids.shape[1]], "embeddings.LayerNorm")
+    sees = mask.bool()[:, None, None, :]
+    if allowed is not None:
+        sees = sees & allowed
+    for layer in range(SIZES["num_hidden_layers"]):
+        name = f"encoder.layer.{layer}"
+        q, k, v = (
+            linear(h, f"{name}.attention.self.{part}").view(*ids.shape, heads, -1).transpose(1, 2)
+            for part in ("query", "key", "value")
+        )
+        context = F.scaled_dot_product_attention(q, k, v, attn_mask=sees).transpose(1, 2).flatten(2)
+        a = norm(linear(context, f"{name}.attention.output.dense") + h, f"{name}.attention.output.LayerNorm")
+        inner = F.gelu(linear(a, f"{name}.intermediate.dense"))
+        h = norm(linear(inner, f"{name}.output.dense") + a, f"{name}.output.LayerNorm")
+    return h * mask.bool()[..., None]
+
+
+@pytest.mark.parametrize("left", [False, True], ids=["right", "left"])
+def test_padding_on_either_side(encoder, left):
+    ids, mask, types = make_inputs(left=left)
+    found = encoder(ids, mask, types)
+    torch.testing.assert_close(found, reference(ids, mask, types), rtol=0, atol=1e-12)
+    assert (found[mask == 0] == 0).all()
+
+
+def test_without_padding(encoder):
+    ids, _, _ = make_inputs([9, 9])
+    ones, zeros = torch.ones_like(ids), torch.zeros_like(ids)
+    expected = reference(ids, ones, zeros)
+    for found in (encoder(ids), encoder(ids.int(), ones), encoder(ids, ones.bool(), zeros)):
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+
+
+def test_masks(encoder):
+    ids, mask, types = make_inputs()
+    distance = torch.arange(ids.shape[1]) - torch.arange(ids.shape[1])[:, None]
+    for name, allowed in (
+        ("window:5,2", (distance >= -5) & (distance <= 2)),
+        (["causal", "sliding:4"], (distance >= -4) & (distance <= 0)),
+        ("longformer:3,2", (distance.abs() <= 3) | (torch.arange(ids.shape[1]) < 2) | (torch.arange(ids.shape[1]) < 2)[:, None]),
+    ):  # fmt: skip
+        found = encoder(ids, mask, types, mask=name)
+        torch.testing.assert_close(found, reference(ids, mask, types, allowed), rtol=0, atol=1e-12)
+
+
+def test_rows(encoder):
+    ids, mask, types = make_inputs()
+    kept = mask.bool()
+    batch = encoder.batch(LENGTHS)
+    assert batch.rows() == sum(LENGTHS)
+    expected = reference(ids, mask, types)[kept]
+    torch.testing.assert_close(encoder.encode_rows(ids[kept], batch, types[kept]), expected, rtol=0, atol=1e-12)
+
+
+def test_a_sequence_without_tokens_and_none_at_all(encoder):
+    ids, mask, types = make_inputs([4, 0, 2])
+    expected = reference(ids[[0, 2]], mask[[0, 2]], types[[0, 2]])
+    found = encoder(ids, mask, types)
+    torch.testing.assert_close(found[[0, 2]], expected, rtol=0, atol=1e-12)
+    assert (found[1] == 0).all()
+    assert encoder(ids, torch.zeros_like(ids)).abs().max() == 0
+    assert encoder(ids[:, :0]).shape == (3, 0, SIZES["hidden_size"])
+
+
+def test_the_states_of_transformers(folder):
+    transformers = pytest.importorskip("transformers")
+    theirs = transformers.BertModel.from_pretrained(folder, add_pooling_layer=False).eval()
+    ours = seqfuse.Encoder.from_pretrained(folder, device="cpu")
+    ids, mask, types = make_inputs()
+    with torch.no_grad():
+        expected = theirs(ids, attention_mask=mask, token_type_ids=types).last_hidden_state
+    torch.testing.assert_close(ours(ids, mask, types), expected * mask[..., None], rtol=0, atol=2e-5)
+
+
+def test_it_says_what_it_is(encoder):
+    assert repr(encoder) == "Encoder(2 layers, 32 wide, vocabulary 50, Double on cpu)"
+    assert (encoder.hidden_size, encoder.max_length) == (32, POSITIONS)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda e, i, m: e(i.float()), r"input_ids is a torch.float32; expected a tensor of integers"),
+        (lambda e, i, m: e(i[0]), r"input_ids is \[70\]; expected \[B, N\]"),
+        (lambda e, i, m: e(i + VOCABULARY), r"input_ids has \d+; expected 0 to 49"),
+        (lambda e, i, m: e(i - VOCABULARY), r"input_ids has -\d+; expected 0 to 49"),
+        (lambda e, i, m: e(i, m[:, 1:]), r"attention_mask is \[4, 69\]; expected \[4, 70\], as input_ids"),
+        (lambda e, i, m: e(i, m * 2), "attention_mask has values other than 0 and 1"),
+        (lambda e, i, m: e(i, m, m + 1), "token_type_ids has 2; expected 0 to 1"),
+        (lambda e, i, m: e(i, mask="slidin"), "there is no kind 'slidin'"),
+        (lambda e, i, m: e(i.repeat(1, 3)), r"input_ids is \[4, 210\]; this model takes sequences of up to 150"),
+        (lambda e, i, m: e.batch([3, -1]), "a sequence has -1 tokens; expected 0 to 150"),
+        (lambda e, i, m: e.encode_rows(i[0], e.batch([3])), r"ids is Long \[70\] on cpu; expected int64 \[3\] on cpu"),
+    ],
+)
+def test_wrong_arguments_are_named(encoder, call, message):
+    ids, mask, _ = make_inputs()
+    with pytest.raises(ValueError, match=message):
+        call(encoder, ids, mask)
+
+
+def test_wrong_folders_and_dtypes_are_named(folder, tmp_path):
+    with pytest.raises(ValueError, match="is not a folder"):
+        seqfuse.Encoder.from_pretrained(tmp_path / "none")
+    with pytest.raises(ValueError, match="expected float32 or float64 on a CPU"):
+        seqfuse.Encoder.from_pretrained(folder, dtype=torch.float16, device="cpu")
+    other = write_bert(tmp_path / "other")
+    described = json.loads((other / "config.json").read_text())
+    (other / "config.json").write_text(json.dumps(described | {"intermediate_size": 47}))
+    with pytest.raises(ValueError, match=r"bert.encoder.layer.0.intermediate.dense.weight is \[48, 32\]"):
+        seqfuse.Encoder.from_pretrained(other, device="cpu")
+
+
+@needs_gpu
+@pytest.mark.parametrize("dtype", HALF_TYPES)
+def test_on_a_gpu_also_in_a_graph(folder, dtype):
+    encoder = seqfuse.Encoder.from_pretrained(folder, dtype=dtype, device="cuda")
+    ids, mask, types = make_inputs()
+    found = encoder(ids, mask, types)
+    expected = reference(ids, mask, types)
+    relative = (found.cpu().double() - expected).norm() / expected.norm()
+    assert relative < (0.01 if dtype == torch.float16 else 0.05)
+    rows, batch = ids[mask.bool()].cuda(), encoder.batch(LENGTHS)
+    encoder.encode_rows(rows, batch)  # libraries allocate on the first call
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        states = encoder.encode_rows(rows, batch)
+    rows.copy_(rows.flip(0))
+    graph.replay()
+    torch.testing.assert_close(states, encoder.encode_rows(rows, batch), rtol=0, atol=0)
