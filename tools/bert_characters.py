@@ -39,7 +39,7 @@ def lowercase_ranges(lower: dict[int, str]) -> list[tuple[int, int, int, int]]:
     for code in sorted(lower):
         if len(lower[code]) != 1:
             if code != 0x130:
-                sys.exit(f"U+{code:04X} has {len(lower[code])} lowercase characters; bert_characters.cpp knows only U+0130")
+                sys.exit(f"U+{code:04X} is several characters in lowercase; bert_characters.cpp knows only U+0130")
             continue
         difference = ord(lower[code]) - code
         if found:

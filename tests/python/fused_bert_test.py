@@ -33,6 +33,11 @@ def make_inputs(device="cpu", lengths=(9, 4, 1)):
     return {"input_ids": ids, "attention_mask": mask}
 
 
+def with_hook(model):
+    model.encoder.layer[1].output.dense.register_forward_hook(lambda module, given, result: result)
+    return model
+
+
 def relative_difference(found, expected):
     return float((found.double() - expected.double()).norm() / expected.double().norm())
 
@@ -119,10 +124,11 @@ def test_changed_weights_are_used():
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda: torch.nn.Linear(2, 2), TypeError, "the model is a torch.nn.modules.linear.Linear; expected a BertModel"),
+        (lambda: torch.nn.Linear(2, 2), TypeError, "is a torch.nn.modules.linear.Linear; expected a BertModel"),
         (lambda: make_model(torch.float16), ValueError, "the layers are float16 on a cpu, where the fused ones take"),
         (lambda: make_model(hidden_act="silu"), ValueError, "hidden_act is 'silu'; expected gelu, gelu_new, relu"),
         (lambda: make_model(is_decoder=True), ValueError, "is_decoder is true; expected an encoder"),
+        (lambda: with_hook(make_model()), ValueError, r"encoder.layer.1.output.dense has hooks, which a fused layer"),
         (lambda: make_model().train(), RuntimeError, "the model is in training mode and has dropout"),
     ],
 )  # fmt: skip

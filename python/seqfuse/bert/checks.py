@@ -39,9 +39,7 @@ def base_of(model: nn.Module) -> nn.Module:
 def check_config(base: nn.Module) -> None:
     """Raises ValueError for what the fused layers do not compute."""
     config = base.config
-    _check(
-        config.hidden_act in ACTIVATIONS, f"hidden_act is {config.hidden_act!r}; expected {', '.join(ACTIVATIONS)}"
-    )
+    _check(config.hidden_act in ACTIVATIONS, f"hidden_act is {config.hidden_act!r}; expected {', '.join(ACTIVATIONS)}")
     positions = getattr(config, "position_embedding_type", None) or "absolute"
     _check(positions == "absolute", f"position_embedding_type is {positions!r}; expected 'absolute'")
     for flag in ("is_decoder", "add_cross_attention"):
@@ -68,9 +66,11 @@ def check_layout(base: nn.Module) -> None:
         for norm in norms:
             _check(type(norm) is nn.LayerNorm, f"encoder.layer.{index} has a {type(norm).__name__}; expected LayerNorm")
         for name, module in layer.named_modules():
-            hooks = (module._forward_hooks, module._forward_pre_hooks)
+            hooks = [*module._forward_hooks.values(), *module._forward_pre_hooks.values()]
+            # transformers has hooks of its own, for output_hidden_states and the like.
+            theirs = all((getattr(hook, "__module__", None) or "").startswith("transformers.") for hook in hooks)
             _check(
-                not name or not any(hooks),
+                not name or theirs,
                 f"encoder.layer.{index}.{name} has hooks, which a fused layer would not call; remove them first",
             )
 

@@ -100,7 +100,8 @@ class FusedEncoder:
         self._qkv.clear()
 
     def __repr__(self) -> str:
-        return f"FusedEncoder({len(self._base.encoder.layer)} layers, a pass calls {self.expected_calls}, so far {self.calls})"
+        layers = len(self._base.encoder.layer)
+        return f"FusedEncoder({layers} layers, a pass calls {self.expected_calls}, so far {self.calls})"
 
     def _before_model(self, _base: nn.Module, args: tuple, kwargs: dict) -> None:
         self._given = {**dict(zip(self._parameters, args)), **kwargs}
@@ -191,9 +192,7 @@ class FusedEncoder:
             (width // heads) ** -0.5,
         )  # fmt: skip
         attended = _bias_residual_norm(context @ output.weight.t(), output.bias, x, norm1)
-        inner = ops.bias_activation_forward(
-            attended @ intermediate.weight.t(), intermediate.bias, config.hidden_act
-        )
+        inner = ops.bias_activation_forward(attended @ intermediate.weight.t(), intermediate.bias, config.hidden_act)
         result = _bias_residual_norm(inner @ last.weight.t(), last.bias, attended, norm2)
         self._calls.update(_OPERATORS)
         return result.view(hidden_states.shape)
