@@ -54,7 +54,7 @@ TEST_P(BertMasks, AreTheFormula) {
 TEST_P(BertMasks, PaddingChangesNothing) {
   const TinyBert tiny;
   const SequenceMask mask = mask_of({GetParam()});
-  const std::vector<int64_t> lengths{70, 1, 33, 130};
+  const std::vector<int64_t> lengths{70, 1, 0, 33, 130};
   const TinyBatch batch(lengths, tiny.vocab_size);
   const Model model = tiny.model(at::kDouble);
   const Tensor jagged =
@@ -103,6 +103,22 @@ TEST(Bert, ARowHasTheSameBitsBesideOtherRows) {
     EXPECT_TRUE(at::equal(first.narrow(0, 70, 33), second.narrow(0, 70, 33))) << rule;
     EXPECT_FALSE(at::equal(first.narrow(0, 0, 70), second.narrow(0, 0, 70))) << rule;
   }
+}
+
+TEST(Bert, ScratchThatHoldsNaNChangesNothing) {
+  const TinyBert tiny;
+  const Model model = tiny.model(at::kFloat);
+  const std::vector<int64_t> lengths{70, 0, 33};
+  const TinyBatch batch(lengths, tiny.vocab_size);
+  const Rows jagged = Rows::jagged(lengths, mask_of({"sliding:3"}), at::kCPU);
+  const Rows padded = Rows::padded(lengths, 80, mask_of({"sliding:3"}), at::kCPU);
+  const Tensor of_jagged = model.states(batch.jagged(), jagged);
+  const Tensor of_padded = model.states(batch.padded(80), padded);
+  at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
+  at::globalContext().setDeterministicFillUninitializedMemory(true);
+  EXPECT_TRUE(at::equal(model.states(batch.jagged(), jagged), of_jagged));
+  EXPECT_TRUE(at::equal(model.states(batch.padded(80), padded), of_padded));
+  EXPECT_TRUE(of_padded.isfinite().all().item<bool>());
 }
 
 TEST(Bert, NoTokensHaveNoStates) {
