@@ -67,6 +67,12 @@ def pair(request, tmp_path_factory):
     return theirs, TokenizeTool(TOOL, file)
 
 
+@pytest.fixture
+def count(pair):
+    """10,000 texts for the most common tokenizer, fewer for its variants."""
+    return 10_000 if pair[0].normalizer and pair[0].normalizer.lowercase and pair[0].normalizer.clean_text else 2_000
+
+
 def texts_for(seed: int, count: int) -> list[str]:
     random_ = random.Random(seed)
     texts = random_texts(seed, count, SPECIALS)
@@ -81,9 +87,9 @@ def assert_same_ids(theirs: Tokenizer, ours: TokenizeTool, texts: list[str]) -> 
     return found
 
 
-def test_random_texts(pair):
+def test_random_texts(pair, count):
     theirs, ours = pair
-    texts = ["", " ", "\x00", "a" * 101, "a" * 100, *texts_for(1, 10_000)]
+    texts = ["", " ", "\x00", "a" * 101, "a" * 100, *texts_for(1, count)]
     found = assert_same_ids(theirs, ours, texts)
     for request, skip in (("D", True), ("d", False)):
         assert ours.decode(found, request) == theirs.decode_batch(found, skip_special_tokens=skip)
@@ -95,8 +101,7 @@ def test_random_texts(pair):
 def test_every_character(pair):
     theirs, ours = pair
     characters = [chr(code) for code in range(1, 0x110000) if not 0xD800 <= code < 0xE000]
-    step = 64 if pair[0].normalizer else 1024
-    chosen = characters[:0x3400] + characters[0x3400::step]
+    chosen = characters[:0x3400] + characters[0x3400::64]
     lines = ["".join(f"a{c}b {c}" for c in chosen[i : i + 256]) for i in range(0, len(chosen), 256)]
     assert_same_ids(theirs, ours, lines)
 
