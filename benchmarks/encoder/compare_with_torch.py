@@ -9,8 +9,8 @@ with FlexAttention, compiled; attention is scaled_dot_product_attention, with a 
 all run in float16, else in float32. --fill below 1: sequences of lengths from 0 to twice that share of N, evenly
 spread; plain PyTorch computes their padding, seqfuse does not. Then as many tokens in full sequences run too.
 
-Each way is checked against float32 without TF32 first: the error of seqfuse must be at most twice that of eager. Times
-are medians of rounds in which all ways take turns. Masks are made before: for seqfuse, and the dense and Flex masks.
+Each way is checked first, against float32 without TF32 (on a CPU float64): the error of seqfuse must be at most twice
+that of eager. Times are medians of rounds in which all ways take turns. Masks are made before: for seqfuse, and the dense and Flex masks.
 """
 
 import argparse
@@ -164,7 +164,7 @@ def run_case(folder: pathlib.Path, shape: dict, positions: int, args, batch: int
     if args.fill < 1:
         allowed = kept[:, None, None, :] if allowed is None else allowed & kept[:, None, None, :]
 
-    wide = make_model(shape, positions).to(device)
+    wide = make_model(shape, positions).to(device, torch.float64 if device == "cpu" else torch.float32)
     expected = wide(ids, attend_with(allowed))[kept]
     model = wide.to(dtype)
     ways = plain_ways(model, ids, allowed, device)
