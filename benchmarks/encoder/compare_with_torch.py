@@ -10,7 +10,8 @@ all run in float16, else in float32. --fill below 1: sequences of lengths from 0
 spread; plain PyTorch computes their padding, seqfuse does not. Then as many tokens in full sequences run too.
 
 Each way is checked first, against float32 without TF32 (on a CPU float64): the error of seqfuse must be at most twice
-that of eager. Times are medians of rounds in which all ways take turns. Masks are made before: for seqfuse, and the dense and Flex masks.
+that of eager. Times are medians of rounds in which all ways take turns. Masks are made before: for seqfuse, and the
+dense and Flex masks.
 """
 
 import argparse
