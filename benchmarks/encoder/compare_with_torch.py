@@ -104,12 +104,12 @@ def plain_ways(model, ids, allowed, device: str) -> dict:
     ways = {"eager": lambda: model(ids, attend), "compiled": lambda: compiled(ids, attend)}
     if device == "cpu":
         return ways
-    ways["eager, graph"] = ways["eager"]
-    ways["compiled, graph"] = ways["compiled"]
+    ways["eager graph"] = ways["eager"]
+    ways["compiled graph"] = ways["compiled"]
     if allowed is not None:
         with_flex = torch.compile(model)
         flex = flex_attend(allowed, ids.shape[1])
-        ways["flex, graph"] = lambda: with_flex(ids, flex)
+        ways["flex graph"] = lambda: with_flex(ids, flex)
     return ways
 
 
@@ -171,6 +171,8 @@ def run_case(folder: pathlib.Path, shape: dict, positions: int, args, batch: int
     ways = plain_ways(model, ids, allowed, device)
     if mask == "none":
         ways |= hugging_face_ways(folder, ids, None if args.fill == 1 else kept, dtype, device)
+    chosen = None if args.peers is None else args.peers.split(",")
+    ways = {name: way for name, way in ways.items() if name == "eager" or chosen is None or name in chosen}
     rows, of_batch = ids[kept], encoder.batch(lengths, mask)
     ours = {"seqfuse": lambda: encoder.encode_rows(rows, of_batch)}
     errors = {name: relative_error(way()[kept], expected) for name, way in ways.items()}
@@ -178,7 +180,7 @@ def run_case(folder: pathlib.Path, shape: dict, positions: int, args, batch: int
     if not errors["seqfuse"] <= 2 * errors["eager"]:
         raise SystemExit(f"{batch}x{length}, {mask}: too large an error of seqfuse; all relative errors: {errors}")
     if device != "cpu":
-        ours["seqfuse, graph"] = in_graph(ours["seqfuse"])
+        ours["seqfuse graph"] = in_graph(ours["seqfuse"])
         ways = {name: in_graph(way) if name.endswith("graph") else way for name, way in ways.items()}
     if args.fill < 1:
         tokens = sum(lengths)
@@ -203,6 +205,7 @@ def main() -> None:
     parser.add_argument("--fill", type=float, default=1, help="share of the tokens that are no padding")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", choices=["cuda", "cpu"])
     parser.add_argument("--threads", type=int, help="of the CPU")
+    parser.add_argument("--peers", help="of the ways to run PyTorch only eager and these, by commas")
     parser.add_argument("--rounds", type=int, default=21)
     parser.add_argument("--output", type=pathlib.Path, help="a JSON file")
     args = parser.parse_args()
