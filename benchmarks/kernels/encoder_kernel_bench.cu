@@ -35,8 +35,10 @@ double value_of(__nv_bfloat16 v) {
 }
 template <class T>
 T made(double v) {
-  if constexpr (std::is_same_v<T, __half>) return __float2half(static_cast<float>(v));
-  return __float2bfloat16(static_cast<float>(v));
+  if constexpr (std::is_same_v<T, __half>)
+    return __float2half(static_cast<float>(v));
+  else
+    return __float2bfloat16(static_cast<float>(v));
 }
 template <class T>
 constexpr bool kIsHalf = std::is_same_v<T, __half>;
@@ -210,7 +212,8 @@ int main(int count, char** arguments) {
     times = times || std::strcmp(arguments[i], "time") == 0;
   }
   if (checks) {
-    for (const auto& [rows, dim] : {std::pair<int64_t, int64_t>{1, 768}, {77, 1024}, {130, 3072}, {5, 13}}) {
+    for (const auto& [rows, dim] :
+         {std::pair<int64_t, int64_t>{1, 768}, {77, 1024}, {130, 3072}, {5, 13}}) {
       check<__half>("float16", rows, dim);
       check<__nv_bfloat16>("bfloat16", rows, dim);
     }

@@ -83,8 +83,8 @@ TEST(BiasActivationCuda, IsTheFormulaAfterOneRounding) {
 
 TEST(BiasActivationCuda, ExtremesStayFinite) {
   if (const char* why = test::missing_gpu()) GTEST_SKIP() << why;
-  const Tensor x = at::tensor({-65504.0, 65504.0, 0.0, -13.5, 13.5, std::nan("")},
-                              at::TensorOptions(at::kHalf).device(at::kCUDA))
+  const Tensor x = at::tensor({-65504.0, 65504.0, 0.0, -13.5, 13.5, std::nan("")})
+                       .to(at::TensorOptions(at::kHalf).device(at::kCUDA))
                        .view({1, 6});
   const Tensor bias = at::zeros({6}, x.options());
   for (const Activation activation : kActivations) {

@@ -5,7 +5,7 @@ import torch
 from torch._dynamo.testing import CompileCounterWithBackend
 
 import seqfuse
-from cases import HALF_TYPES, NAMES, deterministic, make_cases, needs_gpu
+from cases import HALF_TYPES, NAMES, deterministic, make_case, make_cases, needs_gpu
 
 
 def copies(arguments):
@@ -31,7 +31,7 @@ def run(function, arguments):
 
 @pytest.mark.parametrize("index", range(len(NAMES)), ids=[f"{i}-{name}" for i, name in enumerate(NAMES)])
 def test_functions(index, device):
-    name, arguments = make_cases(device)[index]
+    name, arguments = make_case(index, device)
     # hstu_attention takes options by name, masked_attention a BlockMask, spmm, sddmm and gat_attention a Graph, and
     # hstu_layer is seqfuse.HSTULayer.
     by_name = name.startswith(("hstu", "masked", "spmm", "sddmm", "gat"))

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import seqfuse  # noqa: F401 (loads the operators)
-from cases import HALF_TYPES, NAMES, deterministic, make_cases, needs_gpu
+from cases import HALF_TYPES, NAMES, deterministic, make_case, make_cases, needs_gpu
 
 # Internal operators trust their callers' checks, so only the callers are tested.
 INTERNAL = ("_forward", "_backward")
@@ -14,7 +14,7 @@ NOT_TRACED = {"build_block_mask", "build_graph"}
 
 @pytest.mark.parametrize("index", range(len(NAMES)), ids=[f"{i}-{name}" for i, name in enumerate(NAMES)])
 def test_opcheck(index, device):
-    name, arguments = make_cases(device)[index]
+    name, arguments = make_case(index, device)
     torch.library.opcheck(getattr(torch.ops.seqfuse, name).default, arguments)
 
 

@@ -187,10 +187,8 @@ class FusedEncoder:
         ops, mask, config = torch.ops.seqfuse, self._mask, self._base.config
         heads, width = config.num_attention_heads, config.hidden_size
         x = hidden_states.reshape(-1, width)
-        context = ops.rows_attention_forward(
-            torch.addmm(bias, x, weight.t()), heads, mask.lists, [mask.batch, mask.queries, mask.keys],
-            (width // heads) ** -0.5,
-        )  # fmt: skip
+        qkv = torch.addmm(bias, x, weight.t())
+        context = ops.rows_attention_forward(qkv, heads, mask.lists, mask.sizes, (width // heads) ** -0.5)
         attended = _bias_residual_norm(context @ output.weight.t(), output.bias, x, norm1)
         inner = ops.bias_activation_forward(attended @ intermediate.weight.t(), intermediate.bias, config.hidden_act)
         result = _bias_residual_norm(inner @ last.weight.t(), last.bias, attended, norm2)

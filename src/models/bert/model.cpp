@@ -59,6 +59,7 @@ Tensor Model::states(const Tokens& tokens, const Rows& rows, const Program& prog
 
 at::ScalarType default_dtype(const std::filesystem::path& directory, at::Device device) {
   if (device.is_cpu()) return at::kFloat;
+  load_config(directory);  // explains a folder that is none
   const at::ScalarType stored = stored_dtype(directory);
   return stored == at::kBFloat16 ? stored : at::kHalf;
 }

@@ -13,32 +13,6 @@
 namespace seqfuse::ops {
 namespace {
 
-constexpr size_t kMaskLists = 10;
-
-// The lists are trusted.
-masks::BlockMaskView view_of(const BlockMaskTensors& mask) {
-  const auto blocks = [](int64_t tokens) { return (tokens + masks::kBlock - 1) / masks::kBlock; };
-  const auto ints = [&](size_t i) { return mask.lists[i].const_data_ptr<int32_t>(); };
-  const auto words = [&](size_t i) {
-    return reinterpret_cast<const uint64_t*>(mask.lists[i].const_data_ptr<int64_t>());
-  };
-  return {.batch = mask.batch,
-          .queries = mask.queries,
-          .keys = mask.keys,
-          .query_blocks = blocks(mask.queries),
-          .key_blocks = blocks(mask.keys),
-          .row_begin = ints(0),
-          .column = ints(1),
-          .bitmap = ints(2),
-          .row_order = ints(3),
-          .column_begin = ints(4),
-          .row = ints(5),
-          .column_bitmap = ints(6),
-          .column_order = ints(7),
-          .bits = words(8),
-          .seen = words(9)};
-}
-
 // Part `part` of qkv: q, k or v.
 BatchedHeads heads_of_rows(const Tensor& qkv, int64_t part, int64_t heads, int64_t tokens) {
   const int64_t width = qkv.size(1), d = width / 3 / heads;
@@ -117,13 +91,7 @@ Tensor run_rows_attention(const Tensor& qkv, int64_t heads, at::TensorList lists
                       arg.op, ": qkv is ", type, " with heads of ", d,
                       "; on CUDA expected Half or BFloat16 and a multiple of 8 up to 128");
   }
-  TORCH_CHECK_VALUE(lists.size() == kMaskLists && sizes.size() == 3, arg.op, ": the mask has ",
-                    lists.size(), " lists and ", sizes.size(), " sizes; expected ", kMaskLists,
-                    " and 3, as in a BlockMask");
-  for (const Tensor& list : lists) {
-    TORCH_CHECK_VALUE(list.device() == qkv.device(), arg.op, ": the mask is on ", list.device(),
-                      " and qkv on ", qkv.device(), "; move the mask with mask.to(qkv.device)");
-  }
+  check_block_mask(arg.op, lists, sizes, qkv.device());
   const int64_t batch = sizes[0], tokens = sizes[1], rows = qkv.size(0);
   TORCH_CHECK_VALUE(tokens == sizes[2] && (tokens == 0 ? rows == 0 : rows % tokens == 0) &&
                         (batch == 1 || batch * tokens == rows),
@@ -131,7 +99,13 @@ Tensor run_rows_attention(const Tensor& qkv, int64_t heads, at::TensorList lists
                     sizes[1], " queries and ", sizes[2],
                     " keys; expected as many rows, or one mask for all sequences");
   return rows_attention(qkv.contiguous(), heads,
-                        {.lists = lists.vec(), .batch = batch, .queries = tokens, .keys = tokens},
+                        {.lists = lists.vec(),
+                         .batch = batch,
+                         .queries = tokens,
+                         .keys = tokens,
+                         .step = sizes[3],
+                         .plain = static_cast<masks::Plain>(sizes[4]),
+                         .allowed = sizes[5]},
                         scale);
 }
 
@@ -185,7 +159,7 @@ Tensor rows_attention(const Tensor& qkv, int64_t heads, const BlockMaskTensors& 
   Tensor out = at::empty({rows, width}, qkv.options());
   Tensor lse = at::empty({batch, heads, tokens}, sum_options(qkv));
   MaskedAttentionParams params{
-      .mask = view_of(mask),
+      .mask = block_mask_view(mask.lists, mask.sizes()),
       .batch = batch,
       .heads = heads,
       .key_heads = heads,

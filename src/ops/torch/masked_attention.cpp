@@ -28,64 +28,24 @@ constexpr const char* kForward = "seqfuse::masked_attention";
 constexpr const char* kBackward = "seqfuse::masked_attention_backward";
 constexpr size_t kLists = 11, kSizes = 6;
 
-void check_list(const char* name, const Tensor& list, at::ScalarType type, at::IntArrayRef sizes,
-                at::Device device) {
-  const Arg arg{kOp, name, list};
+void check_list(const char* op, const char* name, const Tensor& list, at::ScalarType type,
+                at::IntArrayRef sizes, at::Device device) {
+  const Arg arg{op, name, list};
   check_sizes(arg, sizes, "as the mask's sizes and its other lists say");
   TORCH_CHECK_VALUE(list.scalar_type() == type && list.is_contiguous(), label(arg), " is ",
                     list.scalar_type(), "; expected ", type, ", contiguous");
-  TORCH_CHECK_VALUE(list.device() == device, kOp, ": the mask is on ", list.device(), " and q on ",
+  TORCH_CHECK_VALUE(list.device() == device, op, ": the mask is on ", list.device(), " and q on ",
                     device, "; move the mask with mask.to(q.device)");
 }
 
-void check_counts(size_t lists, size_t sizes) {
-  TORCH_CHECK_VALUE(lists == kLists && sizes == kSizes, kOp, ": the mask has ", lists,
-                    " lists and ", sizes, " sizes; expected ", kLists, " and ", kSizes,
-                    ", as in a BlockMask");
+void check_counts(const char* op, size_t lists, size_t sizes) {
+  TORCH_CHECK_VALUE(lists == kLists && sizes == kSizes, op, ": the mask has ", lists, " lists and ",
+                    sizes, " sizes; expected ", kLists, " and ", kSizes, ", as in a BlockMask");
 }
 
-// sizes: as of BlockMaskTensors. The lists' values are trusted.
 masks::BlockMaskView checked_mask(at::TensorList lists, at::IntArrayRef sizes, at::Device device) {
-  check_counts(lists.size(), sizes.size());
-  TORCH_CHECK_VALUE(sizes[3] >= 1 && sizes[3] <= masks::kUnlimited, kOp, ": the mask's step is ",
-                    sizes[3], "; expected 1 or more, as in a BlockMask");
-  const auto step = static_cast<int32_t>(sizes[3]);
-  const masks::BlockMaskView view{.batch = sizes[0],
-                                  .queries = sizes[1],
-                                  .keys = sizes[2],
-                                  .query_blocks = masks::count_of_blocks(sizes[1], step),
-                                  .key_blocks = masks::count_of_blocks(sizes[2], step),
-                                  .step = step};
-  const int64_t entries = lists[1].numel(), bitmaps = lists[8].size(0);
-  const int64_t rows = view.batch * view.query_blocks, columns = view.batch * view.key_blocks;
-  check_list("row_begin", lists[0], at::kInt, {rows + 1}, device);
-  check_list("column", lists[1], at::kInt, {entries}, device);
-  check_list("bitmap", lists[2], at::kInt, {entries}, device);
-  check_list("row_order", lists[3], at::kInt, {rows}, device);
-  check_list("column_begin", lists[4], at::kInt, {columns + 1}, device);
-  check_list("row", lists[5], at::kInt, {entries}, device);
-  check_list("column_bitmap", lists[6], at::kInt, {entries}, device);
-  check_list("column_order", lists[7], at::kInt, {columns}, device);
-  check_list("bits", lists[8], at::kLong, {bitmaps, masks::kBlock}, device);
-  check_list("seen", lists[9], at::kLong, {bitmaps, 2}, device);
-  check_list("pair_order", lists[10], at::kInt, {view.batch * view.query_pairs()}, device);
-  const auto ints = [&](size_t i) { return lists[i].const_data_ptr<int32_t>(); };
-  const auto words = [&](size_t i) {
-    return reinterpret_cast<const uint64_t*>(lists[i].const_data_ptr<int64_t>());
-  };
-  masks::BlockMaskView filled = view;
-  filled.row_begin = ints(0);
-  filled.column = ints(1);
-  filled.bitmap = ints(2);
-  filled.row_order = ints(3);
-  filled.column_begin = ints(4);
-  filled.row = ints(5);
-  filled.column_bitmap = ints(6);
-  filled.column_order = ints(7);
-  filled.bits = words(8);
-  filled.seen = words(9);
-  filled.pair_order = ints(10);
-  return filled;
+  check_block_mask(kOp, lists, sizes, device);
+  return block_mask_view(lists, sizes);
 }
 
 // What the tensor-core kernels need.
@@ -342,13 +302,69 @@ class MaskedAttention : public torch::autograd::Function<MaskedAttention> {
 
 Outputs with_gradient(const Tensor& q, const Tensor& k, const Tensor& v, at::TensorList lists,
                       c10::SymIntArrayRef sizes, double scale) {
-  check_counts(lists.size(), sizes.size());
+  check_counts(kOp, lists.size(), sizes.size());
   const auto result =
       MaskedAttention::apply(q, k, v, MaskArguments{lists.vec(), sizes.vec(), scale});
   return {result[0], result[1]};
 }
 
 }  // namespace
+
+void check_block_mask(const char* op, at::TensorList lists, at::IntArrayRef sizes,
+                      at::Device device) {
+  check_counts(op, lists.size(), sizes.size());
+  TORCH_CHECK_VALUE(sizes[3] >= 1 && sizes[3] <= masks::kUnlimited, op, ": the mask's step is ",
+                    sizes[3], "; expected 1 or more, as in a BlockMask");
+  const auto step = static_cast<int32_t>(sizes[3]);
+  const masks::BlockMaskView view{.batch = sizes[0],
+                                  .queries = sizes[1],
+                                  .keys = sizes[2],
+                                  .query_blocks = masks::count_of_blocks(sizes[1], step),
+                                  .key_blocks = masks::count_of_blocks(sizes[2], step),
+                                  .step = step};
+  const int64_t entries = lists[1].numel(), bitmaps = lists[8].size(0);
+  const int64_t rows = view.batch * view.query_blocks, columns = view.batch * view.key_blocks;
+  const auto check = [&](size_t i, const char* name, at::ScalarType type, at::IntArrayRef of) {
+    check_list(op, name, lists[i], type, of, device);
+  };
+  check(0, "row_begin", at::kInt, {rows + 1});
+  check(1, "column", at::kInt, {entries});
+  check(2, "bitmap", at::kInt, {entries});
+  check(3, "row_order", at::kInt, {rows});
+  check(4, "column_begin", at::kInt, {columns + 1});
+  check(5, "row", at::kInt, {entries});
+  check(6, "column_bitmap", at::kInt, {entries});
+  check(7, "column_order", at::kInt, {columns});
+  check(8, "bits", at::kLong, {bitmaps, masks::kBlock});
+  check(9, "seen", at::kLong, {bitmaps, 2});
+  check(10, "pair_order", at::kInt, {view.batch * view.query_pairs()});
+}
+
+masks::BlockMaskView block_mask_view(at::TensorList lists, at::IntArrayRef sizes) {
+  const auto step = static_cast<int32_t>(sizes[3]);
+  const auto ints = [&](size_t i) { return lists[i].const_data_ptr<int32_t>(); };
+  const auto words = [&](size_t i) {
+    return reinterpret_cast<const uint64_t*>(lists[i].const_data_ptr<int64_t>());
+  };
+  masks::BlockMaskView view{.batch = sizes[0],
+                            .queries = sizes[1],
+                            .keys = sizes[2],
+                            .query_blocks = masks::count_of_blocks(sizes[1], step),
+                            .key_blocks = masks::count_of_blocks(sizes[2], step),
+                            .step = step};
+  view.row_begin = ints(0);
+  view.column = ints(1);
+  view.bitmap = ints(2);
+  view.row_order = ints(3);
+  view.column_begin = ints(4);
+  view.row = ints(5);
+  view.column_bitmap = ints(6);
+  view.column_order = ints(7);
+  view.bits = words(8);
+  view.seen = words(9);
+  view.pair_order = ints(10);
+  return view;
+}
 
 BlockMaskTensors block_mask_tensors(masks::BlockMask mask) {
   const auto kept = std::make_shared<masks::BlockMask>(std::move(mask));

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "masks/block_mask.h"
+#include "masks/block_mask_view.h"
 
 namespace seqfuse::ops {
 
@@ -31,6 +32,13 @@ struct BlockMaskTensors {
 
 // On the CPU, not copied: the tensors keep the mask.
 BlockMaskTensors block_mask_tensors(masks::BlockMask mask);
+
+// Of BlockMaskTensors' lists and sizes: throws, in the name of an operator, unless they fit together
+// and are on that device. The lists' values are trusted.
+void check_block_mask(const char* op, at::TensorList lists, at::IntArrayRef sizes,
+                      at::Device device);
+// What kernels read; the lists must outlive it. They are as check_block_mask() wants.
+masks::BlockMaskView block_mask_view(at::TensorList lists, at::IntArrayRef sizes);
 
 // Built on that device: the CPU, or a GPU, for which it waits once. Equal on both.
 BlockMaskTensors build_block_mask(const masks::Mask& mask, at::Device device);
