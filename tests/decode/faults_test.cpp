@@ -123,7 +123,7 @@ TEST_F(Faults, TensorsOfAnotherShapeOrDtype) {
               AllOf(HasSubstr(kDense), HasSubstr("is [16, 15]; config.json makes it [16, 16]")));
   wrong[kDense] = at::ones({16, 16}, at::kBool);
   write(wrong);
-  EXPECT_THAT(load_error(), AllOf(HasSubstr(kDense), HasSubstr("is BOOL")));
+  EXPECT_THAT(load_error(), AllOf(HasSubstr(kDense), HasSubstr("is Bool; expected float32")));
 }
 
 TEST_F(Faults, ValuesThatAreNotFinite) {
