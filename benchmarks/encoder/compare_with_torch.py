@@ -57,6 +57,21 @@ def dense_mask(encoder: seqfuse.Encoder, mask: str, length: int) -> torch.Tensor
     return block_mask.to_dense()[0].to(encoder.device)
 
 
+def peers_mask(encoder: seqfuse.Encoder, mask: str, lengths: list[int], length: int) -> torch.Tensor | None:
+    """bool [1 or B, 1, 1 or N, N]: that of each sequence's own length; None: all see all."""
+    full = all(tokens == length for tokens in lengths)
+    if mask == "none":
+        columns = torch.arange(length, device=encoder.device)
+        return None if full else columns < torch.tensor(lengths, device=encoder.device)[:, None, None, None]
+    if full:
+        return dense_mask(encoder, mask, length)[None, None]
+    allowed = torch.zeros(len(lengths), 1, length, length, dtype=torch.bool, device=encoder.device)
+    for b, tokens in enumerate(lengths):
+        allowed[b, 0, :tokens, :tokens] = dense_mask(encoder, mask, tokens)
+        allowed[b, 0, tokens:, 0] = True  # padding must see something, or it becomes NaN and spreads
+    return allowed
+
+
 def lengths_of(batch: int, length: int, fill: float) -> list[int]:
     if fill == 1:
         return [length] * batch
@@ -161,9 +176,7 @@ def run_case(folder: pathlib.Path, shape: dict, positions: int, args, batch: int
     lengths = lengths_of(batch, length, args.fill)
     ids = torch.randint(VOCABULARY, (batch, length), device=device)
     kept = torch.arange(length, device=device) < torch.tensor(lengths, device=device)[:, None]
-    allowed = None if mask == "none" else dense_mask(encoder, mask, length)[None, None]
-    if args.fill < 1:
-        allowed = kept[:, None, None, :] if allowed is None else allowed & kept[:, None, None, :]
+    allowed = peers_mask(encoder, mask, lengths, length)
 
     wide = make_model(shape, positions).to(device, torch.float64 if device == "cpu" else torch.float32)
     expected = wide(ids, attend_with(allowed))[kept]
@@ -175,13 +188,19 @@ def run_case(folder: pathlib.Path, shape: dict, positions: int, args, batch: int
     ways = {name: way for name, way in ways.items() if name == "eager" or chosen is None or name in chosen}
     rows, of_batch = ids[kept], encoder.batch(lengths, mask)
     ours = {"seqfuse": lambda: encoder.encode_rows(rows, of_batch)}
-    errors = {name: relative_error(way()[kept], expected) for name, way in ways.items()}
+    errors = {}
+    for name, way in list(ways.items()):
+        try:
+            errors[name] = relative_error(way()[kept], expected)
+            ways[name] = in_graph(way) if name.endswith("graph") else way
+        except Exception as error:  # noqa: BLE001 (some ways do not run on some versions: the others still count)
+            print(f"{batch}x{length}, {mask}: {name} does not run: {str(error)[:200]!r}")
+            del ways[name]
     errors["seqfuse"] = relative_error(ours["seqfuse"](), expected)
     if not errors["seqfuse"] <= 2 * errors["eager"]:
         raise SystemExit(f"{batch}x{length}, {mask}: too large an error of seqfuse; all relative errors: {errors}")
     if device != "cpu":
         ours["seqfuse graph"] = in_graph(ours["seqfuse"])
-        ways = {name: in_graph(way) if name.endswith("graph") else way for name, way in ways.items()}
     if args.fill < 1:
         tokens = sum(lengths)
         of_full = [min(length, tokens)] * max(tokens // length, 1)

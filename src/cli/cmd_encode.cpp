@@ -88,11 +88,11 @@ void encode_all(const serving::SentenceEncoder& encoder, SentenceInput& input,
   data::write_vectors(output, info, [&](const data::AddVectors& add) {
     for (int64_t begin = 0; begin < info.count; begin += kSentencesAtOnce) {
       const int64_t end = std::min(begin + kSentencesAtOnce, info.count);
-      const auto vectors = encoder.encode(input.ids(begin, end, limits), begin + 1,
-                                          [&](int64_t done) {
-                                            progress.update(begin + done);
-                                            return interrupt.signal() == 0;
-                                          });
+      const auto vectors =
+          encoder.encode(input.ids(begin, end, limits), begin + 1, [&](int64_t done) {
+            progress.update(begin + done);
+            return interrupt.signal() == 0;
+          });
       if (!vectors) throw Interrupted();
       std::vector<std::string> names;
       for (int64_t i = begin; i < end; ++i) names.push_back(std::to_string(i + 1));

@@ -41,7 +41,8 @@ WordPieceOptions options_of(const fs::path& file) {
   try {
     options.lowercase = fields.boolean_or("do_lower_case", true);
     options.spaced_ideographs = fields.boolean_or("tokenize_chinese_chars", true);
-    if (fields.has("strip_accents")) options.strip_accents = fields.member("strip_accents").boolean();
+    if (fields.has("strip_accents"))
+      options.strip_accents = fields.member("strip_accents").boolean();
   } catch (const DataError& error) {
     throw_error<DataError>("{}: {}", file.string(), error.what());
   }
@@ -70,10 +71,8 @@ Tokenizer word_piece_tokenizer(std::string_view vocab_txt, const WordPieceOption
                {"added_tokens", json::array()}};
   for (const char* token : {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"}) {
     if (!vocabulary.contains(token)) continue;
-    root["added_tokens"].push_back({{"id", vocabulary[token]},
-                                    {"content", token},
-                                    {"special", true},
-                                    {"normalized", false}});
+    root["added_tokens"].push_back(
+        {{"id", vocabulary[token]}, {"content", token}, {"special", true}, {"normalized", false}});
   }
   if (vocabulary.contains("[CLS]") && vocabulary.contains("[SEP]")) {
     root["post_processor"] = {{"type", "BertProcessing"},
@@ -95,9 +94,9 @@ Tokenizer load_tokenizer(const fs::path& file) {
   if (file.extension() != ".txt") return Tokenizer::load(file);
   std::error_code ignored;
   const fs::path config = file.parent_path() / "tokenizer_config.json";
-  return word_piece_tokenizer(
-      read_file(file), fs::exists(config, ignored) ? options_of(config) : WordPieceOptions(),
-      file.string());
+  return word_piece_tokenizer(read_file(file),
+                              fs::exists(config, ignored) ? options_of(config) : WordPieceOptions(),
+                              file.string());
 }
 
 }  // namespace seqfuse::text

@@ -12,9 +12,9 @@ namespace seqfuse::text {
 
 // How BERT's text is normalized: the options of tokenizer_config.json, with their defaults.
 struct WordPieceOptions {
-  bool lowercase = true;                // do_lower_case
-  std::optional<bool> strip_accents;    // absent: as lowercase
-  bool spaced_ideographs = true;        // tokenize_chinese_chars
+  bool lowercase = true;              // do_lower_case
+  std::optional<bool> strip_accents;  // absent: as lowercase
+  bool spaced_ideographs = true;      // tokenize_chinese_chars
 };
 
 // BERT's tokenizer of a vocab.txt: a token a line, whose number from 0 is its id. Special tokens: [UNK],

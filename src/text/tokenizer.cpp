@@ -75,9 +75,10 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, const EncodeOption
       options.add_special_tokens ? data_->post_processor.after() : std::vector<int32_t>();
   if (options.most_tokens > 0) {
     const int64_t room = options.most_tokens - std::ssize(after);
-    SEQFUSE_CHECK_AS(UsageError, room >= before,
-                     "at most {} tokens are asked for, of which {} are special ones around the text",
-                     options.most_tokens, before + std::ssize(after));
+    SEQFUSE_CHECK_AS(
+        UsageError, room >= before,
+        "at most {} tokens are asked for, of which {} are special ones around the text",
+        options.most_tokens, before + std::ssize(after));
     if (std::ssize(ids) > room) ids.resize(static_cast<size_t>(room));
   }
   ids.insert(ids.end(), after.begin(), after.end());

@@ -17,7 +17,8 @@ namespace seqfuse::text {
 struct EncodeOptions {
   bool add_special_tokens = true;     // from the post-processor, such as a leading <s>
   bool replace_invalid_utf8 = false;  // with U+FFFD; otherwise an error
-  int64_t most_tokens = 0;  // cuts the text's last tokens off, not special ones around it; 0: no limit
+  int64_t most_tokens =
+      0;  // cuts the text's last tokens off, not special ones around it; 0: no limit
 };
 
 // Immutable: threads may share it. Copies share their data.

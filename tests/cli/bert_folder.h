@@ -42,11 +42,15 @@ class BertFolder {
   }
 
   void write(const std::filesystem::path& folder) const {
-    const nlohmann::json config = {
-        {"model_type", "bert"},       {"vocab_size", vocab_},       {"hidden_size", kHidden},
-        {"intermediate_size", kInner}, {"num_hidden_layers", 1},    {"num_attention_heads", 2},
-        {"hidden_act", "gelu"},       {"type_vocab_size", 2},
-        {"max_position_embeddings", kPositions}};
+    const nlohmann::json config = {{"model_type", "bert"},
+                                   {"vocab_size", vocab_},
+                                   {"hidden_size", kHidden},
+                                   {"intermediate_size", kInner},
+                                   {"num_hidden_layers", 1},
+                                   {"num_attention_heads", 2},
+                                   {"hidden_act", "gelu"},
+                                   {"type_vocab_size", 2},
+                                   {"max_position_embeddings", kPositions}};
     std::ofstream(folder / "config.json") << config;
     std::map<std::string, io::TensorView> views;
     for (const auto& [name, tensor] : tensors_) {

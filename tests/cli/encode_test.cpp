@@ -70,7 +70,8 @@ TEST_F(Encode, IdsToVectors) {
   const std::string ids = file("ids.txt", "4, 5 6\n2\n5,5,5,5,4\r\n3 4");
   ASSERT_EQ(encode("--ids " + ids).code, 0);
   expect_means({{4}, {2}, {5}, {3}});
-  const Outcome mean = encode("--pooling mean --batch-tokens 4 --mask sliding:1 --json --ids " + ids);
+  const Outcome mean =
+      encode("--pooling mean --batch-tokens 4 --mask sliding:1 --json --ids " + ids);
   ASSERT_EQ(mean.code, 0) << mean.text();
   expect_means({{4, 5, 6}, {2}, {5, 5, 5, 5, 4}, {3, 4}});
   const json summary = json::parse(mean.out);
@@ -103,8 +104,7 @@ TEST_F(Encode, LongSentencesLoseTheirEndsOrAreRefused) {
   const std::string text = file("text.txt", "hello hello world world\nhello\n");
   const Outcome outcome = encode("--pooling mean --max-length 4 --text-file " + text);
   ASSERT_EQ(outcome.code, 0) << outcome.text();
-  EXPECT_THAT(outcome.out,
-              HasSubstr("1 sentences were longer than 4 tokens and lost their ends"));
+  EXPECT_THAT(outcome.out, HasSubstr("1 sentences were longer than 4 tokens and lost their ends"));
   expect_means({{2, 4, 4, 3}, {2, 4, 3}});
   fs::remove(path("x.npy"));
   expect_refusal("--no-truncation --max-length 4 --text-file " + text, 1,
@@ -135,7 +135,8 @@ TEST_F(Encode, WrongInputIsNamed) {
                                      " --device cpu --ids 4 --output " + path("none/x.npy"));
   EXPECT_EQ(folder.code, 1);
   EXPECT_THAT(folder.err, HasSubstr("none/x.npy"));
-  const Outcome ending = run_seqfuse("encode " + folder_.path().string() + " --ids 4 --output x.txt");
+  const Outcome ending =
+      run_seqfuse("encode " + folder_.path().string() + " --ids 4 --output x.txt");
   EXPECT_EQ(ending.code, 2);
   EXPECT_THAT(ending.err, HasSubstr("must end in .parquet or .npy"));
 }

@@ -17,7 +17,8 @@ using text::Json;
 using text::made;
 using text::Tokenizer;
 
-constexpr const char* kVocabulary = "[PAD]\n[UNK]\n[CLS]\n[SEP]\nun\n##able\n##a\nable\n,\né\ne\n北\n";
+constexpr const char* kVocabulary =
+    "[PAD]\n[UNK]\n[CLS]\n[SEP]\nun\n##able\n##a\nable\n,\né\ne\n北\n";
 
 Tokenizer small(const text::WordPieceOptions& options = {}) {
   return text::word_piece_tokenizer(kVocabulary, options, "vocab.txt");

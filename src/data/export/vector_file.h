@@ -25,9 +25,9 @@ struct VectorFileInfo {
   int64_t step = 0;          // of the checkpoint; not of sentences
   std::string dataset_hash;  // not of sentences
   int64_t count = 0, width = 0;
-  bool titles = false;      // Parquet: with a column of titles
-  std::string pooling;      // of sentences
-  bool normalized = true;   // L2
+  bool titles = false;     // Parquet: with a column of titles
+  std::string pooling;     // of sentences
+  bool normalized = true;  // L2
 };
 
 // Some of the vectors, in order.
