@@ -1,0 +1,138 @@
+// A hash table of rows by int64 id, on a CPU or a GPU, that grows and evicts.
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "ops/torch/hash_table.h"
+
+namespace seqfuse::embeddings {
+
+using ops::hash_table::RowInit;
+using ops::hash_table::Score;
+
+struct HashTableOptions {
+  std::string name = "table";  // in messages
+  int64_t capacity = 0;        // rows at most
+  int64_t initial_capacity =
+      1 << 16;        // rows that memory is allocated for at first; at most capacity
+  int64_t dim = 0;    // weights of a row
+  int64_t state = 0;  // numbers after them, zeros in a new row
+  Score score = Score::lru;
+  bool evict = true;         // a full table evicts; false: a new id finds no place
+  bool in_order = false;     // GPU: insert ids one after the other: slower, the same in every run
+  int64_t list_evicted = 0;  // the ids of so many evicted rows are kept for take_evicted()
+  RowInit init;
+  at::Device device = at::kCPU;
+};
+
+// Every row, in the order of the slots. All tensors are on the table's device.
+struct HashTableContents {
+  int64_t size() const { return ids.defined() ? ids.numel() : 0; }
+
+  at::Tensor ids;      // int64 [n]
+  at::Tensor rows;     // float32 [n, dim + state]
+  at::Tensor scores;   // int64 [n]
+  at::Tensor touched;  // int32 [n]: the number of the insert that last had the id
+  // Where the rows lie, so that a table goes on evicting the same rows: used by a table of the same
+  // capacity, else ignored. Undefined if unknown.
+  at::Tensor slots;      // int64 [n]
+  int64_t capacity = 0;  // allocated
+  int64_t calls = 0;     // inserts so far
+};
+
+struct HashTableCounts {
+  int64_t size = 0;     // rows
+  int64_t failed = 0;   // ids of inserts that found no place
+  int64_t evicted = 0;  // rows
+  int64_t early = 0;    // rows evicted below the capacity
+};
+
+// Ids of a batch must differ from each other in insert, and may be repeated in find and erase. Empty
+// batches are allowed. `limit` as in ops/kernels/hash_table/hash_table.h. What waits for a GPU says so.
+//
+// Not thread-safe; on a GPU calls are ordered by the current stream.
+class HashTable {
+ public:
+  // Throws UsageError for options out of range, Error if the memory does not suffice: with what the
+  // table needs.
+  explicit HashTable(HashTableOptions options);
+
+  const HashTableOptions& options() const { return options_; }
+  int64_t capacity() const { return storage_.capacity; }  // allocated
+  int64_t width() const { return options_.dim + options_.state; }
+  int64_t bytes() const;
+  int64_t calls() const { return calls_; }
+
+  // int64 [n]: the slots of ids [n]; -1 for ids without a row. Changes nothing.
+  at::Tensor find(const at::Tensor& ids, const at::Tensor& limit = {}) const;
+
+  struct Insert {
+    at::Tensor ids;               // int64 [n], each once
+    at::Tensor limit;             // int64 [1]; undefined: n
+    at::Tensor often;             // int64 [n]: repeats in the batch; undefined: 1
+    at::Tensor scores;            // int64 [n]: of Score::custom
+    at::Tensor allowed;           // uint8 [n]: 0: find only; undefined: all may come in
+    std::optional<int64_t> step;  // of Score::step
+    bool list = false;  // return the evicted rows instead of keeping their ids for take_evicted()
+  };
+  struct Inserted {
+    at::Tensor slots;   // int64 [n]; -1: no row
+    at::Tensor states;  // uint8 [n]: ops::hash_table::State
+    // With Insert::list: [room]; the first evicted_count[0] are used.
+    at::Tensor evicted_ids, evicted_scores, evicted_rows, evicted_count;
+  };
+  // Finds the rows of ids, and gives those without one an initial row, in the order of the batch. May
+  // grow the table, which waits for a GPU, as does learning its size, about twice per doubling.
+  Inserted insert(const Insert& batch);
+
+  // Removes rows; others keep their slots.
+  void erase(const at::Tensor& ids, const at::Tensor& limit = {}, const at::Tensor& allowed = {});
+  // Removes all rows, and sets the counts to 0. Keeps the memory.
+  void clear();
+
+  // Weights of slots[index[i]], float32 [n, dim]; missing, [dim], where that is -1. index undefined: i.
+  at::Tensor gather(const at::Tensor& slots, const at::Tensor& index,
+                    const at::Tensor& missing) const;
+  void update(const ops::hash_table::RowUpdate& update, const at::Tensor& slots,
+              const at::Tensor& gradients, const at::Tensor& limit = {});
+  // float32 [slots, width]: a view of all rows, also of empty slots.
+  at::Tensor rows() const;
+
+  // These wait for a GPU.
+  HashTableCounts counts() const;
+  int64_t size() const { return counts().size; }
+  HashTableContents contents() const;
+  // Replaces all rows. Throws DataError, and changes nothing, if they are more than the capacity, are
+  // wider or narrower, or an id is there twice.
+  void load(const HashTableContents& contents);
+  // Ids and scores [n] of rows evicted since the last call, oldest first, and how many more there
+  // were than list_evicted.
+  struct EvictedIds {
+    at::Tensor ids, scores;
+    int64_t left_out = 0;
+  };
+  EvictedIds take_evicted();
+
+ private:
+  void make_room(int64_t ids);
+  void grow(int64_t capacity);
+  at::Tensor insert_scored(const ops::hash_table::Storage& storage, const at::Tensor& ids,
+                           const at::Tensor& scores) const;
+  void place(const at::Tensor& ids, const at::Tensor& slots, const at::Tensor& scores);
+  ops::hash_table::Rows row_view(const at::Tensor& values) const;
+  at::Tensor allocate_rows(const ops::hash_table::Storage& storage) const;
+
+  HashTableOptions options_;
+  int64_t stride_ = 0;
+  ops::hash_table::Storage storage_;
+  at::Tensor values_;  // float32 [slots, stride]
+  at::Tensor evicted_ids_, evicted_scores_, evicted_slots_;
+  int64_t calls_ = 0;
+  int64_t size_at_most_ = 0;
+};
+
+}  // namespace seqfuse::embeddings

@@ -1,0 +1,58 @@
+// Hash tables on tensors (kernels/hash_table), on the device of their arguments.
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstdint>
+
+#include "ops/kernels/hash_table/hash_table.h"
+#include "ops/kernels/hash_table/rows.h"
+
+namespace seqfuse::ops::hash_table {
+
+using at::Tensor;
+
+// On the current stream of the device.
+void run(const Find& params, at::Device device);
+void run(const Insert& params, at::Device device);
+void run(const Erase& params, at::Device device);
+void run(const InitializeRows& params, at::Device device);
+void run(const GatherRows& params, at::Device device);
+void run(const UpdateRows& params, at::Device device);
+
+// The arrays of an empty table.
+struct Storage {
+  Storage(int64_t capacity, at::Device device);
+
+  View view() const;
+  int64_t slots() const { return digests.numel(); }
+
+  int64_t capacity, buckets;
+  Tensor digests, keys, scores, touched, counters;  // touched: int32 bits of uint32
+};
+
+// The different ids of a batch [n], ascending, with how often each is there. On a GPU the tensors have
+// n elements, of which `limit` are used, since reading their number would wait for the GPU.
+struct UniqueIds {
+  int64_t size() const { return ids.numel(); }
+  const int64_t* limit_data() const {
+    return limit.defined() ? limit.const_data_ptr<int64_t>() : nullptr;
+  }
+
+  Tensor ids;      // int64 [u]; beyond the limit 2^63 - 1
+  Tensor often;    // int64 [u]
+  Tensor inverse;  // int64 [n]: ids[inverse[i]] is the batch's id i
+  Tensor limit;    // int64 [1] on a GPU; undefined: all are used
+  // On a GPU, for sums over equal ids: the positions of the batch by id, and the index of their ids.
+  Tensor order;        // int64 [n]
+  Tensor sorted_rank;  // int32 [n]
+};
+
+// ids: int64 of any shape, contiguous.
+UniqueIds unique_ids(const Tensor& ids);
+
+// Sums of gradients [n, dim], float32, over equal ids: [u, dim], in the order of the batch, so with the
+// same bits in every run.
+Tensor sum_by_id(const UniqueIds& unique, const Tensor& gradients);
+
+}  // namespace seqfuse::ops::hash_table

@@ -1,0 +1,508 @@
+// The hash table of dynamic tables against a plain map, on every device: the same calls, the same
+// answers. What a table of one bucket evicts is known exactly: the lowest score of all.
+#include "embeddings/dynamic/hash_table.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "base/parallel.h"
+#include "base/random.h"
+#include "tests/missing_gpu.h"
+
+namespace seqfuse::embeddings::hash_table_test {
+namespace {
+
+namespace table_op = ops::hash_table;
+using Ids = std::vector<int64_t>;
+
+constexpr int64_t kLowest = std::numeric_limits<int64_t>::min();
+constexpr int64_t kHighest = std::numeric_limits<int64_t>::max();
+
+template <class T>
+std::vector<T> host(const at::Tensor& tensor) {
+  const at::Tensor here = tensor.cpu().contiguous();
+  const T* data = here.const_data_ptr<T>();
+  return {data, data + here.numel()};
+}
+
+int64_t slots_of_buckets(const HashTable& table) {
+  return table.rows().size(0) / table_op::kSlots;
+}
+
+class HashTableTest : public testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    if (device().is_cuda()) {
+      if (const char* why = test::missing_gpu()) GTEST_SKIP() << why;
+    }
+  }
+
+  at::Device device() const { return at::Device(GetParam()); }
+  at::Tensor to_device(const Ids& ids) const {
+    return torch::tensor(ids, torch::kLong).to(device());
+  }
+
+  HashTableOptions options(int64_t capacity, int64_t dim = 2) const {
+    HashTableOptions options;
+    options.name = "item";
+    options.capacity = capacity;
+    options.dim = dim;
+    options.device = device();
+    return options;
+  }
+
+  HashTable::Inserted insert(HashTable& table, const Ids& ids) const {
+    return table.insert({.ids = to_device(ids)});
+  }
+
+  // Sets the first weight of each row to a number made from its id.
+  void mark(HashTable& table, const Ids& ids, const at::Tensor& slots) const {
+    std::vector<float> marks;
+    for (const int64_t id : ids) marks.push_back(mark_of(id));
+    const at::Tensor there = slots.ge(0);
+    const at::Tensor values = torch::tensor(marks, torch::kFloat).to(device());
+    table.rows().select(1, 0).index_put_({slots.masked_select(there)}, values.masked_select(there));
+  }
+  static float mark_of(int64_t id) {
+    return static_cast<float>(table_op::mix(static_cast<uint64_t>(id)) >> 40);
+  }
+
+  // Every id of the table has its own mark, and there are as many as the table says.
+  void expect_marks(const HashTable& table) const {
+    const HashTableContents contents = table.contents();
+    const auto ids = host<int64_t>(contents.ids);
+    const auto marks = host<float>(contents.rows.select(1, 0));
+    for (size_t i = 0; i < ids.size(); ++i) ASSERT_EQ(marks[i], mark_of(ids[i])) << "id " << ids[i];
+    EXPECT_EQ(std::set<int64_t>(ids.begin(), ids.end()).size(), ids.size());
+    EXPECT_EQ(table.size(), static_cast<int64_t>(ids.size()));
+  }
+};
+
+// Different ids; every eighth number, so that low bits are equal.
+Ids multiples(int64_t count, int64_t factor = 8) {
+  Ids ids;
+  for (int64_t i = 0; i < count; ++i) ids.push_back(i * factor);
+  return ids;
+}
+
+Ids random_ids(Random& random, int64_t count, uint64_t range) {
+  std::set<int64_t> ids;
+  while (static_cast<int64_t>(ids.size()) < count) {
+    ids.insert(static_cast<int64_t>(random.below(range)) - 5);
+  }
+  return {ids.begin(), ids.end()};
+}
+
+TEST_P(HashTableTest, RandomCallsEqualAPlainMap) {
+  for (const uint64_t seed : {1, 2, 3}) {
+    Random random(seed);
+    HashTableOptions small = options(2000);
+    small.initial_capacity = 100;  // grows several times on the way
+    small.score = Score::lfu;
+    HashTable table(small);
+    std::unordered_map<int64_t, int64_t> model;  // how often, by id
+    for (int step = 0; step < 120; ++step) {
+      const Ids ids = random_ids(random, static_cast<int64_t>(random.below(60)), 1900);
+      const uint64_t action = random.below(10);
+      if (action < 6) {
+        Ids often;
+        for (size_t i = 0; i < ids.size(); ++i) {
+          often.push_back(1 + static_cast<int64_t>(random.below(5)));
+        }
+        const auto inserted = table.insert({.ids = to_device(ids), .often = to_device(often)});
+        mark(table, ids, inserted.slots);
+        const auto states = host<uint8_t>(inserted.states);
+        for (size_t i = 0; i < ids.size(); ++i) {
+          EXPECT_EQ(states[i], model.count(ids[i]) ? table_op::kFound : table_op::kInserted);
+          model[ids[i]] += often[i];
+        }
+      } else if (action < 8) {
+        Ids twice = ids;
+        twice.insert(twice.end(), ids.begin(), ids.end());
+        table.erase(to_device(twice));
+        for (const int64_t id : ids) model.erase(id);
+      } else if (action == 8) {
+        const auto slots = host<int64_t>(table.find(to_device(ids)));
+        for (size_t i = 0; i < ids.size(); ++i) EXPECT_EQ(slots[i] >= 0, model.count(ids[i]) > 0);
+      } else if (random.below(8) == 0) {
+        table.clear();
+        model.clear();
+      }
+      ASSERT_EQ(table.size(), static_cast<int64_t>(model.size())) << "step " << step;
+    }
+    expect_marks(table);
+    const HashTableContents contents = table.contents();
+    const auto ids = host<int64_t>(contents.ids), scores = host<int64_t>(contents.scores);
+    for (size_t i = 0; i < ids.size(); ++i) {
+      ASSERT_TRUE(model.count(ids[i])) << ids[i];
+      EXPECT_EQ(scores[i], model[ids[i]]);
+    }
+    EXPECT_EQ(table.counts().evicted, 0);
+    EXPECT_EQ(table.counts().failed, 0);
+  }
+}
+
+// What the scores are, and that the lowest go first, never one of the same batch.
+TEST_P(HashTableTest, EvictsTheLowestScores) {
+  for (const Score kind :
+       {Score::lru, Score::lfu, Score::step, Score::custom, Score::time_frequency}) {
+    SCOPED_TRACE(static_cast<int>(kind));
+    Random random(7);
+    HashTableOptions full = options(100);  // one bucket
+    full.score = kind;
+    HashTable table(full);
+    std::map<int64_t, int64_t> model;  // score by id
+    int64_t evicted = 0;
+    for (int64_t step = 1; step <= 80; ++step) {
+      const Ids ids = random_ids(random, 1 + static_cast<int64_t>(random.below(30)), 300);
+      Ids often, given;
+      for (size_t i = 0; i < ids.size(); ++i) {
+        often.push_back(1 + static_cast<int64_t>(random.below(4)));
+        given.push_back(static_cast<int64_t>(random.below(1000)) - 500);
+      }
+      HashTable::Insert batch{.ids = to_device(ids), .often = to_device(often), .list = true};
+      if (kind == Score::custom) batch.scores = to_device(given);
+      if (kind == Score::step) batch.step = 10 * step;
+      const auto inserted = table.insert(batch);
+      mark(table, ids, inserted.slots);
+
+      const int64_t count = inserted.evicted_count.item<int64_t>();
+      const auto gone = host<int64_t>(inserted.evicted_ids.slice(0, 0, count));
+      const auto their_scores = host<int64_t>(inserted.evicted_scores.slice(0, 0, count));
+      const auto their_marks = host<float>(inserted.evicted_rows.slice(0, 0, count).select(1, 0));
+      std::multiset<int64_t> left;
+      for (const auto& [id, score] : model) {
+        if (std::find(ids.begin(), ids.end(), id) == ids.end()) left.insert(score);
+      }
+      std::multiset<int64_t> expected, actual(their_scores.begin(), their_scores.end());
+      for (const int64_t score : left) {
+        if (static_cast<int64_t>(expected.size()) < count) expected.insert(score);
+      }
+      ASSERT_EQ(actual, expected) << "step " << step;
+      for (int64_t i = 0; i < count; ++i) {
+        ASSERT_EQ(model.at(gone[i]), their_scores[i]);
+        EXPECT_EQ(their_marks[i], mark_of(gone[i]));
+        model.erase(gone[i]);
+      }
+      evicted += count;
+      for (size_t i = 0; i < ids.size(); ++i) {
+        const bool known = model.count(ids[i]) > 0;
+        const int64_t old = known ? model[ids[i]] : 0;
+        const int64_t time = int64_t{1} << 32;
+        model[ids[i]] = kind == Score::lru      ? step
+                        : kind == Score::step   ? 10 * step
+                        : kind == Score::lfu    ? old + often[i]
+                        : kind == Score::custom ? given[i]
+                                                : step * time + old % time + often[i];
+      }
+      const HashTableContents contents = table.contents();
+      const auto now = host<int64_t>(contents.ids), scores = host<int64_t>(contents.scores);
+      std::map<int64_t, int64_t> actual_scores;
+      for (size_t i = 0; i < now.size(); ++i) actual_scores[now[i]] = scores[i];
+      ASSERT_EQ(actual_scores, model) << "step " << step;
+    }
+    expect_marks(table);
+    EXPECT_GT(evicted, 100);
+    EXPECT_EQ(table.counts().evicted, evicted);
+    EXPECT_EQ(table.counts().early, 0);
+    EXPECT_EQ(table.counts().failed, 0);
+  }
+}
+
+TEST_P(HashTableTest, AValueBelongsToItsKeyWhileAFullTableEvicts) {
+  HashTableOptions full = options(5000);
+  full.list_evicted = 100'000;
+  HashTable table(full);
+  std::set<int64_t> model;
+  Random random(11);
+  for (int step = 0; step < 60; ++step) {
+    const Ids ids = random_ids(random, 1000, 40'000);
+    const auto inserted = insert(table, ids);
+    mark(table, ids, inserted.slots);
+    EXPECT_EQ(inserted.slots.ge(0).sum().item<int64_t>(), 1000);
+    const HashTable::EvictedIds evicted = table.take_evicted();
+    EXPECT_EQ(evicted.left_out, 0);
+    for (const int64_t id : host<int64_t>(evicted.ids)) ASSERT_EQ(model.erase(id), 1) << id;
+    model.insert(ids.begin(), ids.end());
+    ASSERT_EQ(table.size(), static_cast<int64_t>(model.size()));
+    // The ids of the batch are there.
+    EXPECT_TRUE(table.find(to_device(ids)).equal(inserted.slots));
+  }
+  expect_marks(table);
+  EXPECT_EQ(table.size(), 5000);
+  EXPECT_EQ(table.counts().early, 0);
+  const auto ids = host<int64_t>(table.contents().ids);
+  EXPECT_EQ(std::set<int64_t>(ids.begin(), ids.end()), model);
+}
+
+TEST_P(HashTableTest, EveryInt64IsAnId) {
+  HashTable table(options(100));
+  const Ids ids = {kLowest, kLowest + 1, -2, -1, 0, 1, kHighest - 1, kHighest};
+  mark(table, ids, insert(table, ids).slots);
+  expect_marks(table);
+  EXPECT_EQ(table.size(), 8);
+  table.erase(to_device({kLowest, kHighest, -1, 0}));
+  const auto slots = host<int64_t>(table.find(to_device(ids)));
+  EXPECT_THAT(slots, testing::ElementsAre(-1, testing::Ge(0), testing::Ge(0), -1, -1,
+                                          testing::Ge(0), testing::Ge(0), -1));
+}
+
+TEST_P(HashTableTest, MultiplesOfEightFillBucketsEvenly) {
+  constexpr int64_t kCapacity = 200'000, kCount = kCapacity * 95 / 100;
+  HashTableOptions fixed = options(kCapacity, 1);
+  fixed.initial_capacity = kCapacity;
+  HashTable table(fixed);
+  const Ids ids = multiples(kCount);
+  for (int64_t begin = 0; begin < kCount; begin += 40'000) {
+    insert(table, {ids.begin() + begin, ids.begin() + std::min(kCount, begin + 40'000)});
+  }
+  const HashTableCounts counts = table.counts();
+  EXPECT_EQ(counts.size, kCount);
+  EXPECT_EQ(counts.evicted, 0);
+  EXPECT_EQ(counts.failed, 0);
+  std::vector<int64_t> load(slots_of_buckets(table));
+  for (const int64_t slot : host<int64_t>(table.contents().slots)) ++load[slot / table_op::kSlots];
+  const double mean = static_cast<double>(kCount) / static_cast<double>(load.size());
+  EXPECT_LE(static_cast<double>(*std::max_element(load.begin(), load.end())), 1.05 * mean);
+}
+
+TEST_P(HashTableTest, TakesAsManyIdsAsItsCapacityThenFailsWithoutEviction) {
+  for (const int64_t capacity : {1, 10, 120, 121, 300, 1000, 20'000}) {
+    SCOPED_TRACE(capacity);
+    HashTableOptions fixed = options(capacity, 1);
+    fixed.evict = false;
+    HashTable table(fixed);
+    const Ids ids = multiples(capacity, 3);
+    const auto inserted = insert(table, ids);
+    mark(table, ids, inserted.slots);
+    EXPECT_EQ(table.counts().size, capacity);
+    EXPECT_EQ(table.counts().failed, 0);
+
+    const auto more = insert(table, {0, 1, 4, 7});  // 0 is there
+    EXPECT_THAT(host<uint8_t>(more.states), testing::ElementsAre(2 - 1, 3, 3, 3));
+    EXPECT_EQ(more.slots.lt(0).sum().item<int64_t>(), 3);
+    EXPECT_EQ(table.counts().failed, 3);
+    expect_marks(table);
+  }
+}
+
+TEST_P(HashTableTest, ABatchLargerThanTheTableKeepsItsFirstIds) {
+  HashTable table(options(100));
+  insert(table, multiples(50, 7));
+  const auto inserted = insert(table, multiples(250, 1000));
+  EXPECT_EQ(inserted.slots.ge(0).sum().item<int64_t>(), 100);
+  EXPECT_EQ(table.counts().failed, 150);
+  EXPECT_EQ(table.size(), 100);
+}
+
+TEST_P(HashTableTest, EmptyBatches) {
+  HashTable table(options(100));
+  const auto inserted = insert(table, {});
+  EXPECT_EQ(inserted.slots.numel(), 0);
+  EXPECT_EQ(table.find(to_device({})).numel(), 0);
+  table.erase(to_device({}));
+  EXPECT_EQ(table.contents().size(), 0);
+  EXPECT_EQ(table.gather(inserted.slots, {}, torch::zeros({2}).to(device())).size(0), 0);
+  HashTable other(options(100));
+  insert(other, {1, 2});
+  other.load(table.contents());
+  EXPECT_EQ(other.size(), 0);
+}
+
+TEST_P(HashTableTest, GrowsFromASizeThatIsNotAMultipleOfABucket) {
+  for (const int64_t first : {1, 7, 100, 130, 256}) {
+    HashTableOptions growing = options(300, 3);
+    growing.initial_capacity = first;
+    HashTable table(growing);
+    Ids all;
+    for (int64_t begin = 0; begin < 300; begin += 20) {
+      Ids ids;
+      for (int64_t i = begin; i < begin + 20; ++i) ids.push_back(8 * i);
+      mark(table, ids, insert(table, ids).slots);
+      all.insert(all.end(), ids.begin(), ids.end());
+      expect_marks(table);
+    }
+    EXPECT_EQ(table.capacity(), 300);
+    EXPECT_EQ(table.size(), 300);
+    EXPECT_EQ(table.counts().evicted, 0);
+    EXPECT_EQ(table.find(to_device(all)).ge(0).sum().item<int64_t>(), 300);
+  }
+}
+
+TEST_P(HashTableTest, ScoresStartAnewAfterErase) {
+  HashTableOptions counting = options(100);
+  counting.score = Score::lfu;
+  HashTable table(counting);
+  for (int i = 0; i < 5; ++i) insert(table, {3, 4});
+  const auto before = host<int64_t>(table.find(to_device({3})));
+  table.rows().fill_(9);
+  table.erase(to_device({3}));
+  const auto again = insert(table, {3});
+  EXPECT_EQ(host<int64_t>(again.slots), before);  // the same slot
+  EXPECT_EQ(host<uint8_t>(again.states)[0], table_op::kInserted);
+  const HashTableContents contents = table.contents();
+  std::map<int64_t, int64_t> scores;
+  for (int64_t i = 0; i < 2; ++i) {
+    scores[host<int64_t>(contents.ids)[i]] = host<int64_t>(contents.scores)[i];
+  }
+  EXPECT_EQ(scores, (std::map<int64_t, int64_t>{{3, 1}, {4, 5}}));
+  // Its row is the initial one, not that of before.
+  EXPECT_EQ(table.rows().index_select(0, again.slots).eq(9).sum().item<int64_t>(), 0);
+}
+
+TEST_P(HashTableTest, RowsOfAnyLengthStartAndMoveWhole) {
+  for (const int64_t dim : {1, 2, 3, 5, 7, 31, 64, 129, 1536}) {
+    SCOPED_TRACE(dim);
+    HashTableOptions wide = options(400, dim);
+    wide.initial_capacity = 64;
+    wide.state = dim % 2 == 0 ? 2 * dim : 1;
+    wide.init = {.kind = RowInit::uniform, .a = 1, .b = 2, .seed = 5};
+    HashTable table(wide);
+    const Ids first = multiples(60), second = multiples(300, 9);
+    const at::Tensor slots = insert(table, first).slots;
+    const at::Tensor before = table.rows().index_select(0, slots).cpu();
+    EXPECT_TRUE(before.slice(1, 0, dim).ge(1).all().item<bool>());
+    EXPECT_TRUE(before.slice(1, 0, dim).lt(2).all().item<bool>());
+    EXPECT_EQ(before.slice(1, dim).abs().sum().item<float>(), 0);
+    insert(table, second);
+    const at::Tensor later = table.find(to_device(first));
+    EXPECT_TRUE(table.rows().index_select(0, later).cpu().equal(before));
+    const at::Tensor missing = torch::full({dim}, 7.0F).to(device());
+    const at::Tensor index = to_device({2, 0, 1, 2});
+    const at::Tensor some = at::cat({later.slice(0, 0, 2), to_device({-1})});
+    const at::Tensor gathered = table.gather(some, index, missing).cpu();
+    EXPECT_TRUE(gathered[0].eq(7).all().item<bool>());
+    EXPECT_TRUE(gathered[1].equal(before[0].slice(0, 0, dim)));
+    EXPECT_TRUE(gathered[2].equal(before[1].slice(0, 0, dim)));
+    EXPECT_TRUE(gathered[3].eq(7).all().item<bool>());
+  }
+}
+
+TEST_P(HashTableTest, LoadingGoesOnAsIfNothingHadHappened) {
+  const auto run = [&](HashTable& table, int from, int to) {
+    Ids slots;
+    for (int step = from; step < to; ++step) {
+      Random random(static_cast<uint64_t>(step));
+      const auto inserted = insert(table, random_ids(random, 100, 3000));
+      for (const int64_t slot : host<int64_t>(inserted.slots)) slots.push_back(slot);
+    }
+    return slots;
+  };
+  HashTableOptions full = options(700);
+  full.in_order = true;
+  full.init = {.kind = RowInit::normal, .a = 0, .b = 1, .seed = 1};
+  HashTable whole(full), first(full), second(full);
+  run(whole, 0, 20);
+  const Ids expected = run(whole, 20, 40);
+  run(first, 0, 20);
+  second.load(first.contents());
+  EXPECT_EQ(run(second, 20, 40), expected);
+  EXPECT_TRUE(second.contents().rows.equal(whole.contents().rows));
+  EXPECT_TRUE(second.contents().scores.equal(whole.contents().scores));
+
+  // Of another capacity: the same rows.
+  HashTable larger(options(5000));
+  larger.load(whole.contents());
+  const HashTableContents contents = whole.contents();
+  const at::Tensor slots = larger.find(contents.ids);
+  EXPECT_TRUE(larger.rows().index_select(0, slots).equal(contents.rows));
+  HashTable smaller(options(699));
+  insert(smaller, {5});
+  EXPECT_THROW(
+      {
+        try {
+          smaller.load(contents);
+        } catch (const DataError& error) {
+          EXPECT_THAT(error.what(),
+                      testing::AllOf(testing::HasSubstr("700"), testing::HasSubstr("699")));
+          throw;
+        }
+      },
+      DataError);
+  EXPECT_EQ(smaller.size(), 1);
+  HashTableContents twice = contents;
+  twice.ids = twice.ids.clone();
+  twice.ids[3].fill_(twice.ids[4].item<int64_t>());
+  EXPECT_THROW(larger.load(twice), DataError);
+  HashTableContents moved = contents;
+  moved.slots = moved.slots.flip(0);
+  HashTable same(options(700));
+  EXPECT_THROW(same.load(moved), DataError);
+}
+
+TEST_P(HashTableTest, IdsThatAreNotAllowedInAreLeftOut) {
+  HashTable table(options(100));
+  insert(table, {1, 2});
+  const at::Tensor allowed = torch::tensor({0, 1, 0, 1}, torch::kByte).to(device());
+  const auto inserted = table.insert({.ids = to_device({1, 2, 3, 4}), .allowed = allowed});
+  EXPECT_THAT(host<uint8_t>(inserted.states),
+              testing::ElementsAre(table_op::kFound, table_op::kFound, table_op::kAbsent,
+                                   table_op::kInserted));
+  EXPECT_EQ(table.size(), 3);
+}
+
+TEST_P(HashTableTest, OptionsOutOfRangeAreNamed) {
+  EXPECT_THROW(HashTable{options(0)}, UsageError);
+  EXPECT_THROW((HashTable{options(10, 0)}), UsageError);
+  HashTableOptions bounds = options(10);
+  bounds.init = {.kind = RowInit::truncated_normal, .a = 0, .b = 1, .lower = 1, .upper = 2};
+  EXPECT_THROW(HashTable{bounds}, UsageError);
+}
+
+INSTANTIATE_TEST_SUITE_P(Cpu, HashTableTest, testing::Values("cpu"));
+INSTANTIATE_TEST_SUITE_P(Cuda, HashTableTest, testing::Values("cuda"));
+
+// The contents of a table after evictions, erasures and growth.
+HashTableContents after_many_calls(at::Device device) {
+  HashTableOptions options;
+  options.capacity = 3000;
+  options.initial_capacity = 200;
+  options.dim = 2;
+  options.in_order = true;
+  options.device = device;
+  options.init = {.kind = RowInit::uniform, .a = -1, .b = 1, .seed = 9};
+  HashTable table(options);
+  for (uint64_t step = 0; step < 30; ++step) {
+    Random random(step);
+    const at::Tensor ids = torch::tensor(random_ids(random, 500, 20'000), torch::kLong).to(device);
+    table.insert({.ids = ids});
+    table.erase(ids.slice(0, 0, 40));
+  }
+  return table.contents();
+}
+
+void expect_equal(const HashTableContents& a, const HashTableContents& b) {
+  EXPECT_EQ(a.size(), 2960);  // full, before the last erase
+  EXPECT_TRUE(a.slots.cpu().equal(b.slots.cpu()));
+  EXPECT_TRUE(a.ids.cpu().equal(b.ids.cpu()));
+  EXPECT_TRUE(a.scores.cpu().equal(b.scores.cpu()));
+  EXPECT_TRUE(a.rows.cpu().equal(b.rows.cpu()));
+}
+
+TEST(HashTableOrder, IsTheSameForAnyNumberOfThreads) {
+  const int threads = num_threads();
+  set_num_threads(1);
+  const HashTableContents one = after_many_calls(at::kCPU);
+  set_num_threads(4);
+  const HashTableContents four = after_many_calls(at::kCPU);
+  set_num_threads(threads);
+  expect_equal(one, four);
+}
+
+TEST(HashTableOrderCuda, IsTheSameInOrderAsOnTheCpu) {
+  if (const char* why = test::missing_gpu()) GTEST_SKIP() << why;
+  expect_equal(after_many_calls(at::kCPU), after_many_calls(at::kCUDA));
+}
+
+}  // namespace
+}  // namespace seqfuse::embeddings::hash_table_test
