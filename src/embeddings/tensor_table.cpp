@@ -66,12 +66,21 @@ void TensorTable::load(const TableContents& given, const LoadOptions& options) {
   const torch::NoGradGuard no_grad;
   if (group_.is_first()) check(given, options);
   // Only the first process knows what is loaded.
-  const at::Tensor facts =
-      torch::tensor({given.size(), options.state ? int64_t{1} : int64_t{0}}, torch::kLong);
+  const auto shared = given.state.find(kSharedRow);
+  const at::Tensor facts = torch::tensor(
+      {given.size(), int64_t{options.state}, int64_t{shared != given.state.end()}}, torch::kLong);
   group_.broadcast({facts}, "broadcast of table " + name_);
   const int64_t count = facts[0].item<int64_t>();
   const bool with_state = facts[1].item<int64_t>() != 0;
 
+  if (facts[2].item<int64_t>() != 0) {
+    const at::Tensor row =
+        group_.is_first()
+            ? shared->second.to(weight_.options(), /*non_blocking=*/false, /*copy=*/true)
+            : torch::empty({dim_}, weight_.options());
+    group_.broadcast({row}, "broadcast of table " + name_);
+    weight_.copy_(row.expand_as(weight_));
+  }
   const TableContents here = this->here();
   std::vector<at::Tensor> from = {given.rows}, to = {here.rows};
   if (with_state) {

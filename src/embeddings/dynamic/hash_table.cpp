@@ -23,8 +23,6 @@ HashTableOptions checked(HashTableOptions options) {
   SEQFUSE_CHECK_AS(UsageError, options.initial_capacity >= 1,
                    "table {}: the initial capacity is {}; expected at least 1", name,
                    options.initial_capacity);
-  SEQFUSE_CHECK_AS(UsageError, options.dim >= 1,
-                   "table {}: a row has {} weights; expected at least 1", name, options.dim);
   const RowInit& init = options.init;
   if (init.kind == RowInit::truncated_normal) {
     SEQFUSE_CHECK_AS(
@@ -53,8 +51,9 @@ const uint8_t* bytes_of(const at::Tensor& tensor) {
 HashTable::HashTable(HashTableOptions options)
     : options_(checked(std::move(options))),
       stride_((width() + kVectorFloats - 1) / kVectorFloats * kVectorFloats),
-      storage_(options_.initial_capacity, options_.device),
+      storage_(allocate(options_.initial_capacity)),
       values_(allocate_rows(storage_)) {
+  options_.device = values_.device();  // with its number
   const auto integer = at::TensorOptions().device(options_.device).dtype(at::kLong);
   if (options_.list_evicted > 0) {
     evicted_ids_ = at::empty({options_.list_evicted}, integer);
@@ -63,9 +62,26 @@ HashTable::HashTable(HashTableOptions options)
   }
 }
 
+// Runs make(); if memory does not suffice, the error says what it was for.
+template <class Make>
+auto HashTable::with_memory(int64_t capacity, Make&& make) const {
+  try {
+    return make();
+  } catch (c10::Error& error) {
+    error.add_context(fmt::format("table {}: memory for {} rows of {} bytes", options_.name,
+                                  capacity, stride_ * static_cast<int64_t>(sizeof(float))));
+    throw;
+  }
+}
+
+Storage HashTable::allocate(int64_t capacity) const {
+  return with_memory(capacity, [&] { return Storage(capacity, options_.device); });
+}
+
 at::Tensor HashTable::allocate_rows(const Storage& storage) const {
   const auto floats = at::TensorOptions().device(options_.device).dtype(at::kFloat);
-  return at::zeros({storage.slots(), stride_}, floats);
+  return with_memory(storage.capacity,
+                     [&] { return at::zeros({storage.slots(), stride_}, floats); });
 }
 
 int64_t HashTable::bytes() const {
@@ -106,6 +122,7 @@ HashTable::Inserted HashTable::insert(const Insert& batch) {
                 "table {}: a step is given with an insert exactly if the score is step",
                 options_.name);
   make_room(count);
+  ++changes_;
   if (static_cast<uint32_t>(++calls_) == 0) {  // the numbers in `touched` start again
     storage_.touched.zero_();
     ++calls_;
@@ -166,6 +183,7 @@ HashTable::Inserted HashTable::insert(const Insert& batch) {
                            .out = result.evicted_rows.mutable_data_ptr<float>()},
             options_.device);
   }
+  if (width() == 0) return result;
   op::run(op::InitializeRows{.rows = row_view(values_),
                              .init = options_.init,
                              .ids = batch.ids.const_data_ptr<int64_t>(),
@@ -179,6 +197,7 @@ HashTable::Inserted HashTable::insert(const Insert& batch) {
 }
 
 void HashTable::erase(const at::Tensor& ids, const at::Tensor& limit, const at::Tensor& allowed) {
+  ++changes_;
   op::run(op::Erase{.table = storage_.view(),
                     .keys = ids.const_data_ptr<int64_t>(),
                     .count = ids.numel(),
@@ -188,10 +207,15 @@ void HashTable::erase(const at::Tensor& ids, const at::Tensor& limit, const at::
 }
 
 void HashTable::clear() {
+  ++changes_;
   storage_.digests.zero_();
   storage_.touched.zero_();
   storage_.counters.zero_();
   size_at_most_ = 0;
+}
+
+at::Tensor HashTable::scores_of(const at::Tensor& slots) const {
+  return storage_.scores.index_select(0, slots.clamp_min(0)).mul_(slots.ge(0));
 }
 
 at::Tensor HashTable::gather(const at::Tensor& slots, const at::Tensor& index,
@@ -209,13 +233,15 @@ at::Tensor HashTable::gather(const at::Tensor& slots, const at::Tensor& index,
 }
 
 void HashTable::update(const op::RowUpdate& update, const at::Tensor& slots,
-                       const at::Tensor& gradients, const at::Tensor& limit) {
+                       const at::Tensor& gradients, const at::Tensor& limit,
+                       const op::StepNumbers& step) {
   op::run(op::UpdateRows{.rows = row_view(values_),
                          .update = update,
                          .slots = slots.const_data_ptr<int64_t>(),
                          .gradients = gradients.const_data_ptr<float>(),
                          .count = slots.numel(),
-                         .limit = integers(limit)},
+                         .limit = integers(limit),
+                         .step = step},
           options_.device);
 }
 
@@ -289,21 +315,8 @@ void HashTable::place(const at::Tensor& ids, const at::Tensor& slots, const at::
 
 void HashTable::grow(int64_t capacity) {
   // Nothing of the table changes until all memory is there.
-  Storage larger = [&] {
-    try {
-      return Storage(capacity, options_.device);
-    } catch (const c10::Error& error) {
-      throw_error("table {}: no memory to grow from {} to {} rows: {}", options_.name,
-                  this->capacity(), capacity, error.what_without_backtrace());
-    }
-  }();
-  at::Tensor values;
-  try {
-    values = allocate_rows(larger);
-  } catch (const c10::Error& error) {
-    throw_error("table {}: no memory to grow from {} to {} rows of {} bytes: {}", options_.name,
-                this->capacity(), capacity, stride_ * 4, error.what_without_backtrace());
-  }
+  Storage larger = allocate(capacity);
+  const at::Tensor values = allocate_rows(larger);
   const at::Tensor from = storage_.digests.nonzero().flatten();
   const at::Tensor ids = storage_.keys.index_select(0, from),
                    scores = storage_.scores.index_select(0, from);
@@ -312,7 +325,8 @@ void HashTable::grow(int64_t capacity) {
                 "table {}: not all of {} ids found a place in a table of {} rows while it grew",
                 options_.name, ids.numel(), capacity);
   larger.touched.index_copy_(0, to, storage_.touched.index_select(0, from));
-  const int64_t block = std::max<int64_t>(1, kRowsBlockBytes / (stride_ * 4));
+  const int64_t row_bytes = std::max<int64_t>(1, stride_ * 4);  // a table may have ids alone
+  const int64_t block = std::max<int64_t>(1, kRowsBlockBytes / row_bytes);
   for (int64_t begin = 0; begin < from.numel(); begin += block) {
     const int64_t end = std::min(from.numel(), begin + block);
     values.index_copy_(0, to.slice(0, begin, end),
@@ -320,7 +334,7 @@ void HashTable::grow(int64_t capacity) {
   }
   larger.counters.copy_(storage_.counters);
   storage_ = std::move(larger);
-  values_ = std::move(values);
+  values_ = values;
 }
 
 HashTableContents HashTable::contents() const {
@@ -386,6 +400,7 @@ void HashTable::load(const HashTableContents& given) {
   storage_ = std::move(loaded.storage_);
   values_ = std::move(loaded.values_);
   calls_ = std::max(calls_, given.calls);
+  ++changes_;
   size_at_most_ = count;
 }
 

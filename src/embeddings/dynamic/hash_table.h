@@ -57,15 +57,18 @@ struct HashTableCounts {
 // Not thread-safe; on a GPU calls are ordered by the current stream.
 class HashTable {
  public:
-  // Throws UsageError for options out of range, Error if the memory does not suffice: with what the
-  // table needs.
+  // Throws UsageError for options out of range. If memory does not suffice, here or while growing,
+  // torch's error says what the table needs, and nothing changes.
   explicit HashTable(HashTableOptions options);
 
   const HashTableOptions& options() const { return options_; }
   int64_t capacity() const { return storage_.capacity; }  // allocated
   int64_t width() const { return options_.dim + options_.state; }
   int64_t bytes() const;
-  int64_t calls() const { return calls_; }
+  int64_t calls() const { return calls_; }  // of insert
+  // Changes with every call that may move, add or remove rows: slots found before may be wrong then.
+  int64_t changes() const { return changes_; }
+  const at::Tensor& counters() const { return storage_.counters; }  // ops::hash_table::Counter
 
   // int64 [n]: the slots of ids [n]; -1 for ids without a row. Changes nothing.
   at::Tensor find(const at::Tensor& ids, const at::Tensor& limit = {}) const;
@@ -98,7 +101,10 @@ class HashTable {
   at::Tensor gather(const at::Tensor& slots, const at::Tensor& index,
                     const at::Tensor& missing) const;
   void update(const ops::hash_table::RowUpdate& update, const at::Tensor& slots,
-              const at::Tensor& gradients, const at::Tensor& limit = {});
+              const at::Tensor& gradients, const at::Tensor& limit = {},
+              const ops::hash_table::StepNumbers& step = {});
+  // int64 [n]; 0 where slots [n] is -1.
+  at::Tensor scores_of(const at::Tensor& slots) const;
   // float32 [slots, width]: a view of all rows, also of empty slots.
   at::Tensor rows() const;
 
@@ -124,6 +130,9 @@ class HashTable {
                            const at::Tensor& scores) const;
   void place(const at::Tensor& ids, const at::Tensor& slots, const at::Tensor& scores);
   ops::hash_table::Rows row_view(const at::Tensor& values) const;
+  template <class Make>
+  auto with_memory(int64_t capacity, Make&& make) const;
+  ops::hash_table::Storage allocate(int64_t capacity) const;
   at::Tensor allocate_rows(const ops::hash_table::Storage& storage) const;
 
   HashTableOptions options_;
@@ -131,7 +140,7 @@ class HashTable {
   ops::hash_table::Storage storage_;
   at::Tensor values_;  // float32 [slots, stride]
   at::Tensor evicted_ids_, evicted_scores_, evicted_slots_;
-  int64_t calls_ = 0;
+  int64_t calls_ = 0, changes_ = 0;
   int64_t size_at_most_ = 0;
 };
 

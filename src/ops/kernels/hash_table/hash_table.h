@@ -76,7 +76,7 @@ struct Insert {
   const int64_t* given;    // [count]: scores of Score::custom; null otherwise
   const uint8_t* allowed;  // [count]: 0: if new, leave it out; null: all may come in
   Score score;
-  int64_t now;    // of lru, step and time_frequency
+  int64_t now;    // of all but lfu and custom
   uint32_t call;  // number of this call, from 1; keys of this call are not evicted by it
   bool evict;     // if the table is full; false: the key finds no place
   bool in_order;  // CUDA: insert one key after the other

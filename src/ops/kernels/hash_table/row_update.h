@@ -33,9 +33,39 @@ struct RowUpdate {
   float learning_rate = 0, scale = 1;
   float beta1 = 0, beta2 = 0, keep1 = 0, keep2 = 0;  // keep: 1 - beta
   float epsilon = 0;
-  float rate = 0;          // adam: lr / (1 - b1^t)
-  float inverse_root = 0;  // adam: 1 / sqrt(1 - b2^t)
+  float rate = 0;                           // adam: lr / (1 - b1^t)
+  float inverse_root = 0;                   // adam: 1 / sqrt(1 - b2^t)
+  double exact_beta1 = 0, exact_beta2 = 0;  // for StepNumbers
 };
+
+// Numbers of a step that are on the GPU: they replace those of RowUpdate. Null: none are.
+struct StepNumbers {
+  const float* count = nullptr;  // t
+  const float* learning_rate = nullptr;
+  const float* scale = nullptr;
+  const float* skip = nullptr;  // not 0: the step changes nothing
+};
+
+// The update of optimiser `kind` in step t.
+inline RowUpdate row_update(RowOptimizer kind, double learning_rate, double scale, double beta1,
+                            double beta2, double epsilon, double t) {
+  RowUpdate u;
+  u.kind = kind;
+  u.learning_rate = static_cast<float>(learning_rate);
+  u.scale = static_cast<float>(scale);
+  u.beta1 = static_cast<float>(beta1);
+  u.beta2 = static_cast<float>(beta2);
+  u.keep1 = static_cast<float>(1 - beta1);
+  u.keep2 = static_cast<float>(1 - beta2);
+  u.epsilon = static_cast<float>(epsilon);
+  u.exact_beta1 = beta1;
+  u.exact_beta2 = beta2;
+  if (kind == RowOptimizer::adam) {
+    u.rate = static_cast<float>(learning_rate / (1 - pow(beta1, t)));
+    u.inverse_root = static_cast<float>(1 / sqrt(1 - pow(beta2, t)));
+  }
+  return u;
+}
 
 // Column c of all but row_wise_adagrad.
 SEQFUSE_HOST_DEVICE void update_column(const RowUpdate& u, float gradient, float* row, int64_t dim,

@@ -42,8 +42,30 @@ __global__ void __launch_bounds__(kRowThreads) gather_kernel(const __grid_consta
   for (int64_t c = threadIdx.x % Lanes; c < p.rows.dim / kItems; c += Lanes) to[c] = from[c];
 }
 
+// The update with a step's numbers from memory, if that is where they are. For a whole block, which
+// computes the powers once.
+__device__ RowUpdate of_this_step(const UpdateRows& p) {
+  RowUpdate u = p.update;
+  if (!p.step.count) return u;
+  u.learning_rate = *p.step.learning_rate;
+  u.scale = *p.step.scale;
+  if (u.kind != RowOptimizer::adam) return u;
+  __shared__ float adam[2];
+  if (threadIdx.x == 0) {
+    const double t = *p.step.count;
+    adam[0] = static_cast<float>(u.learning_rate / (1 - pow(u.exact_beta1, t)));
+    adam[1] = static_cast<float>(1 / sqrt(1 - pow(u.exact_beta2, t)));
+  }
+  __syncthreads();
+  u.rate = adam[0];
+  u.inverse_root = adam[1];
+  return u;
+}
+
 template <int Lanes>
 __global__ void __launch_bounds__(kRowThreads) update_kernel(const __grid_constant__ UpdateRows p) {
+  if (p.step.skip && *p.step.skip != 0) return;
+  const RowUpdate u = of_this_step(p);
   const int64_t i = row_of_group<Lanes>();
   if (i >= rows_of(p.count, p.limit)) return;
   const int64_t slot = p.slots[i];
@@ -52,13 +74,13 @@ __global__ void __launch_bounds__(kRowThreads) update_kernel(const __grid_consta
   const int64_t dim = p.rows.dim;
   float* row = p.rows.values + slot * p.rows.stride;
   const float* gradient = p.gradients + i * dim;
-  if (p.update.kind != RowOptimizer::row_wise_adagrad) {
-    for (int64_t c = lane; c < dim; c += Lanes) update_column(p.update, gradient[c], row, dim, c);
+  if (u.kind != RowOptimizer::row_wise_adagrad) {
+    for (int64_t c = lane; c < dim; c += Lanes) update_column(u, gradient[c], row, dim, c);
     return;
   }
   float squares = 0;
   for (int64_t c = lane; c < dim; c += Lanes) {
-    const float g = gradient[c] * p.update.scale;
+    const float g = gradient[c] * u.scale;
     squares += g * g;
   }
   const unsigned group =
@@ -67,8 +89,8 @@ __global__ void __launch_bounds__(kRowThreads) update_kernel(const __grid_consta
   const float sum = row[dim] + squares / static_cast<float>(dim);
   __syncwarp(group);  // all lanes have read the sum
   if (lane == 0) row[dim] = sum;
-  const float rate = p.update.learning_rate / (sqrtf(sum) + p.update.epsilon);
-  for (int64_t c = lane; c < dim; c += Lanes) row[c] -= rate * (gradient[c] * p.update.scale);
+  const float rate = u.learning_rate / (sqrtf(sum) + u.epsilon);
+  for (int64_t c = lane; c < dim; c += Lanes) row[c] -= rate * (gradient[c] * u.scale);
 }
 
 template <int Lanes>

@@ -51,6 +51,7 @@ struct UpdateRows {
   const float* gradients;  // [count, dim]
   int64_t count;
   const int64_t* limit;
+  StepNumbers step;  // CUDA only
 };
 
 void initialize_rows_cpu(const InitializeRows& params);

@@ -61,14 +61,16 @@ SEQFUSE_HOST_DEVICE Place place_of(int64_t key, int64_t buckets) {
 
 // Keys with the lowest score are evicted first.
 enum class Score : int {
-  lru,             // the number of the call that last had the key
-  lfu,             // how often it was in a call's batch
-  step,            // the caller's number at that time, such as the training step
-  custom,          // given by the caller for each key
-  time_frequency,  // 2^32 times the number of the call, plus how often: the newer, then the more often
+  lru,     // the number of the call that last had the key
+  lfu,     // how often it was in a call's batch
+  step,    // the caller's number at that time, such as the training step
+  custom,  // given by the caller for each key
+  // Both, as the two halves of the score: low 32 bits, and high ones, which decide first.
+  time_frequency,  // the call; of equal ones how often
+  frequency_time,  // how often; of equal ones the call
 };
 
-inline constexpr int64_t kMaxFrequency = 0xFFFFFFFF;  // of time_frequency
+inline constexpr int64_t kLowHalf = 0xFFFFFFFF, kHighHalf = 0x7FFFFFFF;  // the largest halves
 inline constexpr int64_t kMaxScore = 0x7FFFFFFFFFFFFFFF;
 
 // The score of a key that is in a batch `count` times. old: its score before, 0 if it is new. now:
@@ -81,8 +83,12 @@ SEQFUSE_HOST_DEVICE int64_t next_score(Score kind, int64_t now, int64_t old, int
     case Score::custom:
       return given;
     case Score::time_frequency: {
-      const int64_t often = (old & kMaxFrequency) + count;
-      return now * (kMaxFrequency + 1) + (often > kMaxFrequency ? kMaxFrequency : often);
+      const int64_t often = (old & kLowHalf) + count;
+      return now * (kLowHalf + 1) + (often > kLowHalf ? kLowHalf : often);
+    }
+    case Score::frequency_time: {
+      const int64_t often = old / (kLowHalf + 1) + count;
+      return (often > kHighHalf ? kHighHalf : often) * (kLowHalf + 1) + (now & kLowHalf);
     }
     default:
       return now;

@@ -1,0 +1,152 @@
+#include "embeddings/dynamic/dynamic_rows.h"
+
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+
+namespace seqfuse::embeddings {
+namespace {
+
+using ops::hash_table::unique_ids;
+
+DynamicRowsOptions with_state(DynamicRowsOptions options) {
+  SEQFUSE_CHECK_AS(UsageError, options.table.dim >= 1,
+                   "table {}: a row has {} weights; expected at least 1", options.table.name,
+                   options.table.dim);
+  SEQFUSE_CHECK_AS(UsageError, options.admit_from >= 1,
+                   "table {}: ids are admitted from their occurrence {}; expected at least 1",
+                   options.table.name, options.admit_from);
+  SEQFUSE_CHECK_AS(UsageError, options.counted_ids >= 0,
+                   "table {}: the frequency of {} ids is counted; expected 0 or more",
+                   options.table.name, options.counted_ids);
+  if (options.counted_ids == 0) options.counted_ids = options.table.capacity;
+  options.table.state = ops::hash_table::state_length(options.optimizer, options.table.dim);
+  return options;
+}
+
+// Frequencies of ids without a row.
+HashTableOptions counter_options(const DynamicRowsOptions& options) {
+  HashTableOptions counted;
+  counted.name = options.table.name + " (frequencies)";
+  counted.capacity = options.counted_ids;
+  counted.initial_capacity = options.table.initial_capacity;
+  counted.score = Score::lfu;
+  counted.in_order = options.table.in_order;
+  counted.device = options.table.device;
+  return counted;
+}
+
+// The initial row of an id that no batch has: of another seed.
+at::Tensor make_shared_row(const HashTableOptions& options) {
+  RowInit init = options.init;
+  init.seed = ops::hash_table::mix(init.seed + 1);
+  at::Tensor row = at::empty({options.dim}, at::kFloat);
+  float* values = row.mutable_data_ptr<float>();
+  for (int64_t c = 0; c < options.dim; ++c) {
+    values[c] = ops::hash_table::initial_value(init, 0, c);
+  }
+  return row.to(options.device);
+}
+
+}  // namespace
+
+DynamicRows::DynamicRows(DynamicRowsOptions options)
+    : options_(with_state(std::move(options))),
+      table_(options_.table),
+      shared_row_(make_shared_row(options_.table)),
+      unknown_(at::zeros({1}, shared_row_.options().dtype(at::kLong))) {
+  options_.table.device = table_.options().device;
+  if (options_.admit_from > 1) counted_.emplace(counter_options(options_));
+}
+
+DynamicRows::Batch DynamicRows::find(const at::Tensor& ids) {
+  Batch batch{.unique = unique_ids(ids.contiguous()), .slots = {}};
+  batch.slots = table_.find(batch.unique.ids, batch.unique.limit);
+  batch.changes = table_.changes();
+  unknown_.add_(batch.unique.often.mul(batch.slots.lt(0)).sum());
+  return batch;
+}
+
+// uint8 [unique]: the ids that get a row if they have none. Counts the others. often: for ids that get
+// one, how often they have been there in all.
+at::Tensor DynamicRows::admitted(const Batch& batch, at::Tensor& often) {
+  const at::Tensor &ids = batch.unique.ids, &limit = batch.unique.limit;
+  const at::Tensor missing = table_.find(ids, limit).lt(0);
+  const auto counted = counted_->insert(
+      {.ids = ids, .limit = limit, .often = often, .allowed = missing.to(at::kByte)});
+  const at::Tensor total = counted_->scores_of(counted.slots);
+  const at::Tensor admitted = missing.logical_and(total.ge(options_.admit_from));
+  const at::Tensor allowed = admitted.to(at::kByte);
+  counted_->erase(ids, limit, allowed);
+  often = at::where(admitted, total, often);
+  return allowed;
+}
+
+DynamicRows::Batch DynamicRows::fetch(const at::Tensor& ids, const Scores& scores) {
+  Batch batch{.unique = unique_ids(ids.contiguous()), .slots = {}};
+  HashTable::Insert insert{.ids = batch.unique.ids,
+                           .limit = batch.unique.limit,
+                           .often = batch.unique.often,
+                           .step = scores.step};
+  if (scores.custom.defined()) {
+    SEQFUSE_CHECK(scores.custom.numel() == ids.numel(),
+                  "table {}: {} scores are given with {} ids; expected one for each",
+                  options_.table.name, scores.custom.numel(), ids.numel());
+    insert.scores =
+        at::full_like(batch.unique.ids, std::numeric_limits<int64_t>::min())
+            .scatter_reduce_(0, batch.unique.inverse,
+                             scores.custom.to(options_.table.device, at::kLong).flatten(), "amax");
+  }
+  if (counted_) insert.allowed = admitted(batch, insert.often);
+  batch.slots = table_.insert(insert).slots;
+  batch.changes = table_.changes();
+  if (options_.failure_is_error) failures_.after_insert(table_);
+  return batch;
+}
+
+at::Tensor DynamicRows::rows(const Batch& batch) const {
+  return table_.gather(batch.slots, batch.unique.inverse, shared_row_);
+}
+
+at::Tensor DynamicRows::unique_rows(const Batch& batch) const {
+  return table_.gather(batch.slots, {}, shared_row_);
+}
+
+void DynamicRows::update(const RowUpdate& update, const Batch& batch, const at::Tensor& gradients) {
+  update_unique(update, batch, ops::hash_table::sum_by_id(batch.unique, gradients));
+}
+
+void DynamicRows::update_unique(const RowUpdate& update, const Batch& batch,
+                                const at::Tensor& gradients,
+                                const ops::hash_table::StepNumbers& step) {
+  const at::Tensor slots = batch.changes == table_.changes()
+                               ? batch.slots
+                               : table_.find(batch.unique.ids, batch.unique.limit);
+  table_.update(update, slots, gradients.to(at::kFloat).contiguous(), batch.unique.limit, step);
+}
+
+int64_t DynamicRows::unknown() const {
+  return unknown_.item<int64_t>();
+}
+
+void DynamicRows::check_failures() {
+  if (options_.failure_is_error) failures_.check(table_);
+}
+
+DynamicRowsContents DynamicRows::contents() const {
+  DynamicRowsContents contents{.table = table_.contents(), .counted = {}};
+  if (counted_) contents.counted = counted_->contents();
+  return contents;
+}
+
+void DynamicRows::load(const DynamicRowsContents& contents) {
+  table_.load(contents.table);
+  if (!counted_) return;
+  HashTableContents counted = contents.counted;
+  if (!counted.rows.defined()) counted.rows = at::zeros({counted.size(), 0}, at::kFloat);
+  counted_->load(counted);
+}
+
+}  // namespace seqfuse::embeddings

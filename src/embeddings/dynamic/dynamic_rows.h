@@ -1,0 +1,92 @@
+// Rows of ids that come and go, as training and serving use them: batches with repeated ids,
+// admission by frequency, a shared row for unknown ids, updates by the optimiser.
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstdint>
+#include <optional>
+
+#include "embeddings/dynamic/failure_watch.h"
+#include "embeddings/dynamic/hash_table.h"
+
+namespace seqfuse::embeddings {
+
+using ops::hash_table::RowOptimizer;
+using ops::hash_table::RowUpdate;
+
+struct DynamicRowsOptions {
+  HashTableOptions table;  // its state is set from the optimiser
+  RowOptimizer optimizer = RowOptimizer::sgd;
+  // An id gets a row when it has been in batches so often, repeats included. Until then it has the
+  // shared row, which is not trained.
+  int64_t admit_from = 1;
+  // Ids without a row whose frequency is known; the least frequent are forgotten first. 0: as many as
+  // the capacity.
+  int64_t counted_ids = 0;
+  bool failure_is_error = true;  // an id that finds no place; else it has the shared row
+};
+
+struct DynamicRowsContents {
+  HashTableContents table;
+  HashTableContents counted;  // frequencies of ids without a row; empty if all ids are admitted
+};
+
+// Never a silent zero: an id without a row has the shared row, and is counted.
+class DynamicRows {
+ public:
+  // Throws UsageError for options out of range.
+  explicit DynamicRows(DynamicRowsOptions options);
+
+  const DynamicRowsOptions& options() const { return options_; }
+  HashTable& table() { return table_; }
+  const HashTable& table() const { return table_; }
+
+  // The rows of a batch's ids.
+  struct Batch {
+    ops::hash_table::UniqueIds unique;
+    at::Tensor slots;     // int64 [unique]; -1: the shared row
+    int64_t changes = 0;  // of the table when they were found
+  };
+  struct Scores {
+    at::Tensor custom;            // int64 [n], for Score::custom: of equal ids the highest counts
+    std::optional<int64_t> step;  // for Score::step
+  };
+  // Training: ids, int64 of any shape, on the table's device, get rows. Throws Error if one finds no
+  // place; on a GPU a later call does, or check_failures.
+  Batch fetch(const at::Tensor& ids, const Scores& scores);
+  // Evaluation and serving: changes nothing but the count of unknown ids.
+  Batch find(const at::Tensor& ids);
+
+  // float32 [n, dim]: the row of each id of the batch.
+  at::Tensor rows(const Batch& batch) const;
+  // float32 [unique, dim].
+  at::Tensor unique_rows(const Batch& batch) const;
+  // gradients: float32 [n, dim], of rows(); those of equal ids are added first. Ids with the shared
+  // row, or evicted since, are left out.
+  void update(const RowUpdate& update, const Batch& batch, const at::Tensor& gradients);
+  // gradients: of unique_rows().
+  void update_unique(const RowUpdate& update, const Batch& batch, const at::Tensor& gradients,
+                     const ops::hash_table::StepNumbers& step = {});
+
+  // float32 [dim]: the row of ids that have none.
+  const at::Tensor& shared_row() const { return shared_row_; }
+
+  // These wait for a GPU.
+  int64_t unknown() const;  // ids of find, repeats included, that had the shared row
+  void check_failures();
+  DynamicRowsContents contents() const;
+  // As HashTable::load.
+  void load(const DynamicRowsContents& contents);
+
+ private:
+  at::Tensor admitted(const Batch& batch, at::Tensor& often);
+
+  DynamicRowsOptions options_;
+  HashTable table_;
+  std::optional<HashTable> counted_;
+  at::Tensor shared_row_, unknown_;
+  FailureWatch failures_;
+};
+
+}  // namespace seqfuse::embeddings

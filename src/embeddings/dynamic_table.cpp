@@ -1,0 +1,277 @@
+#include "embeddings/dynamic_table.h"
+
+#include <cmath>
+#include <tuple>
+#include <utility>
+
+#include "base/error.h"
+#include "embeddings/update/update_step.h"
+#include "ops/torch/ops.h"
+
+namespace seqfuse::embeddings {
+namespace {
+
+using ops::hash_table::sum_by_id;
+using ops::hash_table::unique_ids;
+
+RowOptimizer optimizer_of(UpdateKind kind) {
+  switch (kind) {
+    case UpdateKind::sgd:
+      return RowOptimizer::sgd;
+    case UpdateKind::row_wise_adagrad:
+      return RowOptimizer::row_wise_adagrad;
+    default:
+      return RowOptimizer::adam;  // adamw: tables have no weight decay
+  }
+}
+
+// A table of hashes in a checkpoint: per row, and [capacity, calls].
+void put(StateTensors& state, const std::string& prefix, const HashTableContents& table) {
+  state[prefix + "scores"] = table.scores;
+  state[prefix + "touched"] = table.touched;
+  state[prefix + "slots"] = table.slots;
+  state[prefix + "table"] = torch::tensor({table.capacity, table.calls}, torch::kLong);
+}
+
+at::Tensor found(const StateTensors& state, const std::string& name) {
+  const auto entry = state.find(name);
+  return entry == state.end() ? at::Tensor() : entry->second;
+}
+
+void take(const StateTensors& state, const std::string& prefix, HashTableContents& table) {
+  table.scores = found(state, prefix + "scores");
+  table.touched = found(state, prefix + "touched");
+  table.slots = found(state, prefix + "slots");
+  const at::Tensor numbers = found(state, prefix + "table");
+  if (!numbers.defined()) return;
+  table.capacity = numbers[0].item<int64_t>();
+  table.calls = numbers[1].item<int64_t>();
+}
+
+}  // namespace
+
+DynamicTable::DynamicTable(DynamicRowsOptions options, int64_t vocabulary,
+                           distributed::ProcessGroup& group)
+    : EmbeddingTable(options.table.name, options.table.dim, group),
+      vocabulary_(vocabulary),
+      options_(std::move(options)) {
+  SEQFUSE_CHECK(!group.several(), "table {}: dynamic tables run in one process; this job has {}",
+                name_, group.size());
+  options_.optimizer = RowOptimizer::sgd;
+  rows_.emplace(options_);
+}
+
+at::TensorOptions DynamicTable::options() const {
+  return at::TensorOptions().dtype(at::kFloat).device(options_.table.device);
+}
+
+void DynamicTable::fetch(const at::Tensor& ids) {
+  return_gradients();
+  fetched_ = {};
+  const bool training = torch::GradMode::is_enabled();
+  if (training) {
+    DynamicRows::Scores scores;
+    if (options_.table.score == Score::step) scores.step = rows_->table().calls() + 1;
+    fetched_.batch = rows_->fetch(ids, scores);
+  } else {
+    fetched_.batch = rows_->find(ids);
+  }
+  fetched_.rows = rows_->unique_rows(fetched_.batch);
+  fetched_.rows.set_requires_grad(training && trained_);
+}
+
+void DynamicTable::fetch_all() {
+  fetch(torch::arange(vocabulary_, options().dtype(torch::kLong)));
+}
+
+at::Tensor DynamicTable::lookup(const at::Tensor& ids) {
+  SEQFUSE_CHECK(fetched_.rows.defined(), "table {}: lookup without fetch", name_);
+  const at::Tensor& known = fetched_.batch.unique.ids;
+  const at::Tensor places = at::searchsorted(known, ids);
+  if (ids.is_cpu() && ids.numel() > 0) {  // on a GPU this would synchronise
+    SEQFUSE_CHECK(
+        known.numel() > 0 && known.index_select(0, places.clamp_max(known.numel() - 1)).equal(ids),
+        "table {}: lookup of an id that was not fetched", name_);
+  }
+  return ops::embedding_lookup(fetched_.rows, places, /*sparse=*/false);
+}
+
+at::Tensor DynamicTable::rows() const {
+  SEQFUSE_CHECK(fetched_.rows.defined() && fetched_.rows.size(0) == vocabulary_,
+                "table {}: all rows are read without fetch_all", name_);
+  return fetched_.rows;
+}
+
+void DynamicTable::return_gradients() {
+  take_gradient();
+}
+
+void DynamicTable::take_gradient() const {
+  if (!fetched_.rows.defined()) return;
+  const Fetched fetched = std::exchange(fetched_, {});
+  at::Tensor gradient = fetched.rows.grad();
+  if (!gradient.defined()) return;
+  gradient = gradient.masked_fill(fetched.batch.slots.lt(0).unsqueeze(1), 0);
+  returned_.push_back({.batch = fetched.batch, .gradient = std::move(gradient)});
+}
+
+// Adds the gradients of a step's batches. Of several batches on a GPU it reads the numbers of ids,
+// which waits.
+void DynamicTable::combine() const {
+  take_gradient();
+  if (returned_.size() < 2) return;
+  std::vector<at::Tensor> ids, gradients;
+  for (const Returned& returned : returned_) {
+    const auto& unique = returned.batch.unique;
+    const int64_t used = unique.limit.defined() ? unique.limit.item<int64_t>() : unique.size();
+    ids.push_back(unique.ids.slice(0, 0, used));
+    gradients.push_back(returned.gradient.slice(0, 0, used));
+  }
+  Returned all{.batch = {.unique = unique_ids(at::cat(ids)), .slots = {}}, .gradient = {}};
+  all.gradient = sum_by_id(all.batch.unique, at::cat(gradients));
+  all.batch.slots = rows_->table().find(all.batch.unique.ids, all.batch.unique.limit);
+  all.batch.changes = rows_->table().changes();
+  returned_ = {std::move(all)};
+}
+
+void DynamicTable::make_state(UpdateKind kind, bool averaged) {
+  SEQFUSE_CHECK_AS(UsageError, !averaged,
+                   "table {}: a dynamic table has no averages of its rows; set "
+                   "OptimizerArgs.average_decay to 0",
+                   name_);
+  DynamicRowsContents contents = rows_->contents();
+  options_.optimizer = optimizer_of(kind);
+  rows_.emplace(options_);
+  trained_ = true;
+  contents.table.rows = at::constant_pad_nd(contents.table.rows.slice(1, 0, dim_),
+                                            {0, rows_->table().width() - dim_});
+  rows_->load(contents);
+}
+
+void DynamicTable::zero_gradients() {
+  returned_.clear();
+  fetched_ = {};
+}
+
+at::Tensor DynamicTable::gradient() const {
+  combine();
+  return returned_.empty() ? at::Tensor() : returned_.front().gradient;
+}
+
+void DynamicTable::apply_gradients(UpdateStep& step) {
+  SEQFUSE_CHECK(trained_, "table {}: apply_gradients without make_state", name_);
+  combine();
+  if (returned_.empty()) return;
+  const Returned returned = std::move(returned_.front());
+  returned_.clear();
+  const config::OptimizerArgs& args = step.args();
+  ops::hash_table::StepNumbers numbers;
+  if (const UpdateStep::OnDevice* device = step.device()) {
+    const RowUpdate update = ops::hash_table::row_update(options_.optimizer, 0, 1, args.adam_beta1,
+                                                         args.adam_beta2, args.adam_eps, 1);
+    numbers = {.count = device->count.const_data_ptr<float>(),
+               .learning_rate = device->learning_rate.const_data_ptr<float>(),
+               .scale = device->gradient_scale.const_data_ptr<float>(),
+               .skip = device->skip.const_data_ptr<float>()};
+    rows_->update_unique(update, returned.batch, returned.gradient, numbers);
+    return;
+  }
+  const UpdateRule rule = step.rule(UpdateKind::adam, /*weight_decay=*/0);
+  RowUpdate update =
+      ops::hash_table::row_update(options_.optimizer, rule.learning_rate, rule.gradient_scale,
+                                  rule.beta1, rule.beta2, rule.epsilon, 1);
+  update.rate = static_cast<float>(rule.learning_rate / rule.correction1);
+  update.inverse_root = static_cast<float>(1 / std::sqrt(rule.correction2));
+  rows_->update_unique(update, returned.batch, returned.gradient);
+}
+
+std::vector<std::string> DynamicTable::state_names() const {
+  if (!trained_ || options_.optimizer == RowOptimizer::sgd) return {};
+  if (options_.optimizer == RowOptimizer::adam) return {"exp_avg", "exp_avg_sq"};
+  return {"sum_sq"};
+}
+
+TableContents DynamicTable::contents() const {
+  const DynamicRowsContents dynamic = rows_->contents();
+  TableContents contents;
+  contents.ids = dynamic.table.ids;
+  contents.rows = dynamic.table.rows.slice(1, 0, dim_).contiguous();
+  int64_t begin = dim_;
+  for (const std::string& name : state_names()) {
+    const bool one = options_.optimizer == RowOptimizer::row_wise_adagrad;
+    const int64_t end = begin + (one ? 1 : dim_);
+    const at::Tensor columns = dynamic.table.rows.slice(1, begin, end);
+    contents.state[name] = (one ? columns.select(1, 0) : columns).contiguous();
+    begin = end;
+  }
+  contents.state[kSharedRow] = rows_->shared_row();
+  put(contents.state, "", dynamic.table);
+  if (options_.admit_from > 1) {
+    put(contents.state, "counted_", dynamic.counted);
+    contents.state["counted_ids"] = dynamic.counted.ids;
+  }
+  return contents;
+}
+
+DynamicRowsContents DynamicTable::to_dynamic(const TableContents& given,
+                                             const LoadOptions& options) const {
+  SEQFUSE_CHECK_AS(DataError, given.rows.defined(), "the checkpoint has no rows of table {}",
+                   name_);
+  SEQFUSE_CHECK_AS(
+      DataError, given.rows.dim() == 2 && given.rows.size(1) == dim_,
+      "the checkpoint's rows of table {} have {} weights, the model's have {}: it is of "
+      "another architecture",
+      name_, given.rows.size(-1), dim_);
+  const int64_t count = given.size();
+  SEQFUSE_CHECK_AS(
+      DataError, count <= options_.table.capacity,
+      "the checkpoint's table {} has {} rows; the capacity of the model's is {}: raise "
+      "DynamicEmbeddingArgs.item_vocab_size_or_capacity",
+      name_, count, options_.table.capacity);
+  SEQFUSE_CHECK_AS(DataError,
+                   !given.ids.defined() || (given.ids.scalar_type() == torch::kLong &&
+                                            given.ids.dim() == 1 && given.ids.size(0) == count),
+                   "the checkpoint's ids of table {} are not int64 [{}], one per row", name_,
+                   count);
+  DynamicRowsContents contents;
+  contents.table.ids = given.ids.defined() ? given.ids : torch::arange(count, torch::kLong);
+  SEQFUSE_CHECK_AS(DataError, std::get<0>(at::_unique2(contents.table.ids)).numel() == count,
+                   "the checkpoint's table {} has {} ids more than once", name_,
+                   count - std::get<0>(at::_unique2(contents.table.ids)).numel());
+  std::vector<at::Tensor> columns = {given.rows.to(at::kFloat)};
+  for (const std::string& name : state_names()) {
+    const at::Tensor state = found(given.state, name);
+    SEQFUSE_CHECK_AS(DataError, !options.state || state.defined(),
+                     "the checkpoint's optimiser state of table {} has no {}: it was made with "
+                     "another optimiser",
+                     name_, name);
+    const int64_t width = options_.optimizer == RowOptimizer::row_wise_adagrad ? 1 : dim_;
+    SEQFUSE_CHECK_AS(
+        DataError, !options.state || state.numel() == count * width,
+        "the checkpoint's {} of table {} has {} numbers; expected {} for each of {} rows", name,
+        name_, state.numel(), width, count);
+    columns.push_back(options.state
+                          ? state.to(at::kFloat).reshape({count, width})
+                          : at::zeros({count, width}, given.rows.options().dtype(at::kFloat)));
+  }
+  contents.table.rows = at::cat(columns, 1);
+  if (options.state) {
+    take(given.state, "", contents.table);
+    take(given.state, "counted_", contents.counted);
+    contents.counted.ids = found(given.state, "counted_ids");
+  }
+  return contents;
+}
+
+void DynamicTable::check(const TableContents& given, const LoadOptions& options) const {
+  to_dynamic(given, options);
+}
+
+void DynamicTable::load(const TableContents& given, const LoadOptions& options) {
+  const torch::NoGradGuard no_grad;
+  rows_->load(to_dynamic(given, options));
+  fetched_ = {};
+  returned_.clear();
+}
+
+}  // namespace seqfuse::embeddings

@@ -1,0 +1,76 @@
+// A table of ids that are not known in advance, in one process.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "embeddings/dynamic/dynamic_rows.h"
+#include "embeddings/table.h"
+
+namespace seqfuse::embeddings {
+
+// Where gradients are recorded, fetch() gives new ids a row; under NoGradGuard it changes nothing, and
+// ids without a row have the shared row. Rows are float32. A step updates the rows of its own ids;
+// Adam's corrections count all steps.
+//
+// In a checkpoint the state of a table has, besides the optimiser's tensors: shared_row, scores,
+// touched, slots and table (capacity and calls), and of ids that have no row yet counted_ids,
+// counted_scores and so on. A table of the same capacity goes on with the same bits, evictions
+// included; a table with a fixed vocabulary takes the shared row for ids without one.
+class DynamicTable : public EmbeddingTable {
+ public:
+  // vocabulary: fetch_all() has ids 0..vocabulary - 1. The optimiser of options is set by make_state.
+  // Throws Error if the group has several processes.
+  DynamicTable(DynamicRowsOptions options, int64_t vocabulary, distributed::ProcessGroup& group);
+
+  int64_t num_rows() const override { return vocabulary_; }
+  int64_t rows_here() const override { return rows_->table().size(); }  // waits for a GPU
+  at::TensorOptions options() const override;
+  at::Tensor weight() const override { return {}; }
+  bool is_sharded() const override { return false; }
+  bool gradient_is_summed_by_caller() const override { return false; }
+
+  void fetch(const at::Tensor& ids) override;
+  void fetch_all() override;
+  at::Tensor lookup(const at::Tensor& ids) override;
+  at::Tensor rows() const override;
+  void return_gradients() override;
+
+  // averaged: throws UsageError, since such a table has no averages.
+  void make_state(UpdateKind kind, bool averaged) override;
+  void zero_gradients() override;
+  at::Tensor gradient() const override;
+  void apply_gradients(UpdateStep& step) override;
+  void swap_averages() override {}
+  void restart_averages() override {}
+
+  TableContents contents() const override;
+  void check(const TableContents& given, const LoadOptions& options) const override;
+  void load(const TableContents& given, const LoadOptions& options) override;
+
+  const DynamicRows& dynamic_rows() const { return *rows_; }
+
+ private:
+  struct Fetched {
+    DynamicRows::Batch batch;
+    at::Tensor rows;  // [unique, dim], a leaf
+  };
+  struct Returned {
+    DynamicRows::Batch batch;
+    at::Tensor gradient;  // float32 [unique, dim]; zeros for ids without a row
+  };
+  void take_gradient() const;
+  void combine() const;
+  std::vector<std::string> state_names() const;
+  DynamicRowsContents to_dynamic(const TableContents& given, const LoadOptions& options) const;
+
+  const int64_t vocabulary_;
+  DynamicRowsOptions options_;
+  std::optional<DynamicRows> rows_;
+  bool trained_ = false;
+  mutable Fetched fetched_;
+  mutable std::vector<Returned> returned_;  // of each batch; of the step once combined
+};
+
+}  // namespace seqfuse::embeddings
