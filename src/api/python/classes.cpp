@@ -3,6 +3,7 @@
 
 #include "api/python/bert_encoder.h"
 #include "api/python/cache_rule.h"
+#include "api/python/dynamic_rows.h"
 #include "api/python/language_model.h"
 #include "api/python/watch.h"
 
@@ -42,6 +43,22 @@ TORCH_LIBRARY_FRAGMENT(seqfuse, library) {
       .def("dtype", [](const Encoder& self) { return std::string(c10::toString(self->dtype())); })
       .def("batch", &BertEncoder::batch)
       .def("states", &BertEncoder::states);
+  library.class_<DynamicBatch>("DynamicBatch");
+  library.class_<DynamicRows>("DynamicRows")
+      .def(torch::init<DynamicRows::Numbers, c10::Dict<std::string, double>,
+                       c10::Dict<std::string, std::string>, at::Device>())
+      .def("fetch", &DynamicRows::fetch)
+      .def("find", &DynamicRows::find)
+      .def("rows", &DynamicRows::rows)
+      .def("update", &DynamicRows::update)
+      .def("erase", &DynamicRows::erase)
+      .def("clear", &DynamicRows::clear)
+      .def("check_failures", &DynamicRows::check_failures)
+      .def("counts", &DynamicRows::counts)
+      .def("take_evicted", &DynamicRows::take_evicted)
+      .def("contents", &DynamicRows::contents)
+      .def("load", &DynamicRows::load)
+      .def("shared_row", &DynamicRows::shared_row);
 }
 
 }  // namespace seqfuse::api

@@ -1,0 +1,56 @@
+// torch.classes.seqfuse.DynamicRows: a table of ids that are not known in advance.
+#pragma once
+
+#include <torch/custom_class.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <tuple>
+
+#include "embeddings/dynamic/dynamic_rows.h"
+
+namespace seqfuse::api {
+
+// The rows of a batch's ids, for rows() and update().
+struct DynamicBatch : torch::CustomClassHolder {
+  embeddings::DynamicRows::Batch batch;
+};
+
+// Methods throw ValueError for what is wrong with the arguments, and RuntimeError for ids without a
+// place and for memory that does not suffice.
+class DynamicRows : public torch::CustomClassHolder {
+ public:
+  using Numbers = c10::Dict<std::string, int64_t>;
+  using Tensors = c10::Dict<std::string, at::Tensor>;
+  using Batch = c10::intrusive_ptr<DynamicBatch>;
+
+  // Names of the members of DynamicRowsOptions and RowInit. words: name, optimizer, score, init.
+  DynamicRows(const Numbers& integers, const c10::Dict<std::string, double>& reals,
+              const c10::Dict<std::string, std::string>& words, at::Device device);
+
+  Batch fetch(const at::Tensor& ids, const std::optional<at::Tensor>& scores,
+              std::optional<int64_t> step);
+  Batch find(const at::Tensor& ids);
+  at::Tensor rows(const Batch& batch) const;
+  // t: the number of this update, from 1.
+  void update(const Batch& batch, const at::Tensor& gradients, double learning_rate, double beta1,
+              double beta2, double epsilon, int64_t t);
+  void erase(const at::Tensor& ids);
+  void clear() { rows_.table().clear(); }
+  void check_failures();
+
+  // size, capacity (allocated), bytes, failed, evicted, early, unknown.
+  Numbers counts() const;
+  // Ids, scores, and how many more there were.
+  std::tuple<at::Tensor, at::Tensor, int64_t> take_evicted();
+  // ids, rows, scores, touched, slots, table; the same with counted_ in front.
+  Tensors contents() const;
+  void load(const Tensors& contents);
+  at::Tensor shared_row() const { return rows_.shared_row(); }
+
+ private:
+  embeddings::DynamicRows rows_;
+};
+
+}  // namespace seqfuse::api
