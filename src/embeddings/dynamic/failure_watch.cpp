@@ -7,6 +7,7 @@
 namespace seqfuse::embeddings {
 
 void FailureWatch::report(const HashTable& table, int64_t failed) {
+  if (failed < reported_) reported_ = 0;  // the table was cleared or loaded
   const int64_t more = failed - reported_;
   reported_ = failed;
   const HashTableOptions& options = table.options();
