@@ -111,11 +111,10 @@ Mask from_blocks(int64_t batch, int64_t queries, int64_t keys, std::span<const i
       "mask blocks: {} begins, {} columns, {} bitmaps and {} words; expected {} begins "
       "from 0 to the number of columns, as many bitmaps, and 64 words of each",
       begin.size(), columns.size(), bitmaps.size(), words.size(), rows + 1);
-  std::vector<int32_t> begins, entries;
-  for (const int64_t at : begin) begins.push_back(static_cast<int32_t>(at));
+  std::vector<int32_t> begins{0}, entries;
   for (int64_t row = 0; row < rows; ++row) {
     SEQFUSE_CHECK_AS(UsageError,
-                     begins[static_cast<size_t>(row)] <= begins[static_cast<size_t>(row) + 1],
+                     begin[static_cast<size_t>(row)] <= begin[static_cast<size_t>(row) + 1],
                      "mask blocks: row {} begins after the next; expected ascending begins", row);
     for (int64_t e = begin[static_cast<size_t>(row)]; e < begin[static_cast<size_t>(row) + 1];
          ++e) {
@@ -132,6 +131,7 @@ Mask from_blocks(int64_t batch, int64_t queries, int64_t keys, std::span<const i
       entries.push_back(static_cast<int32_t>(column));
       entries.push_back(static_cast<int32_t>(bitmap));
     }
+    begins.push_back(static_cast<int32_t>(begin[static_cast<size_t>(row) + 1]));
   }
   return MaskMaker::of_listed(batch, queries, keys, std::move(begins), std::move(entries),
                               {words.begin(), words.end()});

@@ -139,6 +139,11 @@ BlockMaskTensors build_on_gpu(const masks::Mask& mask, at::Device device) {
   build.step = masks::block_step(mask.rule());
   const int64_t rows = build.batch * build.query_blocks();
   const int64_t columns = build.batch * build.key_blocks();
+  TORCH_CHECK_VALUE(rows * build.key_blocks() <= masks::kUnlimited,
+                    "build_block_mask: ", mask.batch(), " sequences of ", mask.queries(),
+                    " queries and ", mask.keys(), " keys have ", rows * build.key_blocks(),
+                    " blocks; expected at most ", masks::kUnlimited,
+                    " on a GPU: make the mask on the CPU");
   const Tensor blocks = ints(rows * build.key_blocks()), row_bitmaps = ints(rows + 1),
                row_begin = ints(rows + 1), column_begin = ints(columns + 1);
   const Tensor allowed = at::zeros({1}, at::device(device).dtype(at::kLong));

@@ -66,6 +66,10 @@ void check_operand(const StepOperand& operand, bool has_result) {
                     kMaxStepRows);
   TORCH_CHECK_VALUE(k % (int8 ? 16 : 8) == 0, kOp, ": rows of ", k,
                     " weights; expected a multiple of ", int8 ? 16 : 8);
+  TORCH_CHECK_VALUE(n > 0 && k > 0, kOp, ": weight is ", operand.weight.sizes(),
+                    "; expected 1 or more of each");
+  TORCH_CHECK_VALUE(operand.weight.device() == operand.x.device(), kOp, ": weight is on ",
+                    operand.weight.device(), " and x on ", operand.x.device());
   check_tensor("weight", operand.weight, {n, k}, int8 ? at::kChar : type);
   check_optional("scales", operand.scales, {n}, at::kFloat);
   check_optional("bias", operand.bias, {n}, type);
@@ -96,7 +100,8 @@ StepNormLaunch::StepNormLaunch(const Tensor& x, std::vector<Norm> norms, double 
   const auto type = checked_type(x);
   check_rank({kOp, "x", x}, 2, "[rows, size]");
   const int64_t rows = x.size(0), size = x.size(1);
-  TORCH_CHECK_VALUE(size % 8 == 0, kOp, ": norms of ", size, " elements; expected a multiple of 8");
+  TORCH_CHECK_VALUE(rows > 0 && size > 0 && size % 8 == 0, kOp, ": norms of ", rows, " rows of ",
+                    size, " elements; expected 1 or more rows, of a multiple of 8");
   check_plain("x", x);
   params_ = {.x = x.const_data_ptr(),
              .count = static_cast<int>(norms_.size()),

@@ -90,6 +90,8 @@ Tensor run_rows_attention(const Tensor& qkv, int64_t heads, at::TensorList lists
     TORCH_CHECK_VALUE((type == at::kHalf || type == at::kBFloat16) && d % 8 == 0 && d <= 128,
                       arg.op, ": qkv is ", type, " with heads of ", d,
                       "; on CUDA expected Half or BFloat16 and a multiple of 8 up to 128");
+    TORCH_CHECK_VALUE(scale > 0, arg.op, ": scale is ", scale,
+                      "; expected a positive number on CUDA");
   }
   check_block_mask(arg.op, lists, sizes, qkv.device());
   const int64_t batch = sizes[0], tokens = sizes[1], rows = qkv.size(0);
@@ -98,7 +100,9 @@ Tensor run_rows_attention(const Tensor& qkv, int64_t heads, at::TensorList lists
                     arg.op, ": qkv has ", rows, " rows and the mask ", batch, " sequences of ",
                     sizes[1], " queries and ", sizes[2],
                     " keys; expected as many rows, or one mask for all sequences");
-  return rows_attention(qkv.contiguous(), heads,
+  // Kernels read 16 bytes at a time.
+  const bool aligned = reinterpret_cast<uintptr_t>(qkv.const_data_ptr()) % 16 == 0;
+  return rows_attention(aligned ? qkv.contiguous() : qkv.clone(at::MemoryFormat::Contiguous), heads,
                         {.lists = lists.vec(),
                          .batch = batch,
                          .queries = tokens,

@@ -171,6 +171,8 @@ Outputs run_library(const Tensor& q, const Tensor& k, const Tensor& v, bool caus
       const auto result = at::_scaled_dot_product_cudnn_attention(q, k, v, std::nullopt, true, 0.0,
                                                                   causal, false, scale);
       return outputs(std::get<0>(result), std::get<1>(result));
+    } catch (const c10::OutOfMemoryError&) {
+      throw;
     } catch (const c10::Error& error) {
       cudnn_works = false;
       log::warning("masked_attention",
