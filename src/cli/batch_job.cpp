@@ -79,6 +79,16 @@ int64_t BatchJob::answer_blocks(const std::string& users, const Take& take) {
   Channel<Task> to_answer(kPrepared);
   Channel<Block> to_keep(kUnwritten);
   std::vector<std::jthread> answering;
+  std::jthread keeping;
+  // Threads wait for the channels: they end also if another cannot be started.
+  struct Closing {
+    Channel<Task>& tasks;
+    Channel<Block>& blocks;
+    ~Closing() {
+      tasks.close();
+      blocks.close();
+    }
+  } closing{to_answer, to_keep};
   for (int thread = 0; thread < answering_threads(run_); ++thread) {
     answering.emplace_back([&] {
       at::set_num_threads(num_threads());  // which is a setting of each thread
@@ -86,7 +96,7 @@ int64_t BatchJob::answer_blocks(const std::string& users, const Take& take) {
     });
   }
   std::exception_ptr keeping_failure, reading_failure;
-  std::jthread keeping([&] {
+  keeping = std::jthread([&] {
     try {
       keep_blocks(to_keep, take);
     } catch (...) {
