@@ -56,6 +56,8 @@ constexpr Rule kOurs[] = {
     {"EdgeSum", attention_forward},  // sums over the edges of a graph
     {"EdgeDot", attention_forward},
     {"EdgeLists", attention_forward},
+    {"UpdateRows", optimizer},  // of a table of rows by id
+    {"hash_table", embeddings},
     {"StepStart", optimizer},
     {"StepScalars", optimizer},
 };
