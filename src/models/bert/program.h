@@ -1,4 +1,4 @@
-// Programs: ways to run the fifteen operators of a layer (graph.h), as segments of neighbours.
+// Programs: ways to run the fifteen operators of a layer (fusion/graph.h), as segments of neighbours.
 #pragma once
 
 #include <torch/types.h>
@@ -7,12 +7,17 @@
 #include <span>
 #include <vector>
 
+#include "fusion/graph.h"
 #include "models/bert/config.h"
-#include "models/bert/graph.h"
 #include "models/bert/rows.h"
 #include "models/bert/weights.h"
 
 namespace seqfuse::models::bert {
+
+using fusion::index_of;
+using fusion::kGraph;
+using fusion::kOps;
+using fusion::Op;
 
 // What the segments of one layer read.
 struct LayerRun {

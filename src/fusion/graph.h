@@ -1,5 +1,5 @@
-// The fifteen operators of a BERT layer as a graph. Each has one output, so an operator also names a
-// value. A program cuts the list into segments of neighbours and runs each as it knows best.
+// The fifteen operators of a BERT layer as a graph: their names, kinds and what they read, for schemes
+// (scheme.h) and for the programs of models/bert. Each has one output, so an operator also names a value.
 //
 //   index  operator         output, with R rows of H = heads d, and I inner columns
 //    0     gemm0            [R, 3 H]: input W^T; q, k and v one after the other
@@ -22,7 +22,7 @@
 #include <array>
 #include <cstdint>
 
-namespace seqfuse::models::bert {
+namespace seqfuse::fusion {
 
 enum class Op : int8_t {
   gemm0,
@@ -87,4 +87,4 @@ inline constexpr std::array<Node, kOps> kGraph{{
     {Op::layer_norm2, "LN2", OpKind::reduction, {index_of(Op::bias3_residual), kNothing}},
 }};
 
-}  // namespace seqfuse::models::bert
+}  // namespace seqfuse::fusion
