@@ -44,6 +44,8 @@ constexpr Entry kVerbs[] = {
     {"perplexity", nullptr, "seqfuse_cmd_perplexity", "how well a GPT-NeoX model predicts a text"},
     {"encode", nullptr, "seqfuse_cmd_encode", "vectors of sentences by a BERT encoder"},
     {"mask", cmd_mask, nullptr, "mask show: draws an attention mask and counts its blocks"},
+    {"scheme", cmd_scheme, nullptr,
+     "which operators of a BERT layer a fusion scheme joins, and what is legal"},
     {"bench", nullptr, "seqfuse_cmd_bench", "bench decode: how fast a GPT-NeoX model generates"},
 };
 

@@ -12,6 +12,7 @@ int cmd_preprocess(int argc, char** argv);
 int cmd_synthesize(int argc, char** argv);
 int cmd_report(int argc, char** argv);
 int cmd_mask(int argc, char** argv);  // mask show
+int cmd_scheme(int argc, char** argv);
 
 // In libseqfuse_engine.so, which main() loads when one of them is called.
 int cmd_train(int argc, char** argv);  // train ranking | train retrieval
