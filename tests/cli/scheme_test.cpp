@@ -107,10 +107,10 @@ TEST(SchemeVerb, HelpFitsAScreenAndErrorsSayWhatToDo) {
   expect_usage("01x0", "character 3 of '01x0' is not a digit");
   expect_usage("''", "nothing was given");
   expect_usage("--segments 2-1", "has 2-1; expected two operators or more from 1 to 15");
-  expect_usage("--legal", "--list");
-  expect_usage("--list --draw", "--draw");
-  expect_usage("--list 6826", "scheme");
-  expect_usage("6826 --mha", "--segments");
+  expect_usage("--legal", "--legal requires --list");
+  expect_usage("--list --draw", "--list excludes --draw");
+  expect_usage("--list 6826", "excludes --list");
+  expect_usage("6826 --mha", "--mha requires --segments");
 }
 
 }  // namespace
