@@ -79,6 +79,13 @@ void check_contents(const std::string& table, int64_t num_rows, const TableConte
   int64_t rows = given.size();
   if (!given.ids.defined() && (options.all_ids || rows > num_rows)) rows = num_rows;
   check_shape(what, rows, here.rows, given.rows);
+  if (const auto shared = given.state.find(kSharedRow); shared != given.state.end()) {
+    const at::IntArrayRef expected = here.rows.sizes().slice(1);
+    SEQFUSE_CHECK_AS(DataError, shared->second.sizes() == expected,
+                     "the checkpoint's shared row of {} is {}, the model's rows are {}: it is of "
+                     "another architecture",
+                     what, text_of(shared->second.sizes()), text_of(expected));
+  }
   const bool all_ids = options.all_ids && !given.state.contains(kSharedRow);
   if (given.ids.defined()) check_ids(table, num_rows, given, all_ids);
   if (!options.state) return;

@@ -72,7 +72,7 @@ void TensorTable::load(const TableContents& given, const LoadOptions& options) {
   group_.broadcast({facts}, "broadcast of table " + name_);
   const int64_t count = facts[0].item<int64_t>();
   const bool with_state = facts[1].item<int64_t>() != 0;
-
+  const TableContents here = this->here();
   if (facts[2].item<int64_t>() != 0) {
     const at::Tensor row =
         group_.is_first()
@@ -80,8 +80,16 @@ void TensorTable::load(const TableContents& given, const LoadOptions& options) {
             : torch::empty({dim_}, weight_.options());
     group_.broadcast({row}, "broadcast of table " + name_);
     weight_.copy_(row.expand_as(weight_));
+    if (with_state) {
+      for (const auto& [name, tensor] : here.state) {
+        if (name == "unaveraged") {
+          tensor.copy_(weight_);
+        } else {
+          tensor.zero_();
+        }
+      }
+    }
   }
-  const TableContents here = this->here();
   std::vector<at::Tensor> from = {given.rows}, to = {here.rows};
   if (with_state) {
     for (const auto& [name, tensor] : here.state) {
