@@ -44,6 +44,9 @@ void take(const StateTensors& state, const std::string& prefix, HashTableContent
   table.slots = found(state, prefix + "slots");
   const at::Tensor numbers = found(state, prefix + "table");
   if (!numbers.defined()) return;
+  SEQFUSE_CHECK_AS(DataError, numbers.numel() == 2,
+                   "the checkpoint's {}table has {} numbers; expected the capacity and the calls",
+                   prefix, numbers.numel());
   table.capacity = numbers[0].item<int64_t>();
   table.calls = numbers[1].item<int64_t>();
 }
@@ -140,12 +143,17 @@ void DynamicTable::make_state(UpdateKind kind, bool averaged) {
                    "OptimizerArgs.average_decay to 0",
                    name_);
   DynamicRowsContents contents = rows_->contents();
-  options_.optimizer = optimizer_of(kind);
-  rows_.emplace(options_);
+  DynamicRowsOptions options = options_;
+  options.optimizer = optimizer_of(kind);
+  DynamicRows rows(options);
+  contents.table.rows =
+      at::constant_pad_nd(contents.table.rows.slice(1, 0, dim_), {0, rows.table().width() - dim_});
+  rows.load(contents);
+  // Nothing changes before all of it is there.
+  rows_ = std::move(rows);
+  options_ = std::move(options);
   trained_ = true;
-  contents.table.rows = at::constant_pad_nd(contents.table.rows.slice(1, 0, dim_),
-                                            {0, rows_->table().width() - dim_});
-  rows_->load(contents);
+  zero_gradients();
 }
 
 void DynamicTable::zero_gradients() {
@@ -204,7 +212,7 @@ TableContents DynamicTable::contents() const {
     contents.state[name] = (one ? columns.select(1, 0) : columns).contiguous();
     begin = end;
   }
-  contents.state[kSharedRow] = rows_->shared_row();
+  contents.state[kSharedRow] = dynamic.shared_row;
   put(contents.state, "", dynamic.table);
   if (options_.admit_from > 1) {
     put(contents.state, "counted_", dynamic.counted);
@@ -255,6 +263,7 @@ DynamicRowsContents DynamicTable::to_dynamic(const TableContents& given,
                           : at::zeros({count, width}, given.rows.options().dtype(at::kFloat)));
   }
   contents.table.rows = at::cat(columns, 1);
+  contents.shared_row = found(given.state, kSharedRow);
   if (options.state) {
     take(given.state, "", contents.table);
     take(given.state, "counted_", contents.counted);
@@ -264,7 +273,7 @@ DynamicRowsContents DynamicTable::to_dynamic(const TableContents& given,
 }
 
 void DynamicTable::check(const TableContents& given, const LoadOptions& options) const {
-  to_dynamic(given, options);
+  rows_->check(to_dynamic(given, options));
 }
 
 void DynamicTable::load(const TableContents& given, const LoadOptions& options) {

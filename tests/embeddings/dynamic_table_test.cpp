@@ -225,6 +225,70 @@ TEST_P(DynamicTableTest, ABatchBeyondTheCapacityIsAnError) {
   EXPECT_EQ(tolerant->dynamic_rows().table().counts().failed, 15);
 }
 
+TEST_P(DynamicTableTest, FailuresAreReportedOnceAndAgainAfterClear) {
+  DynamicRows rows(options_of(10, 3, device()));
+  const at::Tensor many = torch::arange(25, torch::kLong).to(device());
+  const auto fail = [&] {
+    rows.fetch(many, {});
+    rows.check_failures();
+  };
+  EXPECT_THROW(fail(), Error);
+  for (int i = 0; i < 3; ++i) {
+    rows.fetch(ids({1, 2}), {});
+    rows.check_failures();
+  }
+  rows.find(ids({77}));
+  rows.clear();
+  EXPECT_EQ(rows.table().size(), 0);
+  EXPECT_EQ(rows.unknown(), 0);
+  EXPECT_THROW(fail(), Error);
+}
+
+TEST_P(DynamicTableTest, WrongScoresAreRefusedBeforeAnythingIsCounted) {
+  DynamicRowsOptions options = options_of(10, 3, device());
+  options.table.score = Score::custom;
+  options.admit_from = 2;
+  DynamicRows rows(options);
+  EXPECT_THROW(rows.fetch(ids({1, 2}), {}), UsageError);
+  EXPECT_THROW(rows.fetch(ids({1, 2}), {.custom = ids({1})}), UsageError);
+  EXPECT_EQ(rows.contents().counted.size(), 0);
+  rows.fetch(ids({1, 2}), {.custom = ids({1, 1})});
+  EXPECT_EQ(rows.contents().counted.size(), 2);
+  rows.clear();
+  EXPECT_EQ(rows.contents().counted.size(), 0);
+}
+
+TEST_P(DynamicTableTest, LoadsRowsAndFrequenciesOrNothing) {
+  DynamicRowsOptions options = options_of(10, 3, device());
+  options.admit_from = 2;
+  const auto saving = table_of_options(options);
+  saving->fetch(ids({1, 1, 2, 3, 4}));
+  const TableContents saved = saving->contents();
+  ASSERT_EQ(saved.state.at("counted_ids").numel(), 3);
+  options.table.init.seed = 4;
+  const auto other = table_of_options(options);
+  other->fetch(ids({7, 7, 8, 8}));
+  TableContents repeated = saved, few_scores = saved, wide = saved;
+  repeated.state["counted_ids"] = ids({2, 2, 3});
+  few_scores.state["counted_scores"] = ids({1});
+  wide.state[kSharedRow] = torch::zeros({4});
+  for (const TableContents& damaged : {repeated, few_scores, wide}) {
+    EXPECT_THROW(other->check(damaged, {}), DataError);
+    EXPECT_THROW(other->load(damaged, {}), DataError);
+    EXPECT_EQ(other->rows_here(), 2);
+  }
+  options.counted_ids = 2;
+  const auto small = table_of_options(options);
+  EXPECT_THROW(small->check(saved, {}), DataError);
+  EXPECT_THROW(small->load(saved, {}), DataError);
+  EXPECT_EQ(small->rows_here(), 0);
+
+  EXPECT_FALSE(read(*other, {50}).equal(read(*saving, {50})));
+  other->load(saved, {});
+  EXPECT_EQ(other->rows_here(), 1);
+  EXPECT_TRUE(read(*other, {1, 50}).equal(read(*saving, {1, 50})));  // the shared row too
+}
+
 TEST_P(DynamicTableTest, ResumesWithTheSameBits) {
   DynamicRowsOptions options = options_of(60, 4, device());
   options.table.in_order = true;
@@ -270,9 +334,15 @@ TEST_P(DynamicTableTest, ATableWithAFixedVocabularyLoadsItsRows) {
   saved.rows = saved.rows.cpu();
   saved.ids = saved.ids.cpu();
   for (auto& [name, tensor] : saved.state) tensor = tensor.cpu();
+  TableContents before = fixed->contents();
+  for (auto& [name, tensor] : before.state) tensor = torch::full_like(tensor, 5);
+  fixed->load(before, {});
   fixed->load(saved, {});
   EXPECT_TRUE(fixed->weight().detach().equal(read(*mine, {0, 1, 2, 3, 4, 5})));
   EXPECT_GT(fixed->contents().state.at("exp_avg")[1].abs().sum().item<float>(), 0);
+  EXPECT_EQ(fixed->contents().state.at("exp_avg")[0].abs().sum().item<float>(), 0);
+  saved.state[kSharedRow] = torch::zeros({1});
+  EXPECT_THROW(fixed->check(saved, {}), DataError);
 
   // And back: a checkpoint of a table with a row for each id.
   const auto again = table(100);

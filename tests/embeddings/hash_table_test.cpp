@@ -304,6 +304,9 @@ TEST_P(HashTableTest, ABatchLargerThanTheTableKeepsItsFirstIds) {
   insert(table, multiples(50, 7));
   const auto inserted = insert(table, multiples(250, 1000));
   EXPECT_EQ(inserted.slots.ge(0).sum().item<int64_t>(), 100);
+  if (device().is_cpu()) {  // a GPU takes them in any order
+    EXPECT_TRUE(inserted.slots.slice(0, 0, 100).ge(0).all().item<bool>());
+  }
   EXPECT_EQ(table.counts().failed, 150);
   EXPECT_EQ(table.size(), 100);
 }
@@ -340,6 +343,22 @@ TEST_P(HashTableTest, GrowsFromASizeThatIsNotAMultipleOfABucket) {
     EXPECT_EQ(table.counts().evicted, 0);
     EXPECT_EQ(table.find(to_device(all)).ge(0).sum().item<int64_t>(), 300);
   }
+}
+
+// On a GPU a batch has as many positions as ids with repeats, of which only `limit` are used.
+TEST_P(HashTableTest, GrowsByTheIdsOfABatchNotByItsPositions) {
+  HashTableOptions growing = options(1000);
+  growing.initial_capacity = 64;
+  HashTable table(growing);
+  for (int64_t step = 0; step < 6; ++step) {
+    Ids ids = multiples(300);
+    for (int64_t i = 0; i < 10; ++i) ids[i] = 10'000 + 10 * step + i;
+    table.insert({.ids = to_device(ids), .limit = to_device({10})});
+  }
+  EXPECT_EQ(table.size(), 60);
+  EXPECT_EQ(table.capacity(), 64);
+  insert(table, multiples(10));
+  EXPECT_EQ(table.capacity(), 128);
 }
 
 TEST_P(HashTableTest, ScoresStartAnewAfterErase) {
@@ -443,6 +462,56 @@ TEST_P(HashTableTest, LoadingGoesOnAsIfNothingHadHappened) {
   EXPECT_THROW(same.load(moved), DataError);
 }
 
+TEST_P(HashTableTest, RefusesDamagedContentsAndStaysAsItIs) {
+  HashTable table(options(100)), other(options(100));
+  insert(table, multiples(30));
+  insert(other, {5});
+  const HashTableContents whole = table.contents();
+  using Part = at::Tensor HashTableContents::*;
+  for (const Part part :
+       {&HashTableContents::ids, &HashTableContents::rows, &HashTableContents::scores,
+        &HashTableContents::touched, &HashTableContents::slots}) {
+    HashTableContents damaged = whole;
+    damaged.*part = (whole.*part).slice(0, 0, 20);
+    EXPECT_THROW(other.check(damaged), DataError);
+    EXPECT_THROW(other.load(damaged), DataError);
+  }
+  HashTableContents square = whole;
+  square.ids = square.ids.view({5, 6});
+  EXPECT_THROW(other.load(square), DataError);
+  HashTableContents no_rows = whole;
+  no_rows.rows = at::Tensor();
+  EXPECT_THROW(other.load(no_rows), DataError);
+  EXPECT_EQ(other.size(), 1);
+  other.check(whole);
+  EXPECT_EQ(other.size(), 1);
+  other.load(whole);
+  EXPECT_EQ(other.size(), 30);
+}
+
+// Else the next insert would have the number of one that the rows remember, and evict none of them.
+TEST_P(HashTableTest, LoadedRowsAreEvictedThoughTheNumberOfInsertsIsUnknown) {
+  HashTable table(options(100)), other(options(100));
+  insert(table, multiples(100));
+  HashTableContents contents = table.contents();
+  contents.calls = 0;
+  other.load(contents);
+  insert(other, {-1});
+  EXPECT_EQ(other.counts().failed, 0);
+  EXPECT_EQ(other.counts().evicted, 1);
+}
+
+TEST_P(HashTableTest, ScoresOfAnotherKindAreRefused) {
+  HashTableOptions with_step = options(10);
+  with_step.score = Score::step;
+  HashTable lru(options(10)), step(with_step);
+  const at::Tensor one = to_device({1});
+  EXPECT_THROW(lru.insert({.ids = one, .scores = one}), UsageError);
+  EXPECT_THROW(lru.insert({.ids = one, .step = 1}), UsageError);
+  EXPECT_THROW(step.insert({.ids = one}), UsageError);
+  EXPECT_EQ(lru.calls() + step.calls(), 0);
+}
+
 TEST_P(HashTableTest, IdsThatAreNotAllowedInAreLeftOut) {
   HashTable table(options(100));
   insert(table, {1, 2});
@@ -459,32 +528,46 @@ TEST_P(HashTableTest, OptionsOutOfRangeAreNamed) {
   HashTableOptions bounds = options(10);
   bounds.init = {.kind = RowInit::truncated_normal, .a = 0, .b = 1, .lower = 1, .upper = 2};
   EXPECT_THROW(HashTable{bounds}, UsageError);
+  HashTableOptions listed = options(10);
+  listed.list_evicted = -1;
+  EXPECT_THROW(HashTable{listed}, UsageError);
+  const double infinity = std::numeric_limits<double>::infinity();
+  for (const RowInit& init :
+       {RowInit{.kind = RowInit::uniform, .a = 1, .b = 0.5},
+        RowInit{.kind = RowInit::uniform, .a = 0, .b = infinity},
+        RowInit{.kind = RowInit::constant, .a = std::numeric_limits<double>::quiet_NaN()},
+        RowInit{.kind = RowInit::truncated_normal, .b = 1, .lower = -1, .upper = infinity}}) {
+    HashTableOptions wrong = options(10);
+    wrong.init = init;
+    EXPECT_THROW(HashTable{wrong}, UsageError) << init.a << " " << init.b;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Cpu, HashTableTest, testing::Values("cpu"));
 INSTANTIATE_TEST_SUITE_P(Cuda, HashTableTest, testing::Values("cuda"));
 
-// The contents of a table after evictions, erasures and growth.
+// The contents of a table after evictions, erasures and growth. A batch is several tasks of a thread.
 HashTableContents after_many_calls(at::Device device) {
   HashTableOptions options;
-  options.capacity = 3000;
+  options.capacity = 30'000;
   options.initial_capacity = 200;
   options.dim = 2;
   options.in_order = true;
   options.device = device;
   options.init = {.kind = RowInit::uniform, .a = -1, .b = 1, .seed = 9};
   HashTable table(options);
-  for (uint64_t step = 0; step < 30; ++step) {
+  for (uint64_t step = 0; step < 12; ++step) {
     Random random(step);
-    const at::Tensor ids = torch::tensor(random_ids(random, 500, 20'000), torch::kLong).to(device);
+    const at::Tensor ids =
+        torch::tensor(random_ids(random, 5000, 200'000), torch::kLong).to(device);
     table.insert({.ids = ids});
-    table.erase(ids.slice(0, 0, 40));
+    table.erase(ids.slice(0, 0, 400));
   }
   return table.contents();
 }
 
 void expect_equal(const HashTableContents& a, const HashTableContents& b) {
-  EXPECT_EQ(a.size(), 2960);  // full, before the last erase
+  EXPECT_EQ(a.size(), 29'600);  // full, before the last erase
   EXPECT_TRUE(a.slots.cpu().equal(b.slots.cpu()));
   EXPECT_TRUE(a.ids.cpu().equal(b.ids.cpu()));
   EXPECT_TRUE(a.scores.cpu().equal(b.scores.cpu()));

@@ -80,6 +80,9 @@ HashTableContents take(const DynamicRows::Tensors& from, const std::string& pref
                           .slots = find("slots")};
   const at::Tensor numbers = find("table");
   if (numbers.defined()) {
+    SEQFUSE_CHECK_AS(DataError, numbers.numel() == 2,
+                     "{}table has {} numbers; expected the capacity and the calls", prefix,
+                     numbers.numel());
     table.capacity = numbers[0].item<int64_t>();
     table.calls = numbers[1].item<int64_t>();
   }
@@ -161,13 +164,16 @@ DynamicRows::Tensors DynamicRows::contents() const {
   Tensors tensors;
   put(tensors, "", contents.table);
   if (contents.counted.ids.defined()) put(tensors, "counted_", contents.counted);
+  tensors.insert("shared_row", contents.shared_row);
   return tensors;
 }
 
 void DynamicRows::load(const Tensors& contents) {
   with_python_errors([&] {
-    embeddings::DynamicRowsContents given{.table = take(contents, ""),
-                                          .counted = take(contents, "counted_")};
+    embeddings::DynamicRowsContents given{
+        .table = take(contents, ""), .counted = take(contents, "counted_"), .shared_row = {}};
+    const auto shared = contents.find("shared_row");
+    if (shared != contents.end()) given.shared_row = shared->value();
     SEQFUSE_CHECK_AS(DataError, given.table.ids.defined() && given.table.rows.defined(),
                      "table {}: the contents have no ids or no rows", rows_.options().table.name);
     rows_.load(given);

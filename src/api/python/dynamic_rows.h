@@ -37,14 +37,14 @@ class DynamicRows : public torch::CustomClassHolder {
   void update(const Batch& batch, const at::Tensor& gradients, double learning_rate, double beta1,
               double beta2, double epsilon, int64_t t);
   void erase(const at::Tensor& ids);
-  void clear() { rows_.table().clear(); }
+  void clear() { rows_.clear(); }
   void check_failures();
 
   // size, capacity (allocated), bytes, failed, evicted, early, unknown.
   Numbers counts() const;
   // Ids, scores, and how many more there were.
   std::tuple<at::Tensor, at::Tensor, int64_t> take_evicted();
-  // ids, rows, scores, touched, slots, table; the same with counted_ in front.
+  // ids, rows, scores, touched, slots, table; the same with counted_ in front; shared_row.
   Tensors contents() const;
   void load(const Tensors& contents);
   at::Tensor shared_row() const { return rows_.shared_row(); }

@@ -26,6 +26,12 @@ DynamicRowsOptions with_state(DynamicRowsOptions options) {
   return options;
 }
 
+// Contents of frequencies, which have no rows, as those of a table with rows of no weights.
+HashTableContents with_empty_rows(HashTableContents counted) {
+  counted.rows = at::zeros({counted.size(), 0}, at::kFloat);
+  return counted;
+}
+
 // Frequencies of ids without a row.
 HashTableOptions counter_options(const DynamicRowsOptions& options) {
   HashTableOptions counted;
@@ -85,15 +91,16 @@ at::Tensor DynamicRows::admitted(const Batch& batch, at::Tensor& often) {
 }
 
 DynamicRows::Batch DynamicRows::fetch(const at::Tensor& ids, const Scores& scores) {
+  table_.check_scores(scores.custom.defined(), scores.step.has_value());
+  SEQFUSE_CHECK_AS(UsageError, !scores.custom.defined() || scores.custom.numel() == ids.numel(),
+                   "table {}: {} scores are given with {} ids; expected one for each",
+                   options_.table.name, scores.custom.numel(), ids.numel());
   Batch batch{.unique = unique_ids(ids.contiguous()), .slots = {}};
   HashTable::Insert insert{.ids = batch.unique.ids,
                            .limit = batch.unique.limit,
                            .often = batch.unique.often,
                            .step = scores.step};
   if (scores.custom.defined()) {
-    SEQFUSE_CHECK(scores.custom.numel() == ids.numel(),
-                  "table {}: {} scores are given with {} ids; expected one for each",
-                  options_.table.name, scores.custom.numel(), ids.numel());
     insert.scores =
         at::full_like(batch.unique.ids, std::numeric_limits<int64_t>::min())
             .scatter_reduce_(0, batch.unique.inverse,
@@ -136,17 +143,50 @@ void DynamicRows::check_failures() {
 }
 
 DynamicRowsContents DynamicRows::contents() const {
-  DynamicRowsContents contents{.table = table_.contents(), .counted = {}};
+  DynamicRowsContents contents{
+      .table = table_.contents(), .counted = {}, .shared_row = shared_row_.clone()};
   if (counted_) contents.counted = counted_->contents();
   return contents;
 }
 
+void DynamicRows::clear() {
+  table_.clear();
+  if (counted_) counted_->clear();
+  unknown_.zero_();
+  failures_.restart();
+}
+
+void DynamicRows::check_sizes(const DynamicRowsContents& contents) const {
+  const at::Tensor& shared = contents.shared_row;
+  SEQFUSE_CHECK_AS(DataError, !shared.defined() || shared.sizes() == shared_row_.sizes(),
+                   "table {}: the shared row is {}; expected [{}]", options_.table.name,
+                   c10::str(shared.sizes()), options_.table.dim);
+  SEQFUSE_CHECK_AS(DataError, !counted_ || contents.counted.size() <= options_.counted_ids,
+                   "table {}: frequencies of {} ids are given, but those of {} are counted: raise "
+                   "counted_ids",
+                   options_.table.name, contents.counted.size(), options_.counted_ids);
+}
+
+void DynamicRows::check(const DynamicRowsContents& contents) const {
+  check_sizes(contents);
+  table_.check(contents.table);
+  if (counted_) counted_->check(with_empty_rows(contents.counted));
+}
+
 void DynamicRows::load(const DynamicRowsContents& contents) {
-  table_.load(contents.table);
-  if (!counted_) return;
-  HashTableContents counted = contents.counted;
-  if (!counted.rows.defined()) counted.rows = at::zeros({counted.size(), 0}, at::kFloat);
-  counted_->load(counted);
+  check_sizes(contents);
+  HashTable table = table_.with(contents.table);
+  std::optional<HashTable> counted;
+  if (counted_) counted.emplace(counted_->with(with_empty_rows(contents.counted)));
+  at::Tensor shared = shared_row_;
+  if (contents.shared_row.defined()) {
+    shared = contents.shared_row.detach().to(shared_row_.options(), /*non_blocking=*/false,
+                                             /*copy=*/true);
+  }
+  table_.take(std::move(table));
+  if (counted) counted_->take(std::move(*counted));
+  shared_row_ = std::move(shared);
+  failures_.restart();
 }
 
 }  // namespace seqfuse::embeddings

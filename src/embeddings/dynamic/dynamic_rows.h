@@ -30,6 +30,7 @@ struct DynamicRowsOptions {
 struct DynamicRowsContents {
   HashTableContents table;
   HashTableContents counted;  // frequencies of ids without a row; empty if all ids are admitted
+  at::Tensor shared_row;      // float32 [dim]; load: undefined: it stays as it is
 };
 
 // Never a silent zero: an id without a row has the shared row, and is counted.
@@ -39,6 +40,7 @@ class DynamicRows {
   explicit DynamicRows(DynamicRowsOptions options);
 
   const DynamicRowsOptions& options() const { return options_; }
+  // To clear or load it use the methods below, which know of what else there is.
   HashTable& table() { return table_; }
   const HashTable& table() const { return table_; }
 
@@ -53,7 +55,8 @@ class DynamicRows {
     std::optional<int64_t> step;  // for Score::step
   };
   // Training: ids, int64 of any shape, on the table's device, get rows. Throws Error if one finds no
-  // place; on a GPU a later call does, or check_failures.
+  // place; on a GPU a later call does, or check_failures. Throws UsageError, and changes nothing, if
+  // scores or a step are given for a table of another Score, are missing, or are not one for each id.
   Batch fetch(const at::Tensor& ids, const Scores& scores);
   // Evaluation and serving: changes nothing but the count of unknown ids.
   Batch find(const at::Tensor& ids);
@@ -69,6 +72,9 @@ class DynamicRows {
   void update_unique(const RowUpdate& update, const Batch& batch, const at::Tensor& gradients,
                      const ops::hash_table::StepNumbers& step = {});
 
+  // Removes all rows and frequencies, and sets the counts, unknown ids' too, to 0. The shared row stays.
+  void clear();
+
   // float32 [dim]: the row of ids that have none.
   const at::Tensor& shared_row() const { return shared_row_; }
 
@@ -76,11 +82,14 @@ class DynamicRows {
   int64_t unknown() const;  // ids of find, repeats included, that had the shared row
   void check_failures();
   DynamicRowsContents contents() const;
-  // As HashTable::load.
+  // As HashTable::load: all of the contents or, with DataError, nothing.
   void load(const DynamicRowsContents& contents);
+  // Throws what load does, except for want of memory.
+  void check(const DynamicRowsContents& contents) const;
 
  private:
   at::Tensor admitted(const Batch& batch, at::Tensor& often);
+  void check_sizes(const DynamicRowsContents& contents) const;
 
   DynamicRowsOptions options_;
   HashTable table_;

@@ -18,12 +18,15 @@ class FailureWatch {
   void after_insert(const HashTable& table);
   // The same with the count of now: waits for a GPU.
   void check(const HashTable& table);
+  // The table was cleared or loaded: its count starts again at 0.
+  void restart();
 
  private:
   void report(const HashTable& table, int64_t failed);
 
   int64_t reported_ = 0;
-  at::Tensor copy_;  // of the counters, in pinned memory
+  bool pending_ = false;  // the copy below is of an insert that has not been looked at
+  at::Tensor copy_;       // of the counters, in pinned memory
   std::optional<c10::Event> copied_;
 };
 

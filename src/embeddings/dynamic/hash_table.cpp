@@ -1,6 +1,7 @@
 #include "embeddings/dynamic/hash_table.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "base/error.h"
@@ -22,7 +23,19 @@ HashTableOptions checked(HashTableOptions options) {
   SEQFUSE_CHECK_AS(UsageError, options.initial_capacity >= 1,
                    "table {}: the initial capacity is {}; expected at least 1", name,
                    options.initial_capacity);
+  SEQFUSE_CHECK_AS(UsageError, options.list_evicted >= 0,
+                   "table {}: {} evicted ids are kept; expected 0 or more", name,
+                   options.list_evicted);
   const RowInit& init = options.init;
+  for (const double number : {init.a, init.b, init.lower, init.upper}) {
+    SEQFUSE_CHECK_AS(UsageError, std::isfinite(number),
+                     "table {}: a number of the initial weights is {}; expected finite numbers",
+                     name, number);
+  }
+  SEQFUSE_CHECK_AS(UsageError, init.kind != RowInit::uniform || init.a <= init.b,
+                   "table {}: initial weights are uniform from {} to {}; expected the lower bound "
+                   "first",
+                   name, init.a, init.b);
   if (init.kind == RowInit::truncated_normal) {
     SEQFUSE_CHECK_AS(
         UsageError, init.lower < init.upper && init.lower <= init.a && init.a <= init.upper,
@@ -57,7 +70,6 @@ HashTable::HashTable(HashTableOptions options)
   if (options_.list_evicted > 0) {
     evicted_ids_ = at::empty({options_.list_evicted}, integer);
     evicted_scores_ = at::empty_like(evicted_ids_);
-    evicted_slots_ = at::empty_like(evicted_ids_);
   }
 }
 
@@ -112,15 +124,22 @@ at::Tensor HashTable::find(const at::Tensor& ids, const at::Tensor& limit) const
   return slots;
 }
 
+void HashTable::check_scores(bool scores, bool step) const {
+  const bool custom = options_.score == Score::custom, steps = options_.score == Score::step;
+  SEQFUSE_CHECK_AS(UsageError, scores == custom,
+                   "table {}: scores are {} with a batch; expected exactly if the table's score is "
+                   "custom",
+                   options_.name, scores ? "given" : "not given");
+  SEQFUSE_CHECK_AS(UsageError, step == steps,
+                   "table {}: a step is {} with a batch; expected exactly if the table's score is "
+                   "step",
+                   options_.name, step ? "given" : "not given");
+}
+
 HashTable::Inserted HashTable::insert(const Insert& batch) {
   const int64_t count = batch.ids.numel();
-  SEQFUSE_CHECK((options_.score == Score::custom) == batch.scores.defined(),
-                "table {}: scores are given with an insert exactly if the score is custom",
-                options_.name);
-  SEQFUSE_CHECK((options_.score == Score::step) == batch.step.has_value(),
-                "table {}: a step is given with an insert exactly if the score is step",
-                options_.name);
-  make_room(count);
+  check_scores(batch.scores.defined(), batch.step.has_value());
+  make_room(count, batch.limit);
   ++changes_;
   if (static_cast<uint32_t>(++calls_) == 0) {  // the numbers in `touched` start again
     storage_.touched.zero_();
@@ -146,7 +165,7 @@ HashTable::Inserted HashTable::insert(const Insert& batch) {
   } else if (evicted_ids_.defined()) {
     evicted = {.keys = evicted_ids_.mutable_data_ptr<int64_t>(),
                .scores = evicted_scores_.mutable_data_ptr<int64_t>(),
-               .slots = evicted_slots_.mutable_data_ptr<int64_t>(),
+               .slots = nullptr,
                .room = options_.list_evicted};
   }
   op::run(op::Insert{.table = storage_.view(),
@@ -253,12 +272,13 @@ HashTableCounts HashTable::counts() const {
           .early = count[op::kEarly]};
 }
 
-// A table takes as many ids as its capacity, so it grows when that may not suffice. Its size is read
-// only when the ids of all inserts since could fill it.
-void HashTable::make_room(int64_t ids) {
+// A table takes as many ids as its capacity, so it grows when that may not suffice. Its size, and how
+// many ids the batch has (limit), are read only when those of all inserts since could fill it.
+void HashTable::make_room(int64_t ids, const at::Tensor& limit) {
   if (capacity() == options_.capacity) return;
   size_at_most_ += ids;
   if (size_at_most_ <= capacity()) return;
+  if (limit.defined()) ids = std::min(ids, limit.item<int64_t>());
   size_at_most_ = size() + ids;
   if (size_at_most_ <= capacity()) return;
   grow(std::min(options_.capacity, std::max(2 * capacity(), size_at_most_)));

@@ -88,9 +88,13 @@ class HashTable {
     // With Insert::list: [room]; the first evicted_count[0] are used.
     at::Tensor evicted_ids, evicted_scores, evicted_rows, evicted_count;
   };
-  // Finds the rows of ids, and gives those without one an initial row, in the order of the batch. May
-  // grow the table, which waits for a GPU, as does learning its size, about twice per doubling.
+  // Finds the rows of ids, and gives those without one an initial row, in the order of the batch. Throws
+  // UsageError, and changes nothing, as check_scores. May grow the table, which waits for a GPU. Below
+  // options().capacity so does every insert whose n, added to those since the last wait, could fill
+  // capacity(): the size and `limit` are read then, and the table grows only if they fill it.
   Inserted insert(const Insert& batch);
+  // Throws UsageError unless scores are given exactly for Score::custom, a step for Score::step.
+  void check_scores(bool scores, bool step) const;
 
   // Removes rows; others keep their slots.
   void erase(const at::Tensor& ids, const at::Tensor& limit = {}, const at::Tensor& allowed = {});
@@ -112,9 +116,15 @@ class HashTable {
   HashTableCounts counts() const;
   int64_t size() const { return counts().size; }
   HashTableContents contents() const;
-  // Replaces all rows. Throws DataError, and changes nothing, if they are more than the capacity, are
-  // wider or narrower, or an id is there twice.
-  void load(const HashTableContents& contents);
+  // Replaces all rows, and sets the counts to 0. Throws DataError, and changes nothing, if they are more
+  // than the capacity, are wider or narrower, an id is there twice, the tensors differ in length, or
+  // slots are not where their ids can be.
+  void load(const HashTableContents& contents) { take(with(contents)); }
+  // The parts of load, so that several tables are loaded or none: with makes a table that take moves in.
+  HashTable with(const HashTableContents& contents) const;
+  void take(HashTable loaded);
+  // What with throws, without its memory.
+  void check(const HashTableContents& contents) const { checked_digests(contents); }
   // Ids and scores [n] of rows evicted since the last call, oldest first, and how many more there
   // were than list_evicted.
   struct EvictedIds {
@@ -124,11 +134,13 @@ class HashTable {
   EvictedIds take_evicted();
 
  private:
-  void make_room(int64_t ids);
+  void make_room(int64_t ids, const at::Tensor& limit);
   void grow(int64_t capacity);
   at::Tensor insert_scored(const ops::hash_table::Storage& storage, const at::Tensor& ids,
                            const at::Tensor& scores) const;
-  void place(const at::Tensor& ids, const at::Tensor& slots, const at::Tensor& scores);
+  at::Tensor checked_digests(const HashTableContents& given) const;
+  at::Tensor checked_slots(const HashTableContents& given) const;
+  bool keeps_slots(const HashTableContents& given) const;
   ops::hash_table::Rows row_view(const at::Tensor& values) const;
   template <class Make>
   auto with_memory(int64_t capacity, Make&& make) const;
@@ -139,7 +151,7 @@ class HashTable {
   int64_t stride_ = 0;
   ops::hash_table::Storage storage_;
   at::Tensor values_;  // float32 [slots, stride]
-  at::Tensor evicted_ids_, evicted_scores_, evicted_slots_;
+  at::Tensor evicted_ids_, evicted_scores_;
   int64_t calls_ = 0, changes_ = 0;
   int64_t size_at_most_ = 0;
 };

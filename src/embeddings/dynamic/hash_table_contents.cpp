@@ -8,31 +8,6 @@
 
 namespace seqfuse::embeddings {
 
-// Puts ids into an empty table where they were before.
-void HashTable::place(const at::Tensor& ids, const at::Tensor& slots, const at::Tensor& scores) {
-  const int64_t count = ids.numel();
-  SEQFUSE_CHECK_AS(DataError, std::get<0>(at::_unique2(slots)).numel() == count,
-                   "table {}: two ids are said to be in the same slot: the slots are damaged",
-                   options_.name);
-  at::Tensor digests = at::empty({count}, at::TensorOptions(at::kByte));
-  const at::Tensor host_ids = ids.cpu(), host_slots = slots.cpu();
-  const int64_t* id = host_ids.const_data_ptr<int64_t>();
-  const int64_t* slot = host_slots.const_data_ptr<int64_t>();
-  for (int64_t i = 0; i < count; ++i) {
-    const auto may = ops::hash_table::place_of(id[i], storage_.buckets);
-    const int64_t bucket = slot[i] < 0 ? -1 : slot[i] / ops::hash_table::kSlots;
-    SEQFUSE_CHECK_AS(DataError, bucket == may.bucket[0] || bucket == may.bucket[1],
-                     "table {}: id {} is said to be in slot {}, where it cannot be: the slots are "
-                     "damaged",
-                     options_.name, id[i], slot[i]);
-    digests.mutable_data_ptr<uint8_t>()[i] = may.digest;
-  }
-  storage_.digests.index_copy_(0, slots, digests.to(options_.device));
-  storage_.keys.index_copy_(0, slots, ids);
-  storage_.scores.index_copy_(0, slots, scores);
-  storage_.counters[ops::hash_table::kSize].fill_(count);
-}
-
 HashTableContents HashTable::contents() const {
   HashTableContents contents;
   contents.slots = storage_.digests.nonzero().flatten();
@@ -45,59 +20,117 @@ HashTableContents HashTable::contents() const {
   return contents;
 }
 
-void HashTable::load(const HashTableContents& given) {
+// Whether rows go back to the slots where they were.
+bool HashTable::keeps_slots(const HashTableContents& given) const {
+  return given.slots.defined() && given.capacity >= std::max<int64_t>(1, given.size()) &&
+         given.capacity <= options_.capacity;
+}
+
+// uint8 [n] on the CPU, the digests of the ids; undefined if their slots are not kept.
+at::Tensor HashTable::checked_digests(const HashTableContents& given) const {
   const int64_t count = given.size();
   SEQFUSE_CHECK_AS(DataError, count <= options_.capacity,
                    "table {}: {} rows are given, but its capacity is {}: raise the capacity",
                    options_.name, count, options_.capacity);
   SEQFUSE_CHECK_AS(
       DataError,
-      count == 0 ||
-          (given.rows.dim() == 2 && given.rows.size(0) == count && given.rows.size(1) == width()),
-      "table {}: rows are [{}, {}], expected [{}, {}]: {} weights and {} numbers of the "
-      "optimiser",
-      options_.name, given.rows.size(0), given.rows.dim() == 2 ? given.rows.size(1) : 0, count,
-      width(), options_.dim, options_.state);
-  const auto here = [&](const at::Tensor& tensor, at::ScalarType type) {
-    return tensor.to(options_.device, type).contiguous();
-  };
-  const bool same_slots =
-      given.slots.defined() && given.capacity >= 1 && given.capacity <= options_.capacity;
-  const int64_t allocated =
-      same_slots ? given.capacity
-                 : std::min(options_.capacity, std::max(count, options_.initial_capacity));
-  HashTableOptions options = options_;
-  options.initial_capacity = std::max<int64_t>(1, allocated);
-  HashTable loaded(std::move(options));
-  if (count > 0) {
-    const at::Tensor ids = here(given.ids, at::kLong);
-    const int64_t different = std::get<0>(at::_unique2(ids)).numel();
-    SEQFUSE_CHECK_AS(DataError, different == count,
-                     "table {}: {} of the {} ids given are there twice", options_.name,
-                     count - different, count);
-    const at::Tensor scores =
-        given.scores.defined() ? here(given.scores, at::kLong) : at::zeros_like(ids);
-    const at::Tensor touched = given.touched.defined()
-                                   ? here(given.touched, at::kInt)
-                                   : at::zeros({count}, ids.options().dtype(at::kInt));
-    at::Tensor slots;
-    if (same_slots) {
-      slots = here(given.slots, at::kLong);
-      loaded.place(ids, slots, scores);
-    } else {
-      slots = insert_scored(loaded.storage_, ids, scores);
-      SEQFUSE_CHECK_AS(DataError, loaded.counts().failed == 0,
-                       "table {}: {} of {} rows found no place: raise the capacity, which is {}",
-                       options_.name, loaded.counts().failed, count, options_.capacity);
-    }
-    loaded.storage_.touched.index_copy_(0, slots, touched);
-    loaded.rows().index_copy_(0, slots, here(given.rows, at::kFloat));
+      !given.ids.defined() || (given.ids.dim() == 1 && given.ids.scalar_type() == at::kLong),
+      "table {}: the ids are {} {}; expected int64 [n]", options_.name,
+      toString(given.ids.scalar_type()), c10::str(given.ids.sizes()));
+  const std::pair<const char*, const at::Tensor*> parts[] = {
+      {"scores", &given.scores}, {"touched", &given.touched}, {"slots", &given.slots}};
+  for (const auto& [part, tensor] : parts) {
+    SEQFUSE_CHECK_AS(DataError, !tensor->defined() || tensor->numel() == count,
+                     "table {}: {} has {} numbers for {} ids: the contents are damaged",
+                     options_.name, part, tensor->numel(), count);
   }
+  if (count == 0) return {};
+  SEQFUSE_CHECK_AS(DataError, given.rows.defined(), "table {}: {} ids are given without rows",
+                   options_.name, count);
+  SEQFUSE_CHECK_AS(DataError, given.rows.sizes() == at::IntArrayRef({count, width()}),
+                   "table {}: rows are {}, expected [{}, {}]: {} weights and {} numbers of the "
+                   "optimiser",
+                   options_.name, c10::str(given.rows.sizes()), count, width(), options_.dim,
+                   options_.state);
+  const int64_t different = std::get<0>(at::_unique2(given.ids)).numel();
+  SEQFUSE_CHECK_AS(DataError, different == count,
+                   "table {}: {} of the {} ids given are there twice", options_.name,
+                   count - different, count);
+  return keeps_slots(given) ? checked_slots(given) : at::Tensor();
+}
+
+at::Tensor HashTable::checked_slots(const HashTableContents& given) const {
+  const int64_t count = given.size(), buckets = ops::hash_table::buckets_for(given.capacity);
+  const at::Tensor ids = given.ids.cpu().contiguous(),
+                   slots = given.slots.to(at::kCPU, at::kLong).contiguous();
+  SEQFUSE_CHECK_AS(DataError, std::get<0>(at::_unique2(slots)).numel() == count,
+                   "table {}: two ids are said to be in the same slot: the slots are damaged",
+                   options_.name);
+  at::Tensor digests = at::empty({count}, at::TensorOptions(at::kByte));
+  const int64_t* id = ids.const_data_ptr<int64_t>();
+  const int64_t* slot = slots.const_data_ptr<int64_t>();
+  uint8_t* digest = digests.mutable_data_ptr<uint8_t>();
+  for (int64_t i = 0; i < count; ++i) {
+    const auto may = ops::hash_table::place_of(id[i], buckets);
+    const int64_t bucket = slot[i] < 0 ? -1 : slot[i] / ops::hash_table::kSlots;
+    SEQFUSE_CHECK_AS(DataError, bucket == may.bucket[0] || bucket == may.bucket[1],
+                     "table {}: id {} is said to be in slot {}, where it cannot be: the slots are "
+                     "damaged",
+                     options_.name, id[i], slot[i]);
+    digest[i] = may.digest;
+  }
+  return digests;
+}
+
+HashTable HashTable::with(const HashTableContents& given) const {
+  const at::Tensor digests = checked_digests(given);
+  const int64_t count = given.size();
+  const auto here = [&](const at::Tensor& tensor, at::ScalarType type) {
+    return tensor.to(options_.device, type).flatten().contiguous();
+  };
+  HashTableOptions options = options_;
+  options.initial_capacity =
+      keeps_slots(given) ? given.capacity
+                         : std::min(options_.capacity, std::max(count, options_.initial_capacity));
+  HashTable loaded(std::move(options));
+  loaded.size_at_most_ = count;
+  loaded.calls_ = std::max(calls_, given.calls);
+  if (count == 0) return loaded;
+  const at::Tensor ids = here(given.ids, at::kLong);
+  const at::Tensor scores =
+      given.scores.defined() ? here(given.scores, at::kLong) : at::zeros_like(ids);
+  at::Tensor slots;
+  if (digests.defined()) {
+    slots = here(given.slots, at::kLong);
+    loaded.storage_.digests.index_copy_(0, slots, here(digests, at::kByte));
+    loaded.storage_.keys.index_copy_(0, slots, ids);
+    loaded.storage_.scores.index_copy_(0, slots, scores);
+    loaded.storage_.counters[ops::hash_table::kSize].fill_(count);
+  } else {
+    slots = insert_scored(loaded.storage_, ids, scores);
+    SEQFUSE_CHECK_AS(DataError, loaded.counts().failed == 0,
+                     "table {}: {} of {} rows found no place: raise the capacity, which is {}",
+                     options_.name, loaded.counts().failed, count, options_.capacity);
+  }
+  if (given.touched.defined()) {
+    const at::Tensor touched = here(given.touched, at::kInt);
+    loaded.storage_.touched.index_copy_(0, slots, touched);
+    // An insert must not have the number of an earlier one: the rows of that one would not be evicted.
+    const int64_t last = touched.to(at::kLong).bitwise_and(0xFFFFFFFF).max().item<int64_t>();
+    loaded.calls_ = std::max(loaded.calls_, last);
+  } else {
+    loaded.storage_.touched.index_fill_(0, slots, 0);
+  }
+  loaded.rows().index_copy_(0, slots, given.rows.to(options_.device, at::kFloat));
+  return loaded;
+}
+
+void HashTable::take(HashTable loaded) {
   storage_ = std::move(loaded.storage_);
   values_ = std::move(loaded.values_);
-  calls_ = std::max(calls_, given.calls);
+  calls_ = loaded.calls_;
+  size_at_most_ = loaded.size_at_most_;
   ++changes_;
-  size_at_most_ = count;
 }
 
 }  // namespace seqfuse::embeddings

@@ -120,7 +120,7 @@ void insert_new(const Insert& p, int64_t i) {
     if (p.evicted.keys && entry < p.evicted.room) {
       p.evicted.keys[entry] = table.keys[slot];
       p.evicted.scores[entry] = table.scores[slot];
-      p.evicted.slots[entry] = slot;
+      if (p.evicted.slots) p.evicted.slots[entry] = slot;
     }
   }
   table.digests[slot] = place.digest;

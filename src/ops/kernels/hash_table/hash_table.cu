@@ -219,7 +219,7 @@ __device__ void place_new(const Insert& p, int64_t i) {
         if (p.evicted.keys && entry < p.evicted.room) {
           p.evicted.keys[entry] = __ldcg(table.keys + slot);
           p.evicted.scores[entry] = __ldcg(table.scores + slot);
-          p.evicted.slots[entry] = slot;
+          if (p.evicted.slots) p.evicted.slots[entry] = slot;
         }
       }
       // Only this warp changes this byte, but others may change its neighbours.

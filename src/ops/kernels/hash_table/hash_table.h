@@ -63,7 +63,7 @@ enum State : uint8_t {
 struct Evicted {
   int64_t* keys;  // [room]; null: no list
   int64_t* scores;
-  int64_t* slots;  // each now has another key
+  int64_t* slots;  // each now has another key; null: not wanted
   int64_t room;
 };
 

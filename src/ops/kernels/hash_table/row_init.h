@@ -1,5 +1,6 @@
 // Initial values of a row: a function of (seed, id, column), by Philox, so the same id has the same
-// row on any device and in any process.
+// row in any process. On another device all but constants may differ in the last bit, since log, cos
+// and fused products and sums do.
 #pragma once
 
 #include <math.h>
