@@ -49,7 +49,8 @@ class DynamicEmbedding(nn.Module):
         """capacity: rows at most; memory for initial_capacity rows is allocated at first, and it doubles as needed.
 
         optimizer: "sgd", "adam", "adagrad" or "row_wise_adagrad". init: ("constant", value), ("uniform", low, high),
-        ("normal", mean, std) or ("truncated_normal", mean, std, lower, upper); a row depends on seed and id alone.
+        ("normal", mean, std) or ("truncated_normal", mean, std, lower, upper); a row depends on seed and id alone
+        (devices may differ in the last bit).
 
         score: what is evicted first. "lru": what was not in a batch for longest; "lfu": what was there least often;
         "time_frequency": the former, of these the latter; "frequency_time": the reverse; "step" and "custom": what has
@@ -128,8 +129,12 @@ class DynamicEmbedding(nn.Module):
         self._rows.erase(ids)
 
     def clear(self) -> None:
-        """Removes all rows."""
+        """Starts anew: removes all rows and frequencies, empties the list of evicted ids, sets counts and updates to 0.
+
+        The shared row stays.
+        """
         self._rows.clear()
+        self.updates = 0
 
     def evicted_keys(self) -> tuple[Tensor, Tensor, int]:
         """Ids and scores of rows evicted since the last call, and how many more there were than evicted_listed."""
@@ -138,16 +143,17 @@ class DynamicEmbedding(nn.Module):
     def contents(self) -> dict[str, Tensor]:
         """What load_contents needs to go on with the same bits; copies on the table's device.
 
-        ids [n], rows [n, dim and the optimiser's state], scores [n] and more.
+        ids [n], rows [n, dim and the optimiser's state], scores [n], shared_row [dim] and more.
         """
         self.check_failures()
         return {**dict(self._rows.contents()), "updates": torch.tensor(self.updates)}
 
     def load_contents(self, contents: dict[str, Tensor]) -> None:
-        """Replaces all rows. Raises ValueError, and changes nothing, if they do not fit."""
+        """Replaces rows, frequencies and the shared row. Raises ValueError, and changes nothing, if they do not fit."""
         rest = {name: tensor for name, tensor in contents.items() if name != "updates"}
+        updates = int(contents.get("updates", 0))
         self._rows.load(rest)
-        self.updates = int(contents.get("updates", 0))
+        self.updates = updates
 
     def dump(self, path: str | os.PathLike) -> None:
         """Writes contents() to a file of torch.save, atomically."""

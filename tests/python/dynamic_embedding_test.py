@@ -111,6 +111,47 @@ def test_scores_erase_and_clear(device):
     assert len(table) == 0
 
 
+def test_clear_starts_anew(device):
+    table = table_of(device, admit_from=2)
+    ids = torch.tensor([1, 1, 2], device=device)
+    first = table(ids).detach()
+    table(ids).sum().backward()
+    table.eval()
+    table(torch.tensor([9], device=device))
+    table.clear()
+    counts = table.counts()
+    assert (counts["size"], counts["unknown"], table.updates) == (0, 0, 0)
+    assert table.contents()["counted_ids"].numel() == 0
+    table.train()
+    assert torch.equal(table(ids), first)
+
+
+def test_the_shared_row_is_loaded(device):
+    saved, loaded = table_of(device, seed=1), table_of(device, seed=2)
+    saved(torch.tensor([5], device=device))
+    expected = saved.shared_row()
+    assert not torch.equal(loaded.shared_row(), expected)
+    loaded.load_contents(saved.contents())
+    assert torch.equal(loaded.shared_row(), expected)
+    contents = {**saved.contents(), "shared_row": torch.zeros(5)}
+    with pytest.raises(ValueError, match="shared row"):
+        loaded.load_contents(contents)
+    assert torch.equal(loaded.shared_row(), expected)
+
+
+def test_damaged_contents_change_nothing(device):
+    saved, table = table_of(device, admit_from=2), table_of(device, admit_from=2)
+    saved(torch.tensor([1, 1, 2, 3], device=device))
+    table(torch.tensor([7, 7, 8, 8], device=device))
+    contents = saved.contents()
+    for name in ("scores", "touched", "slots", "table", "counted_scores", "counted_slots"):
+        with pytest.raises(ValueError):
+            table.load_contents({**contents, name: contents[name][:0]})
+    with pytest.raises(ValueError, match="twice"):
+        table.load_contents({**contents, "counted_ids": torch.tensor([2, 2], device=device)})
+    assert len(table) == 2
+
+
 def test_a_full_table_without_eviction_is_an_error(device):
     ids = torch.arange(7, device=device)
     table = table_of(device, capacity=5, evict=False, name="items")
@@ -131,6 +172,9 @@ def test_wrong_arguments():
         {"score": "fifo"},
         {"init": ("uniform", 1.0)},
         {"init": ("gauss", 1.0)},
+        {"init": ("uniform", 1.0, 0.5)},
+        {"init": ("normal", 0.0, float("inf"))},
+        {"evicted_listed": -1},
         {"admit_from": 0},
     ):
         with pytest.raises(ValueError, match="expected"):
@@ -138,5 +182,11 @@ def test_wrong_arguments():
     table = table_of("cpu")
     with pytest.raises(ValueError, match="expected Long"):
         table(torch.tensor([1.0]))
-    with pytest.raises((ValueError, RuntimeError), match="custom"):
+    with pytest.raises(ValueError, match="custom"):
         table(torch.tensor([1]), scores=torch.tensor([1]))
+    table = table_of("cpu", score="custom", admit_from=2)
+    with pytest.raises(ValueError, match="custom"):
+        table(torch.tensor([1, 2]))
+    with pytest.raises(ValueError, match="1 scores are given with 2 ids"):
+        table(torch.tensor([1, 2]), scores=torch.tensor([1]))
+    assert table.contents()["counted_ids"].numel() == 0
