@@ -1,5 +1,8 @@
 """seqfuse.apply_fused_encoder on BERT of transformers: the same results, and the operators are really called."""
 
+import copy
+import threading
+
 import pytest
 import torch
 
@@ -69,16 +72,24 @@ def test_states_and_calls(place, dtype, tolerance):
         fused.undo()
 
 
-def test_hidden_states():
+@pytest.mark.parametrize("padding", ["right", "left", "inside"])
+@pytest.mark.parametrize("all_states", [False, True])
+def test_padding_anywhere(padding, all_states):
     model, inputs = make_model(), make_inputs()
+    if padding == "left":
+        inputs["attention_mask"] = inputs["attention_mask"].flip(1)
+    elif padding == "inside":
+        inputs["attention_mask"][0, 3:5] = 0
     kept = inputs["attention_mask"].bool()
     with torch.no_grad():
-        expected = model(**inputs, output_hidden_states=True).hidden_states
+        expected = model(**inputs, output_hidden_states=all_states)
         seqfuse.apply_fused_encoder(model)
-        found = model(**inputs, output_hidden_states=True).hidden_states
-    assert len(found) == len(expected) == LAYERS + 1
-    for ours, theirs in zip(found, expected):
-        assert relative_difference(ours[kept], theirs[kept]) < 1e-13
+        found = model(**inputs, output_hidden_states=all_states)
+    assert relative_difference(found.last_hidden_state[kept], expected.last_hidden_state[kept]) < 1e-13
+    if all_states:
+        assert len(found.hidden_states) == len(expected.hidden_states) == LAYERS + 1
+        for ours, theirs in zip(found.hidden_states, expected.hidden_states):
+            assert relative_difference(ours[kept], theirs[kept]) < 1e-13
 
 
 @pytest.mark.parametrize("kind", [BertForMaskedLM, BertForSequenceClassification])
@@ -119,6 +130,89 @@ def test_changed_weights_are_used():
         fused.undo()
         expected = model(**inputs).last_hidden_state * inputs["attention_mask"][..., None]
     assert relative_difference(found, expected) < 1e-13
+
+
+@pytest.mark.parametrize("change", ["dtype", "data", "unrecorded"])
+def test_other_changes_of_weights(change):
+    model, inputs = make_model(), make_inputs()
+    fused = seqfuse.apply_fused_encoder(model)
+    weight = model.encoder.layer[1].attention.self.key.weight
+    with torch.no_grad():
+        if change == "dtype":
+            model.float()
+        elif change == "data":
+            for _ in range(4):  # the allocator may give a freed address again
+                weight.data = weight.data * 0.5
+        else:
+            weight.data.mul_(0.5)
+            fused.refresh()
+        found = model(**inputs).last_hidden_state
+        fused.undo()
+        expected = model(**inputs).last_hidden_state * inputs["attention_mask"][..., None]
+    assert relative_difference(found, expected) < (2e-6 if change == "dtype" else 1e-13)
+
+
+def test_checkpointed_layers_are_run_again_by_transformers():
+    model, inputs = make_model(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0), make_inputs()
+    bias = model.encoder.layer[0].output.dense.bias
+    model.train()
+    model.gradient_checkpointing_enable()
+    expected = torch.autograd.grad(model(**inputs).last_hidden_state[0].sum(), bias)
+    seqfuse.apply_fused_encoder(model)
+    with pytest.warns(UserWarning, match="gradients are on"):
+        states = model(**inputs).last_hidden_state
+    assert torch.equal(torch.autograd.grad(states[0].sum(), bias)[0], expected[0])
+
+
+def test_a_copy_has_layers_and_counts_of_its_own():
+    model, inputs = make_model(), make_inputs()
+    fused = seqfuse.apply_fused_encoder(model)
+    other, others_fused = copy.deepcopy((model, fused))
+    with torch.no_grad():
+        for parameter in other.encoder.parameters():
+            parameter.mul_(0.5)
+        found = other(**inputs).last_hidden_state
+        assert (fused.calls, others_fused.calls) == ({}, CALLS)
+        ours = model(**inputs).last_hidden_state
+        others_fused.undo()
+        assert fused.calls == CALLS and "forward" in vars(model.encoder.layer[0])
+        fused.undo()
+        for copied, states in ((other, found), (model, ours)):
+            expected = copied(**inputs).last_hidden_state * inputs["attention_mask"][..., None]
+            assert relative_difference(states, expected) < 1e-13
+
+
+def test_threads():
+    model = make_model()
+    fused = seqfuse.apply_fused_encoder(model)
+    batches = [make_inputs(lengths=lengths) for lengths in ((9, 4, 1), (5, 5), (2, 30), (17,))]
+    with torch.no_grad():
+        expected = [model(**batch).last_hidden_state for batch in batches]
+    wrong, rounds = [], 8
+
+    def work(batch, states):
+        for _ in range(rounds):
+            with torch.no_grad():
+                if not torch.equal(model(**batch).last_hidden_state, states):
+                    wrong.append(batch)
+
+    threads = [threading.Thread(target=work, args=pair) for pair in zip(batches, expected)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert fused.calls == {name: count * len(batches) * (rounds + 1) for name, count in CALLS.items()}
+
+
+def test_nothing_is_left_of_a_failed_call():
+    model, inputs = make_model(), make_inputs()
+    seqfuse.apply_fused_encoder(model)
+    with torch.no_grad():
+        with pytest.raises(IndexError):
+            model(inputs["input_ids"] + 50, attention_mask=inputs["attention_mask"])
+        with pytest.raises(RuntimeError, match="the encoder was called by itself"):
+            model.encoder(torch.zeros(3, 9, 32, dtype=torch.float64))
 
 
 @pytest.mark.parametrize(

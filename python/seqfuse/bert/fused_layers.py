@@ -5,8 +5,9 @@ that are left, and puts zeros back. A layer is four products and four kernels: a
 bias + residual + norm.
 """
 
+import functools
 import inspect
-import types
+import threading
 import warnings
 from collections import Counter
 
@@ -27,13 +28,17 @@ def apply_fused_encoder(model: nn.Module) -> "FusedEncoder":
     1 for tokens and 0 for padding, or None; states of padding become 0 (transformers computes something there).
     output_hidden_states works, but then padding is computed.
 
+    Threads may share the model, on a GPU on one stream. copy.deepcopy(model) is a model with fused layers and counts of
+    its own; to undo those, copy both: model, fused = copy.deepcopy((model, fused)). Changed weights are used, but after
+    edits that torch does not record (parameter.data.copy_(...)) call fused.refresh().
+
     Without gradients only (torch.no_grad() or torch.inference_mode()): where gradients are on and something requires
     them, as in training, the layers of transformers run instead, with a warning the first time; fused.fallbacks counts
     such passes.
 
-    Before it returns, it runs two short texts through the model with and without the fused layers and compares all
-    hidden states and the calls. Raises TypeError, ValueError or RuntimeError, which say what to change, and leaves the
-    model as it was.
+    Before it returns, it runs three short texts through the model with and without the fused layers, also without
+    output_hidden_states, and compares all hidden states and the calls. Raises TypeError, ValueError or RuntimeError,
+    which say what to change, and leaves the model as it was.
     """
     base = checks.base_of(model)
     checks.check_config(base)
@@ -45,8 +50,9 @@ def apply_fused_encoder(model: nn.Module) -> "FusedEncoder":
         fused = FusedEncoder(base)
         try:
             _check_equal(_hidden_states(base), expected)
-            if fused.calls != fused.expected_calls:
-                raise RuntimeError(f"of the fused operators {fused.calls} were called, expected {fused.expected_calls}")
+            calls = {name: 2 * count for name, count in fused.expected_calls.items()}
+            if fused.calls != calls:
+                raise RuntimeError(f"of the fused operators {fused.calls} were called, expected {calls}")
         except BaseException as error:
             fused.undo()
             if not isinstance(error, Exception):
@@ -59,6 +65,14 @@ def apply_fused_encoder(model: nn.Module) -> "FusedEncoder":
     return fused
 
 
+class _Pass(threading.local):
+    """Of the pass that this thread runs."""
+
+    given = None  # what the model was called with, until its encoder runs
+    mask = None  # of the rows, while fused layers run; None: layers are those of transformers
+    known_mask = (None, None)  # the last one made and what it is for
+
+
 class FusedEncoder:
     """What apply_fused_encoder did to a model: counts calls, and can be undone.
 
@@ -68,17 +82,22 @@ class FusedEncoder:
 
     def __init__(self, base: nn.Module) -> None:
         self._base = base
-        self._calls = Counter()
-        self.fallbacks = 0
-        self._given = None  # what the model was called with, until its encoder runs
-        self._mask = None  # of the rows of the running pass
-        self._last_mask = (None, None)
         self._parameters = list(inspect.signature(type(base).forward).parameters)[1:]
-        self._hook = base.register_forward_pre_hook(self._before_model, with_kwargs=True)
+        self.__setstate__({"_calls": Counter(), "fallbacks": 0})
+        self._hooks = (
+            base.register_forward_pre_hook(self._before_model, with_kwargs=True),
+            base.register_forward_hook(self._after_model, always_call=True),
+        )
         base.encoder.forward = self._encoder
-        self._qkv = {}
         for layer in base.encoder.layer:
-            layer.forward = types.MethodType(self._layer, layer)
+            layer.forward = functools.partial(self._layer, layer)
+
+    def __getstate__(self) -> dict:
+        """For copies: without locks, caches and the running pass."""
+        return {name: value for name, value in vars(self).items() if name not in ("_lock", "_pass", "_qkv")}
+
+    def __setstate__(self, state: dict) -> None:
+        vars(self).update(state, _lock=threading.Lock(), _pass=_Pass(), _qkv={})
 
     @property
     def calls(self) -> dict[str, int]:
@@ -89,12 +108,18 @@ class FusedEncoder:
         return {name: count * len(self._base.encoder.layer) for name, count in _OPERATORS.items()}
 
     def reset_calls(self) -> None:
-        self._calls.clear()
-        self.fallbacks = 0
+        with self._lock:
+            self._calls.clear()
+            self.fallbacks = 0
+
+    def refresh(self) -> None:
+        """Reads the weights again; needed after edits that torch does not record, as parameter.data.copy_(...)."""
+        self._qkv.clear()
 
     def undo(self) -> None:
         """The model is as it was. Does nothing the second time."""
-        self._hook.remove()
+        for hook in self._hooks:
+            hook.remove()
         for module in (self._base.encoder, *self._base.encoder.layer):
             vars(module).pop("forward", None)
         self._qkv.clear()
@@ -104,59 +129,59 @@ class FusedEncoder:
         return f"FusedEncoder({layers} layers, a pass calls {self.expected_calls}, so far {self.calls})"
 
     def _before_model(self, _base: nn.Module, args: tuple, kwargs: dict) -> None:
-        self._given = {**dict(zip(self._parameters, args)), **kwargs}
+        self._pass.given = {**dict(zip(self._parameters, args)), **kwargs}
 
-    def _asked_for(self, name: str) -> bool:
-        given = self._given.get(name)
-        return bool(getattr(self._base.config, name, False) if given is None else given)
+    def _after_model(self, *_args) -> None:
+        """Also after an exception."""
+        self._pass.given = None
 
     def _encoder(self, hidden_states: Tensor, *args, **kwargs):
         """In place of BertEncoder.forward."""
-        encoder = self._base.encoder
-        if self._given is None:
+        encoder, given = self._base.encoder, self._pass.given
+        if given is None:
             raise RuntimeError("apply_fused_encoder: the encoder was called by itself; call the model, or undo()")
+        self._pass.given = None
         if torch.is_grad_enabled() and (
             hidden_states.requires_grad or any(parameter.requires_grad for parameter in encoder.parameters())
         ):
-            return self._fall_back(hidden_states, *args, **kwargs)
+            self._count_fallback()
+            return type(encoder).forward(encoder, hidden_states, *args, **kwargs)
         checks.check_mode(self._base)
-        if self._asked_for("output_attentions") or self._given.get("encoder_hidden_states") is not None:
+        if self._asked_for("output_attentions", given) or given.get("encoder_hidden_states") is not None:
             raise RuntimeError(
                 "apply_fused_encoder: output_attentions or encoder_hidden_states is set, which fused layers do not "
                 "have; undo() first"
             )
-        given, wants_states = self._given, self._asked_for("output_hidden_states")
-        self._given = None
         kept, lengths = self._tokens(given.get("attention_mask"), hidden_states.shape[:2])
-        if kept is None or wants_states:
-            states = self._run(hidden_states, lengths, padded=True)
+        if kept is None:
+            states = self._run(hidden_states, self._mask_of("full", hidden_states.shape[1], hidden_states.device))
+        elif self._asked_for("output_hidden_states", given):  # of all columns
+            states = self._run(hidden_states, _padded_mask(kept, lengths))
         else:
-            rows = hidden_states.flatten(0, 1)
-            states = self._run(rows[kept][None], lengths, padded=False)[0]
-            states = torch.zeros_like(rows).index_copy_(0, kept, states).view(hidden_states.shape)
+            rows, at = hidden_states.flatten(0, 1), kept.flatten().nonzero().squeeze(1)
+            states = self._run(rows[at][None], self._mask_of("rows", lengths, hidden_states.device))[0]
+            states = torch.zeros_like(rows).index_copy_(0, at, states).view(hidden_states.shape)
         from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions  # noqa: PLC0415 (optional)
 
         return BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=states)
 
-    def _fall_back(self, hidden_states: Tensor, *args, **kwargs):
-        if self.fallbacks == 0:
+    def _asked_for(self, name: str, given: dict) -> bool:
+        value = given.get(name)
+        return bool(getattr(self._base.config, name, False) if value is None else value)
+
+    def _count_fallback(self) -> None:
+        with self._lock:
+            self.fallbacks += 1
+            first = self.fallbacks == 1
+        if first:
             warnings.warn(
                 "apply_fused_encoder: gradients are on, so the layers of transformers run; for the fused ones use "
                 "torch.no_grad()",
-                stacklevel=2,
+                stacklevel=3,
             )
-        self.fallbacks += 1
-        self._given = None
-        encoder = self._base.encoder
-        ours = [vars(layer).pop("forward") for layer in encoder.layer]
-        try:
-            return type(encoder).forward(encoder, hidden_states, *args, **kwargs)
-        finally:
-            for layer, forward in zip(encoder.layer, ours):
-                layer.forward = forward
 
     def _tokens(self, attention_mask: Tensor | None, shape: torch.Size) -> tuple[Tensor | None, list[int]]:
-        """Which of the flat rows are tokens (None: all), and how many each sequence has."""
+        """bool [B, N]: what is a token (None: all), and how many each sequence has."""
         if attention_mask is None:
             return None, [shape[1]] * shape[0]
         if not isinstance(attention_mask, Tensor) or attention_mask.shape != shape:
@@ -167,24 +192,39 @@ class FusedEncoder:
             )
         kept = attention_mask != 0
         lengths = kept.sum(1).tolist()
-        return (None if sum(lengths) == kept.numel() else kept.flatten().nonzero().squeeze(1)), lengths
+        return (None if sum(lengths) == kept.numel() else kept), lengths
 
-    def _run(self, states: Tensor, lengths: list[int], padded: bool) -> Tensor:
+    def _mask_of(self, kind: str, sizes: int | list[int], device: torch.device) -> BlockMask:
+        """full: of sequences of one length; rows: of all sequences' tokens, one after the other."""
+        stream = torch.cuda.current_stream(device) if device.type == "cuda" else None
+        key = (kind, sizes, device, stream)
+        if self._pass.known_mask[0] != key:
+            if kind == "full":
+                mask = BlockMask.from_full(sizes, device=device)
+            else:
+                mask = BlockMask.from_documents(torch.tensor([sizes]), sum(sizes), device=device)
+            self._pass.known_mask = (key, mask)
+        return self._pass.known_mask[1]
+
+    def _run(self, states: Tensor, mask: BlockMask) -> Tensor:
         """The layers on states [groups, n, H]: a group for each sequence, or one of all sequences' tokens."""
-        key = (tuple(lengths), states.shape[1], padded, str(states.device))
-        if self._last_mask[0] != key:
-            self._last_mask = (key, _mask(lengths, states.shape[1], padded, states.device))
-        self._mask = self._last_mask[1]
-        for layer in self._base.encoder.layer:
-            states = layer(states)
+        self._pass.mask = mask
+        try:
+            for layer in self._base.encoder.layer:
+                states = layer(states)
+        finally:
+            self._pass.mask = None
         return states
 
-    def _layer(self, layer: nn.Module, hidden_states: Tensor, *_args, **_kwargs) -> Tensor:
+    def _layer(self, layer: nn.Module, hidden_states: Tensor, *args, **kwargs) -> Tensor:
         """In place of BertLayer.forward."""
+        mask = self._pass.mask
+        if mask is None:
+            return type(layer).forward(layer, hidden_states, *args, **kwargs)
         weight, bias = self._qkv_of(layer)
         output, intermediate, last = checks.linears_of(layer)[3:]
         norm1, norm2 = checks.norms_of(layer)
-        ops, mask, config = torch.ops.seqfuse, self._mask, self._base.config
+        ops, config = torch.ops.seqfuse, self._base.config
         heads, width = config.num_attention_heads, config.hidden_size
         x = hidden_states.reshape(-1, width)
         qkv = torch.addmm(bias, x, weight.t())
@@ -192,28 +232,34 @@ class FusedEncoder:
         attended = _bias_residual_norm(context @ output.weight.t(), output.bias, x, norm1)
         inner = ops.bias_activation_forward(attended @ intermediate.weight.t(), intermediate.bias, config.hidden_act)
         result = _bias_residual_norm(inner @ last.weight.t(), last.bias, attended, norm2)
-        self._calls.update(_OPERATORS)
+        with self._lock:
+            self._calls.update(_OPERATORS)
         return result.view(hidden_states.shape)
 
     def _qkv_of(self, layer: nn.Module) -> tuple[Tensor, Tensor]:
         """Weight and bias of query, key and value in one; made again when one of them has changed."""
         parts = checks.linears_of(layer)[:3]
         tensors = [tensor for part in parts for tensor in (part.weight, part.bias)]
-        key = [(tensor.data_ptr(), 0 if tensor.is_inference() else tensor._version) for tensor in tensors]
+        key = [
+            (tensor.data_ptr(), 0 if tensor.is_inference() else tensor._version, tensor.dtype, tensor.device)
+            for tensor in tensors
+        ]
         known = self._qkv.get(layer)
         if known is None or known[0] != key:
-            known = (key, torch.cat(tensors[::2]).detach(), torch.cat(tensors[1::2]).detach())
+            sources = [tensor.detach() for tensor in tensors]  # held, so that no other tensor gets their addresses
+            known = (key, torch.cat(sources[::2]), torch.cat(sources[1::2]), sources)
             self._qkv[layer] = known
-        return known[1:]
+        return known[1:3]
 
 
-def _mask(lengths: list[int], length: int, padded: bool, device: torch.device) -> BlockMask:
-    if padded and all(tokens == length for tokens in lengths):
-        return BlockMask.from_full(length, device=device)
-    table = torch.tensor(lengths, dtype=torch.long)
-    if padded:
-        return BlockMask.from_lengths(table, length, device=device)
-    return BlockMask.from_documents(table[None], length, device=device)
+def _padded_mask(kept: Tensor, lengths: list[int]) -> BlockMask:
+    """Of all columns; padding, wherever it is, sees and is seen by nothing."""
+    columns = kept.shape[1]
+    table = torch.tensor(lengths)
+    at_the_end = torch.arange(columns, device=kept.device) < table.to(kept.device)[:, None]
+    if torch.equal(kept, at_the_end):
+        return BlockMask.from_lengths(table, columns, device=kept.device)
+    return BlockMask.from_dense(kept[:, :, None] & kept[:, None, :])
 
 
 def _bias_residual_norm(x: Tensor, bias: Tensor, residual: Tensor, norm: nn.LayerNorm) -> Tensor:
@@ -221,12 +267,13 @@ def _bias_residual_norm(x: Tensor, bias: Tensor, residual: Tensor, norm: nn.Laye
 
 
 def _hidden_states(base: nn.Module) -> list[Tensor]:
-    """Of two texts, the second shorter, without padding."""
+    """Of the tokens of three texts, two of them padded: all layers', then the last of a call without all layers'."""
     table = base.embeddings.word_embeddings.weight
-    ids = torch.arange(6, device=table.device).view(2, 3) % table.shape[0]
-    attention_mask = torch.tensor([[1, 1, 1], [1, 1, 0]], device=table.device)
+    ids = torch.arange(9, device=table.device).view(3, 3) % table.shape[0]
+    attention_mask = torch.tensor([[1, 1, 1], [1, 1, 0], [0, 1, 1]], device=table.device)
     states = base(ids, attention_mask=attention_mask, output_hidden_states=True).hidden_states
-    return [state.flatten(0, 1)[:5] for state in states]
+    last = base(ids, attention_mask=attention_mask, output_hidden_states=False).last_hidden_state
+    return [state[attention_mask == 1] for state in (*states, last)]
 
 
 def _check_equal(found: list[Tensor], expected: list[Tensor]) -> None:
