@@ -2,6 +2,8 @@
 
 GPTNeoX runs a language model on seqfuse's engine; apply_fused_kernels puts fused norms into a GPT-NeoX of transformers.
 Encoder runs a BERT without padding; apply_fused_encoder puts fused layers into a BERT of transformers.
+DynamicEmbedding is a table of ids that are not known in advance. It, GPTNeoX and Encoder need a package built with the
+header nlohmann/json.hpp.
 
 masked_attention is softmax attention of [B, H, N, d] under a BlockMask.
 

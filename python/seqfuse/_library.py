@@ -40,11 +40,11 @@ def load() -> pathlib.Path:
 
 @functools.cache
 def load_decoder(operators: pathlib.Path) -> None:
-    """Loads the library of language models and dynamic tables, beside the other. Raises ImportError, as load does."""
+    """Loads the library of Encoder, GPTNeoX and DynamicEmbedding, beside the other. Raises ImportError as load does."""
     path = operators.with_name(_DECODER)
     if not path.is_file():
         raise ImportError(
-            f"seqfuse: there is no {path}: the package was built without language models and dynamic tables, which "
+            f"seqfuse: there is no {path}: the package was built without Encoder, GPTNeoX and DynamicEmbedding, which "
             "need the header nlohmann/json.hpp. Install it (`apt-get install nlohmann-json3-dev`), then run `pip "
             "install --force-reinstall --no-deps .` in the repository"
         )

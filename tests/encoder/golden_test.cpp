@@ -1,6 +1,7 @@
 // A checkpoint against hidden states of Hugging Face in float64, if available: SEQFUSE_BERT names a
-// directory with config.json, model.safetensors and golden.json: {"ids": [B][N], "token_type_ids":
-// [B][N], "lengths": [B], "last_hidden_state": [B][N][H]}, padded at the end.
+// directory with config.json, model.safetensors and golden.json, which tests/golden/make_bert_golden.py
+// writes: {"ids": [B][N], "token_type_ids": [B][N], "lengths": [B], "last_hidden_state": [B][N][H]}, padded
+// at the end.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

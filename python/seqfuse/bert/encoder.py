@@ -39,6 +39,8 @@ class Encoder:
         """
         _library.load_decoder(_library.load())
         device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        if device.type == "cuda" and device.index is None:
+            device = torch.device("cuda", torch.cuda.current_device())
         name = "auto" if dtype is None else str(dtype).removeprefix("torch.")
         return cls(torch.classes.seqfuse.BertEncoder(os.fspath(directory), name, device), device)
 
