@@ -17,9 +17,10 @@ struct WordPieceOptions {
   bool spaced_ideographs = true;      // tokenize_chinese_chars
 };
 
-// BERT's tokenizer of a vocab.txt: a token a line, whose number from 0 is its id. Special tokens: [UNK],
-// which must be there, and [CLS], [SEP], [PAD], [MASK] if they are; [CLS] and [SEP] surround a text if
-// both are. Throws DataError: not UTF-8, without [UNK], a token twice, a line without a token.
+// BERT's tokenizer of a vocab.txt: a token a line, whose number from 0 is its id; the last line may be
+// blank. Special tokens: [UNK], [CLS] and [SEP], which must be there, and [PAD] and [MASK] if they are;
+// [CLS] and [SEP] surround a text. Throws DataError: not UTF-8, one of the three is missing, a token
+// twice, a line without a token.
 Tokenizer word_piece_tokenizer(std::string_view vocab_txt, const WordPieceOptions& options,
                                const std::string& name);
 
@@ -27,7 +28,9 @@ Tokenizer word_piece_tokenizer(std::string_view vocab_txt, const WordPieceOption
 std::optional<std::filesystem::path> tokenizer_file(const std::filesystem::path& folder);
 
 // A tokenizer.json, or a vocab.txt (a name that ends in .txt) with the tokenizer_config.json beside it if
-// there is one. Throws as Tokenizer::load and word_piece_tokenizer do.
+// there is one. Throws as Tokenizer::load and word_piece_tokenizer do, and DataError for files beside it
+// (tokenizer_config.json, special_tokens_map.json, added_tokens.json) that ask for what is not done:
+// other special or added tokens, or a normalizer other than tokenizer.json's.
 Tokenizer load_tokenizer(const std::filesystem::path& file);
 
 }  // namespace seqfuse::text

@@ -1,5 +1,6 @@
 // BERT's tokenizer: small cases and malformed files. tests/python/word_piece_test.py compares with the
 // package `tokenizers`.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -11,6 +12,7 @@
 namespace seqfuse::word_piece_test {
 namespace {
 
+using testing::HasSubstr;
 using text::error_of;
 using text::Ids;
 using text::Json;
@@ -74,9 +76,66 @@ TEST(WordPiece, AFolderHasOneOfTwoFiles) {
 TEST(WordPiece, WrongVocabulariesAreNamed) {
   EXPECT_EQ(refusal("[CLS]\n[SEP]\n"),
             "vocab.txt has no token [UNK]; expected the vocabulary of a BERT");
+  EXPECT_EQ(refusal("<s>\n[UNK]\n[CLS]\n"),
+            "vocab.txt has no token [SEP]; expected the vocabulary of a BERT");
   EXPECT_EQ(refusal("[UNK]\n\nun\n"), "vocab.txt: line 2 is blank; expected a token");
   EXPECT_EQ(refusal("[UNK]\nun\nun\n"), "vocab.txt: line 3 has the token \"un\" a second time");
   EXPECT_EQ(refusal("[UNK]\n\xff\n"), "vocab.txt is not UTF-8: byte 6 begins no character");
+}
+
+TEST(WordPiece, TheLastLineMayBeBlank) {
+  const std::string vocabulary = std::string(kVocabulary) + " \r\n";
+  EXPECT_EQ(text::word_piece_tokenizer(vocabulary, {}, "vocab.txt").encode("un"), (Ids{2, 4, 3}));
+  EXPECT_EQ(refusal(vocabulary + "\n"), "vocab.txt: line 13 is blank; expected a token");
+}
+
+// Of loading `tokenizer`, with `content` beside it.
+std::string refusal_beside(const std::string& tokenizer, const std::string& content_of,
+                           const char* beside, const std::string& content) {
+  const TemporaryDirectory folder;
+  std::ofstream(folder.path() / tokenizer) << content_of;
+  std::ofstream(folder.path() / beside) << content;
+  return error_of([&] { text::load_tokenizer(folder.path() / tokenizer); });
+}
+
+TEST(WordPiece, OtherTokensBesideAVocabularyAreRefused) {
+  const auto refused = [](const char* beside, const std::string& content) {
+    return refusal_beside("vocab.txt", kVocabulary, beside, content);
+  };
+  constexpr const char* kConfig = "tokenizer_config.json";
+  EXPECT_THAT(refused(kConfig, R"({"cls_token": "<s>"})"),
+              HasSubstr("tokenizer_config.json: cls_token is \"<s>\"; with a vocab.txt it must be "
+                        "\"[CLS]\""));
+  EXPECT_THAT(refused("special_tokens_map.json", R"({"unk_token": {"content": "<unk>"}})"),
+              HasSubstr("special_tokens_map.json: unk_token is \"<unk>\""));
+  EXPECT_THAT(refused(kConfig, R"({"added_tokens_decoder": {"12": {"content": "[DOC]"}}})"),
+              HasSubstr("added_tokens_decoder.12 is \"[DOC]\"; beside a vocab.txt only"));
+  EXPECT_THAT(
+      refused(kConfig, R"({"added_tokens_decoder": {"4": {"content": "[MASK]", "lstrip": true}}})"),
+      HasSubstr("added_tokens_decoder.4 is \"[MASK]\""));
+  EXPECT_THAT(refused("added_tokens.json", R"({"[DOC]": 12})"),
+              HasSubstr("added_tokens.json: it adds the token \"[DOC]\""));
+  EXPECT_THAT(refused(kConfig, R"({"do_basic_tokenize": false})"),
+              HasSubstr("do_basic_tokenize is false"));
+  EXPECT_THAT(refused(kConfig, R"({"never_split": ["x"]})"), HasSubstr("never_split has tokens"));
+  EXPECT_EQ(refused(kConfig, R"({"cls_token": "[CLS]", "never_split": null, "mask_token":
+                    {"content": "[MASK]"}, "added_tokens_decoder": {"0": {"content": "[PAD]"}}})"),
+            "no error");
+}
+
+TEST(WordPiece, TwoFilesThatDisagreeAreRefused) {
+  const auto refused = [](const Json& normalizer, const std::string& config) {
+    Json tokenizer = text::small_tokenizer();
+    tokenizer["normalizer"] = normalizer;
+    return refusal_beside("tokenizer.json", tokenizer.dump(), "tokenizer_config.json", config);
+  };
+  const Json lower = {{"type", "BertNormalizer"}, {"lowercase", true}};
+  EXPECT_THAT(refused(lower, R"({"do_lower_case": false})"),
+              HasSubstr("tokenizer_config.json: do_lower_case is false, but the normalizer of "
+                        "tokenizer.json says true: make the two files agree"));
+  EXPECT_THAT(refused(lower, R"({"strip_accents": false})"), HasSubstr("strip_accents is false"));
+  EXPECT_EQ(refused(lower, R"({"do_lower_case": true, "strip_accents": true})"), "no error");
+  EXPECT_EQ(refused(nullptr, R"({"do_lower_case": false})"), "no error");
 }
 
 TEST(WordPiece, WrongMembersAreNamed) {
