@@ -9,6 +9,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -41,6 +42,11 @@ ordered_json to_json(const VectorFileInfo& info) {
   return json;
 }
 
+// Names of folders need not be UTF-8.
+std::string text_of(const ordered_json& json) {
+  return json.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+}
+
 class Writer {
  public:
   virtual ~Writer() = default;
@@ -57,7 +63,8 @@ class ParquetWriter final : public Writer {
     const auto vector = arrow::fixed_size_list(arrow::field("item", arrow::float32(), false),
                                                static_cast<int32_t>(width_));
     fields.push_back(arrow::field("vector", vector, false));
-    schema_ = arrow::schema(fields, arrow::key_value_metadata({"seqfuse"}, {to_json(info).dump()}));
+    schema_ =
+        arrow::schema(fields, arrow::key_value_metadata({"seqfuse"}, {text_of(to_json(info))}));
     out_ = arrow_value<IoError>(arrow::io::FileOutputStream::Open(name_), name_);
     // Neither ids nor floats repeat. The Arrow schema says that lists have one length.
     const auto layout = parquet::WriterProperties::Builder()
@@ -139,13 +146,11 @@ class NpyWriter final : public Writer {
     write({reinterpret_cast<const char*>(block.values.data()), block.values.size_bytes()});
   }
 
-  // The ids appear before the vectors do, and only when these are all written: a full disk leaves
-  // both files as they were.
   void close() override {
     out_.close();
     if (!out_) throw_errno(fmt::format("cannot write {}", name_));
     description_["ids"] = std::move(ids_);
-    write_file_atomically(ids_file_, description_.dump() + "\n");
+    write_file_atomically(ids_file_, text_of(description_) + "\n");
   }
 
  private:
@@ -160,6 +165,12 @@ class NpyWriter final : public Writer {
   ordered_json description_;
   std::vector<std::string> ids_;
 };
+
+void refuse_folder(const fs::path& file) {
+  std::error_code ignored;
+  SEQFUSE_CHECK_AS(IoError, !fs::is_directory(file, ignored),
+                   "{} is a folder; expected the name of a file", file.string());
+}
 
 }  // namespace
 
@@ -177,24 +188,34 @@ fs::path ids_path(const fs::path& npy_file) {
 
 void write_vectors(const fs::path& file, const VectorFileInfo& info,
                    const std::function<void(const AddVectors&)>& produce) {
-  const VectorFormat format = vector_format(file);
-  write_file_atomically(file, [&](const fs::path& temporary) {
-    std::unique_ptr<Writer> writer;
-    if (format == VectorFormat::parquet) {
-      writer = std::make_unique<ParquetWriter>(temporary, info);
-    } else {
-      writer = std::make_unique<NpyWriter>(temporary, ids_path(file), info);
-    }
+  const auto write = [&](Writer& writer) {
     int64_t added = 0;
     produce([&](const VectorBlock& block) {
       SEQFUSE_CHECK(block.values.size() == block.ids.size() * static_cast<size_t>(info.width),
                     "{} values of {} vectors of width {}", block.values.size(), block.ids.size(),
                     info.width);
-      writer->add(block);
+      writer.add(block);
       added += std::ssize(block.ids);
     });
     SEQFUSE_CHECK(added == info.count, "{} vectors written, {} announced", added, info.count);
-    writer->close();
+    writer.close();
+  };
+  const bool is_npy = vector_format(file) == VectorFormat::npy;
+  refuse_folder(file);
+  if (!is_npy) {
+    write_file_atomically(file, [&](const fs::path& temporary) {
+      ParquetWriter writer(temporary, info);
+      write(writer);
+    });
+    return;
+  }
+  refuse_folder(ids_path(file));
+  // Both files are whole and on the disk before the first gets its name.
+  write_file_atomically(ids_path(file), [&](const fs::path& temporary_ids) {
+    write_file_atomically(file, [&](const fs::path& temporary) {
+      NpyWriter writer(temporary, temporary_ids, info);
+      write(writer);
+    });
   });
 }
 

@@ -39,9 +39,10 @@ struct VectorBlock {
 using AddVectors = std::function<void(const VectorBlock&)>;
 
 // produce(add) gives info.count vectors to add, block after block; memory does not grow with their
-// number, except for the ids of .npy. The file appears when all are written, in place of one that was
-// there; exceptions of produce pass. Throws IoError (disk full, no such folder), Error where their
-// number is not info.count.
+// number, except for the ids of .npy. The files appear when all is written, in place of those that were
+// there; of FILE.npy and FILE.npy.json the former first, right before the other. Exceptions of produce
+// pass. Throws IoError (disk full, no such folder, a folder in place of a file), Error where their number
+// is not info.count.
 void write_vectors(const std::filesystem::path& file, const VectorFileInfo& info,
                    const std::function<void(const AddVectors&)>& produce);
 
