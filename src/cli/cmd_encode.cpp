@@ -45,10 +45,12 @@ struct EncodeFlags {
                    "none, causal, sliding:SIDE, window:LEFT,RIGHT, dilated:SIDE,STEP,\n"
                    "global:TOKENS, longformer:SIDE,TOKENS, random:BLOCKS,SEED or\n"
                    "bigbird:SIDE,TOKENS,BLOCKS,SEED; given twice: what both allow")
+        ->allow_extra_args(false)
         ->capture_default_str();
     app.add_option("--max-length", max_length, "tokens of a sentence (default: the model's)")
         ->check(whole_number(1));
-    app.add_flag("--no-truncation", no_truncation, "refuse longer sentences, else cut and counted");
+    app.add_flag("--no-truncation", no_truncation,
+                 "refuse longer sentences instead of cutting them");
     app.add_option("--batch-tokens", batch_tokens, "tokens that are computed together")
         ->check(whole_number(1))
         ->capture_default_str();
@@ -119,7 +121,7 @@ int cmd_encode(int argc, char** argv) {
   if (flags.ids.empty()) access = open_text(flags.model, config.vocab_size);
   SentenceInput input =
       access ? SentenceInput::of_text_file(flags.text_file, needed_text(*access, "--text-file"))
-             : SentenceInput::of_ids(flags.ids);
+             : SentenceInput::of_ids(flags.ids, config.vocab_size);
 
   const at::Device device = training::choose_device(flags.device, /*required_sm=*/"");
   const auto model = models::bert::Model::load(flags.model, dtype_of_flag(flags, device), device);
@@ -151,18 +153,20 @@ int cmd_encode(int argc, char** argv) {
                                     {"pooling", flags.pooling},
                                     {"normalized", flags.normalize},
                                     {"mask", flags.masks},
-                                    {"dtype", c10::toString(model.dtype())},
+                                    {"dtype", c10::getDtypeNames(model.dtype()).first},
                                     {"device", device.str()},
                                     {"seconds", seconds.count()},
                                     {"output", flags.output}};
-    fmt::print("{}\n", summary.dump());
+    fmt::print("{}\n", summary.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
     return 0;
   }
-  fmt::print("{}: {} sentences, {} float32 each{}, in {}\n", flags.output, info.count, info.width,
-             flags.normalize ? ", L2-normalised" : "", format_duration(seconds.count()));
-  if (input.truncated() > 0) {
-    fmt::print("{} sentences were longer than {} tokens and lost their ends\n", input.truncated(),
-               limits.most_tokens);
+  fmt::print("{}: {} sentence{}, {} float32 each{}, in {}\n", flags.output, info.count,
+             info.count == 1 ? "" : "s", info.width, flags.normalize ? ", L2-normalised" : "",
+             format_duration(seconds.count()));
+  if (const int64_t cut = input.truncated(); cut > 0) {
+    fmt::print("{} longer than {} tokens and lost {}\n",
+               cut == 1 ? "1 sentence was" : fmt::format("{} sentences were", cut),
+               limits.most_tokens, cut == 1 ? "its end" : "their ends");
   }
   return 0;
 }

@@ -141,7 +141,7 @@ int cmd_mask(int argc, char** argv) {
                                    {"blocks", counts.blocks},   {"full", counts.full},
                                    {"partial", counts.partial}, {"efficiency", counts.efficiency()},
                                    {"output", flags.output}};
-    fmt::print("{}\n", report.dump(1));
+    fmt::print("{}\n", report.dump(1, ' ', false, nlohmann::json::error_handler_t::replace));
   } else {
     fmt::print("{} x {}, {} sequence{}: {}\n{}\n", mask.queries, mask.keys, mask.batch,
                mask.batch == 1 ? "" : "s", summary, flags.output);

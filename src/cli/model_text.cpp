@@ -73,9 +73,10 @@ class TokenizerText : public ModelText {
 TextAccess open_text(const std::filesystem::path& folder, int64_t vocab_size) {
   const std::optional<std::filesystem::path> file = text::tokenizer_file(folder);
   if (!file) {
-    return {nullptr, fmt::format("{} has no tokenizer.json, without which there are tokens but no "
-                                 "text; add the file (BERT: or vocab.txt), or give tokens",
-                                 folder.string())};
+    return {nullptr,
+            fmt::format("{} has no tokenizer.json (a BERT: nor vocab.txt), which text needs; "
+                        "add the file, or give ids of tokens instead of text",
+                        folder.string())};
   }
   text::Tokenizer tokenizer = text::load_tokenizer(*file);
   SEQFUSE_CHECK_AS(DataError, tokenizer.largest_id() < vocab_size,

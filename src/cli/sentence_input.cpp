@@ -32,23 +32,6 @@ std::vector<std::string> lines_of_file(const std::string& file) {
   return lines;
 }
 
-std::vector<int64_t> numbers_of_line(std::string_view line, const std::string& source) {
-  constexpr std::string_view kBetween = ", \t";
-  std::vector<int64_t> ids;
-  while (true) {
-    line.remove_prefix(std::min(line.find_first_not_of(kBetween), line.size()));
-    if (line.empty()) return ids;
-    const std::string_view word = line.substr(0, line.find_first_of(kBetween));
-    int64_t id = 0;
-    const auto [stop, error] = std::from_chars(word.data(), word.data() + word.size(), id);
-    SEQFUSE_CHECK_AS(DataError, error == std::errc() && stop == word.data() + word.size(),
-                     "{}: '{}' is no id; expected numbers with commas or spaces between them",
-                     source, word);
-    ids.push_back(id);
-    line.remove_prefix(word.size());
-  }
-}
-
 }  // namespace
 
 SentenceInput SentenceInput::of_text_file(const std::string& file, const ModelText& text) {
@@ -59,10 +42,10 @@ SentenceInput SentenceInput::of_text_file(const std::string& file, const ModelTe
   return input;
 }
 
-SentenceInput SentenceInput::of_ids(const std::string& file_or_ids) {
+SentenceInput SentenceInput::of_ids(const std::string& file_or_ids, int64_t vocab_size) {
   SentenceInput input;
+  input.vocab_size_ = vocab_size;
   if (file_or_ids.find_first_not_of("0123456789,") == std::string::npos) {
-    input.source_ = "--ids";
     input.lines_ = {file_or_ids};
   } else {
     input.source_ = file_or_ids;
@@ -75,10 +58,16 @@ std::vector<std::vector<int64_t>> SentenceInput::ids(int64_t begin, int64_t end,
                                                      const SentenceLimits& limits) {
   std::vector<std::vector<int64_t>> sentences;
   for (int64_t i = begin; i < end; ++i) {
-    const std::string source = fmt::format("{}, line {}", source_, i + 1);
-    sentences.push_back(ids_of_line(lines_[static_cast<size_t>(i)], source, limits));
-    SEQFUSE_CHECK_AS(DataError, !sentences.back().empty(),
-                     "{}: it has no tokens; expected one sentence a line", source);
+    const std::string source =
+        source_.empty() ? "--ids" : fmt::format("{}, line {}", source_, i + 1);
+    try {
+      sentences.push_back(ids_of_line(lines_[static_cast<size_t>(i)], source, limits));
+      SEQFUSE_CHECK_AS(DataError, !sentences.back().empty(),
+                       "{}: it has no tokens; expected one sentence a line", source);
+    } catch (const DataError& error) {
+      if (source_.empty()) throw UsageError(error.what());
+      throw;
+    }
   }
   return sentences;
 }
@@ -99,6 +88,27 @@ std::vector<int64_t> SentenceInput::ids_of_line(const std::string& line, const s
                    source, limits.most_tokens);
   if (cut) ++truncated_;
   return ids;
+}
+
+std::vector<int64_t> SentenceInput::numbers_of_line(std::string_view line,
+                                                    const std::string& source) const {
+  constexpr std::string_view kBetween = ", \t";
+  std::vector<int64_t> ids;
+  while (true) {
+    line.remove_prefix(std::min(line.find_first_not_of(kBetween), line.size()));
+    if (line.empty()) return ids;
+    const std::string_view word = line.substr(0, line.find_first_of(kBetween));
+    int64_t id = 0;
+    const auto [stop, error] = std::from_chars(word.data(), word.data() + word.size(), id);
+    SEQFUSE_CHECK_AS(DataError, error == std::errc() && stop == word.data() + word.size(),
+                     "{}: '{}' is no id; expected numbers with commas or spaces between them",
+                     source, word);
+    SEQFUSE_CHECK_AS(DataError, id >= 0 && id < vocab_size_,
+                     "{}: there is no id {}; expected 0 to {}, the model's vocabulary", source, id,
+                     vocab_size_ - 1);
+    ids.push_back(id);
+    line.remove_prefix(word.size());
+  }
 }
 
 }  // namespace seqfuse::cli

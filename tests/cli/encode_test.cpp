@@ -78,10 +78,32 @@ TEST_F(Encode, IdsToVectors) {
   EXPECT_EQ(summary["sentences"].get<int>(), 4);
   EXPECT_EQ(summary["truncated"].get<int>(), 0);
   EXPECT_EQ(summary["mask"][0].get<std::string>(), "sliding:1");
+  EXPECT_EQ(summary["dtype"].get<std::string>(), "float32");
   const json description = json::parse(read_file(path("x.npy.json")));
   EXPECT_EQ(description["pooling"].get<std::string>(), "mean");
   EXPECT_TRUE(description["normalized"].is_null());
   EXPECT_EQ(description["ids"], (json{"1", "2", "3", "4"}));
+}
+
+TEST_F(Encode, MasksComeBeforeTheModelToo) {
+  const Outcome outcome =
+      run_seqfuse("encode --mask sliding:1 --mask causal " + folder_.path().string() +
+                  " --device cpu --ids 4,5 --output " + path("x.npy"));
+  EXPECT_EQ(outcome.code, 0) << outcome.text();
+}
+
+TEST_F(Encode, PathsNeedNotBeUtf8) {
+  const std::string output = path("\xff.npy");
+  const Outcome outcome = run_seqfuse("encode " + folder_.path().string() +
+                                      " --device cpu --ids 4 --json --output '" + output + "'");
+  ASSERT_EQ(outcome.code, 0) << outcome.text();
+  EXPECT_TRUE(json::parse(outcome.out)["output"].get<std::string>().ends_with("\ufffd.npy"));
+  EXPECT_TRUE(fs::exists(output));
+}
+
+TEST_F(Encode, AFolderInPlaceOfAFileIsRefusedFirst) {
+  fs::create_directory(path("x.npy.json"));
+  expect_refusal("--ids 4", 1, "x.npy.json is a folder; expected the name of a file");
 }
 
 TEST_F(Encode, WritesParquetToo) {
@@ -104,7 +126,7 @@ TEST_F(Encode, LongSentencesLoseTheirEndsOrAreRefused) {
   const std::string text = file("text.txt", "hello hello world world\nhello\n");
   const Outcome outcome = encode("--pooling mean --max-length 4 --text-file " + text);
   ASSERT_EQ(outcome.code, 0) << outcome.text();
-  EXPECT_THAT(outcome.out, HasSubstr("1 sentences were longer than 4 tokens and lost their ends"));
+  EXPECT_THAT(outcome.out, HasSubstr("1 sentence was longer than 4 tokens and lost its end\n"));
   expect_means({{2, 4, 4, 3}, {2, 4, 3}});
   fs::remove(path("x.npy"));
   expect_refusal("--no-truncation --max-length 4 --text-file " + text, 1,
@@ -125,7 +147,9 @@ TEST_F(Encode, WrongInputIsNamed) {
   expect_refusal("--ids " + file("blank.txt", "4\n\n5\n"), 1,
                  "blank.txt, line 2: it has no tokens; expected one sentence a line");
   expect_refusal("--ids " + file("word.txt", "4 five\n"), 1, "word.txt, line 1: 'five' is no id");
-  expect_refusal("--ids 4,7", 2, "sentence 1 has the id 7; expected 0 to 6");
+  expect_refusal("--ids 4,7", 2, "--ids: there is no id 7; expected 0 to 6");
+  expect_refusal("--ids " + file("large.txt", "4\n5 7\n"), 1,
+                 "large.txt, line 2: there is no id 7; expected 0 to 6, the model's vocabulary");
   expect_refusal("--ids missing.txt", 1, "missing.txt");
   expect_refusal("--ids 4 --max-length 13", 2, "the model takes at most 12 tokens");
   expect_refusal("--ids 4 --mask slidin:3", 2, "there is no kind 'slidin'");

@@ -76,7 +76,7 @@ TEST(SentenceEncoder, WrongSentencesAreNamed) {
   EXPECT_EQ(refusal({}), "sentence 9 has no tokens; expected one or more");
   EXPECT_EQ(refusal({3, 43}), "sentence 9 has the id 43; expected 0 to 42, the model's vocabulary");
   EXPECT_EQ(refusal(std::vector<int64_t>(201, 1)),
-            "sentence 9 has 201 tokens, the model takes 200: shorten it");
+            "sentence 9 has 201 tokens, but the model takes at most 200; shorten it");
 }
 
 }  // namespace

@@ -77,7 +77,8 @@ TEST(SequenceMask, OtherRulesAreRefused) {
   EXPECT_EQ(refusal("window:a,2"),
             "mask 'window:a,2': expected window:LEFT,RIGHT, with whole numbers of 0 or more");
   EXPECT_NE(refusal("dilated:4,0"), "none");
-  EXPECT_NE(refusal("none:3"), "none");
+  EXPECT_EQ(refusal("none:"), "mask 'none:': none takes no numbers; expected none");
+  EXPECT_EQ(refusal("causal:3"), "mask 'causal:3': causal takes no numbers; expected causal");
 }
 
 }  // namespace

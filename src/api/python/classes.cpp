@@ -40,7 +40,7 @@ TORCH_LIBRARY_FRAGMENT(seqfuse, library) {
       .def("hidden_size", [](const Encoder& self) { return self->config().hidden_size; })
       .def("num_layers", [](const Encoder& self) { return self->config().num_layers; })
       .def("longest", [](const Encoder& self) { return self->config().max_position_embeddings; })
-      .def("dtype", [](const Encoder& self) { return std::string(c10::toString(self->dtype())); })
+      .def("dtype", [](const Encoder& self) { return c10::getDtypeNames(self->dtype()).first; })
       .def("batch", &BertEncoder::batch)
       .def("states", &BertEncoder::states);
   library.class_<DynamicBatch>("DynamicBatch");

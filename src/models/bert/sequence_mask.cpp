@@ -74,6 +74,8 @@ const Kind& kind_named(const std::string& name, const std::string& rule) {
   for (const Kind& kind : kinds()) {
     if (name == kind.name) return kind;
   }
+  SEQFUSE_CHECK_AS(UsageError, name != "none" && name != "full",
+                   "mask '{}': {} takes no numbers; expected {}", rule, name, name);
   std::vector<std::string> names{"none", "full"};
   std::string forms = "none";
   for (const Kind& kind : kinds()) {
@@ -87,6 +89,8 @@ const Kind& kind_named(const std::string& name, const std::string& rule) {
 // The numbers of a rule after its colon, then the defaults of what is left out.
 Numbers numbers_of(const Kind& kind, std::string_view text, const std::string& rule) {
   Numbers numbers = kind.defaults;
+  SEQFUSE_CHECK_AS(UsageError, !numbers.empty() || text.empty(),
+                   "mask '{}': {} takes no numbers; expected {}", rule, kind.name, kind.name);
   for (size_t i = 0; !text.empty(); ++i) {
     const size_t comma = std::min(text.find(','), text.size());
     const std::string_view word = text.substr(0, comma);

@@ -16,8 +16,8 @@ void check_sentence(const Sentence& ids, int64_t number, const models::bert::Con
   SEQFUSE_CHECK_AS(UsageError, tokens > 0, "sentence {} has no tokens; expected one or more",
                    number);
   SEQFUSE_CHECK_AS(UsageError, tokens <= config.max_position_embeddings,
-                   "sentence {} has {} tokens, the model takes {}: shorten it", number, tokens,
-                   config.max_position_embeddings);
+                   "sentence {} has {} tokens, but the model takes at most {}; shorten it", number,
+                   tokens, config.max_position_embeddings);
   for (const int64_t id : ids) {
     SEQFUSE_CHECK_AS(UsageError, id >= 0 && id < config.vocab_size,
                      "sentence {} has the id {}; expected 0 to {}, the model's vocabulary", number,
