@@ -154,7 +154,7 @@ std::set<std::string> built_kernels() {
 }
 
 bool is_of_decoding(const std::string& name) {
-  for (const char* file : {"step_linear_cu", "step_attention_cu", "step_ends_cu"}) {
+  for (const char* file : {"step_linear_cu", "step_norm_cu", "step_attention_cu", "step_ends_cu"}) {
     if (name.find(file) != std::string::npos) return true;
   }
   return false;
