@@ -1,9 +1,6 @@
 // The kernels of a decoding step alone: checked against sums in float64 on the host, then timed as
 // one CUDA graph a token with the shape of Pythia-2.8B and random weights.
 // usage: decode_kernel_bench [check [few]] [time]
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -12,6 +9,7 @@
 #include <random>
 #include <vector>
 
+#include "benchmarks/kernels/kernel_bench.cuh"
 #include "ops/kernels/decode/step_attention.h"
 #include "ops/kernels/decode/step_ends.h"
 #include "ops/kernels/decode/step_linear.h"
@@ -21,12 +19,6 @@ namespace seqfuse {
 namespace {
 
 using namespace ops;
-
-void must(cudaError_t error, const char* what) {
-  if (error == cudaSuccess) return;
-  std::fprintf(stderr, "%s: %s\n", what, cudaGetErrorString(error));
-  std::exit(1);
-}
 
 template <class T>
 struct Device {
@@ -49,19 +41,6 @@ struct Device {
   }
 };
 
-double value_of(__half v) {
-  return __half2float(v);
-}
-double value_of(__nv_bfloat16 v) {
-  return __bfloat162float(v);
-}
-template <class T>
-T make(double v) {
-  if constexpr (std::is_same_v<T, __half>)
-    return __float2half(static_cast<float>(v));
-  else
-    return __float2bfloat16(static_cast<float>(v));
-}
 template <class T>
 double rounded(double v) {
   return value_of(make<T>(v));

@@ -1,9 +1,6 @@
 // The kernels that follow products in an encoder layer, alone: bias + activation, and bias + residual +
 // layer norm. Checked against float64 on the host, then timed beside a copy of as many bytes.
 // usage: encoder_kernel_bench [check] [time]
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -13,6 +10,7 @@
 #include <random>
 #include <vector>
 
+#include "benchmarks/kernels/kernel_bench.cuh"
 #include "ops/kernels/gemm/bias_activation.h"
 #include "ops/kernels/norm/residual_norm.h"
 
@@ -21,25 +19,6 @@ namespace {
 
 using namespace ops;
 
-void must(cudaError_t error, const char* what) {
-  if (error == cudaSuccess) return;
-  std::fprintf(stderr, "%s: %s\n", what, cudaGetErrorString(error));
-  std::exit(1);
-}
-
-double value_of(__half v) {
-  return __half2float(v);
-}
-double value_of(__nv_bfloat16 v) {
-  return __bfloat162float(v);
-}
-template <class T>
-T made(double v) {
-  if constexpr (std::is_same_v<T, __half>)
-    return __float2half(static_cast<float>(v));
-  else
-    return __float2bfloat16(static_cast<float>(v));
-}
 template <class T>
 constexpr bool kIsHalf = std::is_same_v<T, __half>;
 template <class T>
@@ -56,7 +35,7 @@ struct Values {
   Values(size_t n, double size, unsigned seed) : host(n) {
     std::mt19937 random(seed);
     std::normal_distribution<double> normal(0, size);
-    for (T& v : host) v = made<T>(normal(random));
+    for (T& v : host) v = make<T>(normal(random));
     must(cudaMalloc(&device, n * sizeof(T)), "cudaMalloc");
     must(cudaMemcpy(device, host.data(), n * sizeof(T), cudaMemcpyHostToDevice), "copy");
   }
@@ -142,8 +121,8 @@ void check(const char* type, int64_t rows, int64_t dim) {
     std::vector<double> s(dim);
     double mean = 0, variance = 0;
     for (int64_t j = 0; j < dim; ++j) {
-      const T first = made<T>(p.x.at(row * dim + j) + p.bias.at(j));
-      s[j] = value_of(made<T>(value_of(first) + p.residual.at(row * dim + j)));
+      const T first = make<T>(p.x.at(row * dim + j) + p.bias.at(j));
+      s[j] = value_of(make<T>(value_of(first) + p.residual.at(row * dim + j)));
       mean += s[j] / static_cast<double>(dim);
     }
     for (const double v : s) variance += (v - mean) * (v - mean) / static_cast<double>(dim);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/random.h"
+#include "benchmarks/kernels/kernel_bench.cuh"
 #include "ops/kernels/hash_table/hash_table.h"
 #include "ops/kernels/hash_table/rows.h"
 
@@ -16,12 +17,6 @@ namespace seqfuse {
 namespace {
 
 using namespace ops::hash_table;
-
-void must(cudaError_t error, const char* what) {
-  if (error == cudaSuccess) return;
-  std::fprintf(stderr, "%s: %s\n", what, cudaGetErrorString(error));
-  std::exit(1);
-}
 
 template <class T>
 struct Buffer {

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "base/error.h"
+#include "embeddings/fetched_rows.h"
 #include "embeddings/update/update_step.h"
-#include "ops/torch/ops.h"
 
 namespace seqfuse::embeddings {
 namespace {
@@ -88,15 +88,7 @@ void DynamicTable::fetch_all() {
 }
 
 at::Tensor DynamicTable::lookup(const at::Tensor& ids) {
-  SEQFUSE_CHECK(fetched_.rows.defined(), "table {}: lookup without fetch", name_);
-  const at::Tensor& known = fetched_.batch.unique.ids;
-  const at::Tensor places = at::searchsorted(known, ids);
-  if (ids.is_cpu() && ids.numel() > 0) {  // on a GPU this would synchronise
-    SEQFUSE_CHECK(
-        known.numel() > 0 && known.index_select(0, places.clamp_max(known.numel() - 1)).equal(ids),
-        "table {}: lookup of an id that was not fetched", name_);
-  }
-  return ops::embedding_lookup(fetched_.rows, places, /*sparse=*/false);
+  return lookup_fetched(name_, fetched_.rows, fetched_.batch.unique.ids, ids);
 }
 
 at::Tensor DynamicTable::rows() const {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "embeddings/fetched_rows.h"
 #include "ops/torch/ops.h"
 
 namespace seqfuse::embeddings {
@@ -81,15 +82,7 @@ void ShardedTable::fetch_all() {
 }
 
 at::Tensor ShardedTable::lookup(const at::Tensor& ids) {
-  SEQFUSE_CHECK(fetched_.rows.defined(), "table {}: lookup without fetch", name_);
-  const at::Tensor& known = fetched_.plan.ids;
-  const at::Tensor places = at::searchsorted(known, ids);
-  if (ids.is_cpu() && ids.numel() > 0) {  // on a GPU this would synchronise
-    SEQFUSE_CHECK(
-        known.numel() > 0 && known.index_select(0, places.clamp_max(known.numel() - 1)).equal(ids),
-        "table {}: lookup of an id that was not fetched", name_);
-  }
-  return ops::embedding_lookup(fetched_.rows, places, /*sparse=*/false);
+  return lookup_fetched(name_, fetched_.rows, fetched_.plan.ids, ids);
 }
 
 at::Tensor ShardedTable::rows() const {

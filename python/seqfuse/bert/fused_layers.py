@@ -14,6 +14,7 @@ from collections import Counter
 import torch
 from torch import Tensor, nn
 
+from seqfuse._hidden_states import check_equal
 from seqfuse.bert import checks
 from seqfuse.masked_attention import BlockMask
 
@@ -49,7 +50,7 @@ def apply_fused_encoder(model: nn.Module) -> "FusedEncoder":
         expected = _hidden_states(base)
         fused = FusedEncoder(base)
         try:
-            _check_equal(_hidden_states(base), expected)
+            check_equal(_hidden_states(base), expected)
             calls = {name: 2 * count for name, count in fused.expected_calls.items()}
             if fused.calls != calls:
                 raise RuntimeError(f"of the fused operators {fused.calls} were called, expected {calls}")
@@ -274,14 +275,3 @@ def _hidden_states(base: nn.Module) -> list[Tensor]:
     states = base(ids, attention_mask=attention_mask, output_hidden_states=True).hidden_states
     last = base(ids, attention_mask=attention_mask, output_hidden_states=False).last_hidden_state
     return [state[attention_mask == 1] for state in (*states, last)]
-
-
-def _check_equal(found: list[Tensor], expected: list[Tensor]) -> None:
-    """Up to rounding: another operator differs by the size of the states themselves."""
-    if len(found) != len(expected):
-        raise RuntimeError(f"{len(found)} hidden states instead of {len(expected)}")
-    for index, (ours, theirs) in enumerate(zip(found, expected)):
-        difference = float((ours.double() - theirs.double()).norm() / theirs.double().norm().clamp_min(1e-30))
-        allowed = 1e-3 if ours.dtype in (torch.float32, torch.float64) else 0.05
-        if not difference <= allowed:
-            raise RuntimeError(f"hidden state {index} differs by {difference:.2g} of its size")

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
+from seqfuse._hidden_states import check_equal
 from seqfuse.gpt_neox import checks
 from seqfuse.norms import add_dual_layer_norm, add_layer_norm, dual_layer_norm
 
@@ -43,7 +44,7 @@ def apply_fused_kernels(model: nn.Module) -> "FusedKernels":
     expected = _hidden_states(base)
     fused._patch()
     try:
-        _check_equal(_hidden_states(base), expected)
+        check_equal(_hidden_states(base), expected)
         if fused.calls != fused.expected_calls:
             raise RuntimeError(
                 f"of the fused operators {fused.calls} were called, expected {fused.expected_calls}; is there a hook "
@@ -220,14 +221,3 @@ def _hidden_states(base: nn.Module) -> list[Tensor]:
     ids = torch.arange(min(3, table.shape[0]), device=table.device).unsqueeze(0)
     with torch.no_grad():
         return list(base(ids, use_cache=False, output_hidden_states=True).hidden_states)
-
-
-def _check_equal(found: list[Tensor], expected: list[Tensor]) -> None:
-    """Up to rounding: another sum or norm differs by the size of the states themselves."""
-    if len(found) != len(expected):
-        raise RuntimeError(f"{len(found)} hidden states instead of {len(expected)}")
-    for index, (ours, theirs) in enumerate(zip(found, expected)):
-        difference = float((ours.double() - theirs.double()).norm() / theirs.double().norm().clamp_min(1e-30))
-        allowed = 1e-3 if ours.dtype in (torch.float32, torch.float64) else 0.05
-        if not difference <= allowed:
-            raise RuntimeError(f"hidden state {index} differs by {difference:.2g} of its size")

@@ -1,22 +1,12 @@
 #include "api/python/bert_encoder.h"
 
+#include "api/python/dtypes.h"
 #include "api/python/errors.h"
 
 namespace seqfuse::api {
 using models::bert::Model;
 using models::bert::SequenceMask;
 namespace {
-
-at::ScalarType encoder_dtype(const std::string& name, const std::string& directory,
-                             at::Device device) {
-  if (name == "float64") return at::kDouble;
-  if (name == "float32") return at::kFloat;
-  if (name == "float16") return at::kHalf;
-  if (name == "bfloat16") return at::kBFloat16;
-  SEQFUSE_CHECK_AS(UsageError, name == "auto",
-                   "dtype is {}; expected float32, float64, float16 or bfloat16", name);
-  return models::bert::default_dtype(directory, device);
-}
 
 void check_rows(const char* name, const at::Tensor& values, int64_t rows, at::Device device) {
   SEQFUSE_CHECK_AS(UsageError,
@@ -32,7 +22,10 @@ void check_rows(const char* name, const at::Tensor& values, int64_t rows, at::De
 BertEncoder::BertEncoder(const std::string& directory, const std::string& dtype,
                          at::Device device) {
   with_python_errors([&] {
-    model_.emplace(Model::load(directory, encoder_dtype(dtype, directory, device), device));
+    model_.emplace(Model::load(
+        directory,
+        dtype_named(dtype, [&] { return models::bert::default_dtype(directory, device); }),
+        device));
   });
 }
 

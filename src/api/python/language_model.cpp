@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "api/python/dtypes.h"
 #include "api/python/errors.h"
 #include "serving/decoding/generate.h"
 #include "serving/decoding/memory_plan.h"
@@ -11,14 +12,7 @@ namespace seqfuse::api {
 using models::gpt_neox::Model;
 namespace {
 
-at::ScalarType choose_dtype(const std::string& name, const std::string& directory,
-                            at::Device device) {
-  if (name == "float64") return at::kDouble;
-  if (name == "float32") return at::kFloat;
-  if (name == "float16") return at::kHalf;
-  if (name == "bfloat16") return at::kBFloat16;
-  SEQFUSE_CHECK_AS(UsageError, name == "auto",
-                   "dtype is {}; expected float32, float16, bfloat16 or float64", name);
+at::ScalarType default_dtype(const std::string& directory, at::Device device) {
   if (device.is_cpu()) return at::kFloat;
   const at::ScalarType stored = models::gpt_neox::stored_dtype(directory);
   return stored == at::kDouble ? at::kFloat : stored;
@@ -26,7 +20,8 @@ at::ScalarType choose_dtype(const std::string& name, const std::string& director
 
 Model load(const std::string& directory, const std::string& dtype_name, at::Device device) {
   const auto config = models::gpt_neox::load_config(directory);
-  const at::ScalarType dtype = choose_dtype(dtype_name, directory, device);
+  const at::ScalarType dtype =
+      dtype_named(dtype_name, [&] { return default_dtype(directory, device); });
   const auto smallest = kv_cache::Rule::full(1);
   serving::check_memory(serving::plan_memory(config, smallest, 1, dtype), device);
   return {config, models::gpt_neox::load_weights(config, directory, dtype, device)};
