@@ -14,45 +14,46 @@ __global__ void __launch_bounds__(32 * kEdgeWarps) edge_dots_kernel(EdgeDotParam
   if (!edge_range(p.graph, edge_item(), range)) return;
   const LanePlace at(map, blockIdx.y, p.heads, Width);
   constexpr int kInFlight = edges_in_flight(Chunks);
-  const int dim = static_cast<int>(p.dim), step = map.head_lanes * Width;
+  const int dim = static_cast<int>(p.dim), step = map.head_lanes() * Width;
   const int64_t stride = p.heads * p.dim;
   const int stride_bytes = static_cast<int>(stride * sizeof(T));
   const T* a = static_cast<const T*>(p.a) + range.row * stride + at.head * p.dim;
   const T* b = static_cast<const T*>(p.b) + at.head * p.dim;
   T* out = static_cast<T*>(p.out);
 
+  const auto columns_of = [&](int tile) {
+    return Columns<Width, Chunks>(at.column + tile * step * Chunks, step, dim);
+  };
+  const Columns<Width, Chunks> first = columns_of(0);
   Features<T, Width, Chunks> of_row;
-  of_row.load(a, at.column, step, dim, at.active);
+  of_row.load(a, first);
   EdgeStream<kInFlight> edges(p.graph, range, at);
-  while (edges.next()) {
+  for_each_edges(edges, [&](auto full) {
     Features<T, Width, Chunks> features[kInFlight];
     float dots[kInFlight];
-    const auto read = [&](int column) {
+    const auto read = [&](const Columns<Width, Chunks>& columns) {
 #pragma unroll
-      for (int u = 0; u < kInFlight; ++u) {
-        const int neighbour = edges.neighbour(u);
-        features[u].load(node_row(b, neighbour, stride_bytes), column, step, dim,
-                         neighbour >= 0 && at.active);
-      }
+      for (int u = 0; u < kInFlight; ++u)
+        features[u].load(node_row(b, edges.neighbour(u), stride_bytes), columns);
     };
-    read(at.column);
+    read(first);
 #pragma unroll
-    for (int u = 0; u < kInFlight; ++u) dots[u] = features[u].dot(of_row);
+    for (int u = 0; u < kInFlight; ++u) dots[u] = features[u].dot(of_row, first);
     for (int tile = 1; tile < map.dim_tiles; ++tile) {
-      const int column = at.column + tile * step * Chunks;
-      of_row.load(a, column, step, dim, at.active);
-      read(column);
+      const Columns<Width, Chunks> columns = columns_of(tile);
+      of_row.load(a, columns);
+      read(columns);
 #pragma unroll
-      for (int u = 0; u < kInFlight; ++u) dots[u] += features[u].dot(of_row);
+      for (int u = 0; u < kInFlight; ++u) dots[u] += features[u].dot(of_row, columns);
     }
-    if (map.dim_tiles > 1) of_row.load(a, at.column, step, dim, at.active);
-    sum_over_head(dots, map.head_lanes);
+    if (map.dim_tiles > 1) of_row.load(a, first);
+    sum_over_head(dots, map.head_lanes());
+    if (!at.active || at.head_lane > 0) return;
 #pragma unroll
     for (int u = 0; u < kInFlight; ++u) {
-      if (edges.neighbour(u) >= 0 && at.active && at.head_lane == 0)
-        out[edges.number(u) * p.heads + at.head] = from_float<T>(dots[u]);
+      if (full || edges.has(u)) out[edges.number(u) * p.heads + at.head] = from_float<T>(dots[u]);
     }
-  }
+  });
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cmath>
+#include <type_traits>
 
 #include "ops/kernels/common/row_kernels.cuh"
 #include "ops/kernels/graph/edge_ops.h"
@@ -17,26 +18,31 @@ constexpr int edges_in_flight(int chunks) {
 inline constexpr int kTileDim = 256;  // features of a head that a lane's registers hold, by a warp
 inline constexpr unsigned kAllLanes = 0xFFFFFFFF;
 
-// Lanes of a head and of an edge are powers of two, so that sums over a head are exchanges of lanes.
+// Lanes of a head and of an edge are powers of two: sums over a head are exchanges of lanes, and a lane
+// finds its place by shifts.
 struct LaneMap {
-  int head_lanes;  // lanes of a head; each has Chunks packs of Width elements
-  int edge_lanes;  // head_lanes times the heads that a group of lanes takes
+  int head_shift;  // a head has 2^head_shift lanes; each has Chunks packs of Width elements
+  int edge_shift;  // an edge has as many times the heads that a group of lanes takes
   int head_tiles;  // the heads take so many groups
   int dim_tiles;   // and the features so many
+
+  __host__ __device__ int head_lanes() const { return 1 << head_shift; }
+  __host__ __device__ int edge_lanes() const { return 1 << edge_shift; }
+  __host__ __device__ int edges() const { return 32 >> edge_shift; }  // read at a time by a warp
 };
 
 inline LaneMap lane_map(int64_t heads, int64_t dim, int width, int chunks) {
-  const auto power = [](int64_t n, int most) {
-    int lanes = 1;
-    while (lanes < n && lanes < most) lanes *= 2;
-    return lanes;
+  const auto shift_of = [](int64_t n, int most) {
+    int shift = 0;
+    while (int64_t{1} << shift < n && shift < most) ++shift;
+    return shift;
   };
   const int64_t packs = (dim + width - 1) / width;
-  const int head_lanes = power(packs, 32), heads_at_once = power(heads, 32 / head_lanes);
-  return {.head_lanes = head_lanes,
-          .edge_lanes = head_lanes * heads_at_once,
-          .head_tiles = static_cast<int>(divide_up(heads, heads_at_once)),
-          .dim_tiles = static_cast<int>(divide_up(packs, int64_t{head_lanes} * chunks))};
+  const int head_shift = shift_of(packs, 5), heads_shift = shift_of(heads, 5 - head_shift);
+  return {.head_shift = head_shift,
+          .edge_shift = head_shift + heads_shift,
+          .head_tiles = static_cast<int>(divide_up(heads, int64_t{1} << heads_shift)),
+          .dim_tiles = static_cast<int>(divide_up(packs, int64_t{chunks} << head_shift))};
 }
 
 // Calls launch.template operator()<T, Width, Chunks>() with the widest loads that the pointers and
@@ -62,20 +68,20 @@ cudaError_t dispatch_features(DType dtype, int64_t dim, std::initializer_list<co
 
 // What a lane works on.
 struct LanePlace {
-  int lane, slot;  // slot: which of the edges read at a time
-  int edges;       // read at a time by the warp
-  int head_lane;   // within the head
-  int head;        // 0 if not active
-  int column;      // its first feature within the head, in the first tile
-  bool active;     // it has a head
+  int slot;       // which of the edges read at a time
+  int edges;      // read at a time by the warp
+  int head_lane;  // within the head
+  int head;       // 0 if not active
+  int column;     // its first feature within the head, in the first tile
+  bool active;    // it has a head
 
   __device__ LanePlace(const LaneMap& map, int head_tile, int64_t heads, int width) {
-    lane = threadIdx.x % 32;
-    slot = lane / map.edge_lanes;
-    edges = 32 / map.edge_lanes;
-    head_lane = lane % map.head_lanes;
+    const int lane = threadIdx.x % 32, of_edge = lane & (map.edge_lanes() - 1);
+    slot = lane >> map.edge_shift;
+    edges = map.edges();
+    head_lane = lane & (map.head_lanes() - 1);
     column = head_lane * width;
-    head = head_tile * (map.edge_lanes / map.head_lanes) + lane % map.edge_lanes / map.head_lanes;
+    head = (head_tile << (map.edge_shift - map.head_shift)) + (of_edge >> map.head_shift);
     active = head < heads;
     if (!active) head = 0;
   }
@@ -112,9 +118,9 @@ __device__ inline int64_t edge_item() {
   return int64_t{blockIdx.x} * kEdgeWarps + threadIdx.x / 32;
 }
 
-// The edges of a range, InFlight at a time for each group of lanes. The neighbours of the next ones
-// are on their way while these are used. Lanes of a group read the same addresses, which costs less
-// than handing values around by shuffles. A range has at most part_edges edges.
+// The edges of a range, InFlight next to each other at a time for each group of lanes. The neighbours of
+// the next ones are on their way while these are used. Lanes of a group read the same addresses. A range
+// has at most part_edges edges.
 template <int InFlight>
 class EdgeStream {
  public:
@@ -123,15 +129,15 @@ class EdgeStream {
         numbers_(graph.edge ? graph.edge + range.begin : nullptr),
         begin_(range.begin),
         size_(static_cast<int>(range.end - range.begin)),
-        edges_(at.edges),
-        slot_(at.slot),
-        first_(-InFlight * at.edges) {
-    fetch();
+        step_(InFlight * at.edges),
+        first_(-step_),
+        mine_(InFlight * at.slot) {
+    if (size_ > 0) fetch();
   }
 
   // Goes to the next edges; false, in all lanes, if there are none for any group.
   __device__ bool next() {
-    first_ += InFlight * edges_;
+    first_ += step_;
     if (first_ >= size_) return false;
 #pragma unroll
     for (int u = 0; u < InFlight; ++u) neighbour_[u] = next_[u];
@@ -139,29 +145,50 @@ class EdgeStream {
     return true;
   }
 
-  // Of edge u of this group; negative: there is none.
+  // Whether all groups have all of their edges; the same in all lanes.
+  __device__ bool full() const { return first_ + step_ <= size_; }
+  // Whether this group has its edge u.
+  __device__ bool has(int u) const { return first_ + mine_ + u < size_; }
+  // Of edge u of this group; of the last edge if there is no such edge.
   __device__ int neighbour(int u) const { return neighbour_[u]; }
-  // If there is one.
   __device__ int64_t number(int u) const {
-    const int i = first_ + u * edges_ + slot_;
+    const int i = min(first_ + mine_ + u, size_ - 1);
     return numbers_ ? numbers_[i] : begin_ + i;
   }
 
  private:
+  // Where there are no more, the last one again: no load is left out.
   __device__ void fetch() {
+    const int i = first_ + step_ + mine_;
+    const int32_t* from = neighbours_ + i;
+    if (first_ + 2 * step_ <= size_) {
 #pragma unroll
-    for (int u = 0; u < InFlight; ++u) {
-      const int i = first_ + (InFlight + u) * edges_ + slot_;
-      next_[u] = i < size_ ? neighbours_[i] : -1;
+      for (int u = 0; u < InFlight; ++u) next_[u] = from[u];
+    } else {
+#pragma unroll
+      for (int u = 0; u < InFlight; ++u) next_[u] = neighbours_[min(i + u, size_ - 1)];
     }
   }
 
   const int32_t* neighbours_;
   const int64_t* numbers_;
   int64_t begin_;
-  int size_, edges_, slot_, first_;
+  int size_, step_, first_, mine_;
   int neighbour_[InFlight], next_[InFlight];
 };
+
+// Calls body(std::true_type) for edges that are all there, body(std::false_type) else. The latter loads the
+// last edge instead of those that are not there, without a branch, and must leave them out of sums.
+template <int InFlight, class Body>
+__device__ void for_each_edges(EdgeStream<InFlight>& edges, Body&& body) {
+  while (edges.next()) {
+    if (edges.full()) {
+      body(std::true_type{});
+    } else {
+      body(std::false_type{});
+    }
+  }
+}
 
 // Features of a node: one multiplication. stride: bytes from node to node.
 template <class T>
@@ -184,28 +211,49 @@ __device__ void sum_over_head(float (&v)[N], int head_lanes) {
   }
 }
 
-// The features that a lane has of one neighbour: zeros past the end, or if it is not there.
+// The columns of a lane's packs: the last ones again past the end, so that loads need no test.
+template <int Width, int Chunks>
+struct Columns {
+  int begin[Chunks];
+  bool there[Chunks];
+
+  // column: of the first pack. step: from pack to pack.
+  __device__ Columns(int column, int step, int dim) {
+#pragma unroll
+    for (int c = 0; c < Chunks; ++c) {
+      there[c] = column + c * step < dim;
+      begin[c] = there[c] ? column + c * step : dim - Width;
+    }
+  }
+};
+
+// The features that a lane has of one node.
 template <class T, int Width, int Chunks>
 struct Features {
   Pack<T, Width> chunks[Chunks];
 
-  // head_row: the first feature of the head. step: features from chunk to chunk.
-  __device__ void load(const T* head_row, int column, int step, int dim, bool there) {
+  // head_row: the first feature of the head.
+  __device__ void load(const T* head_row, const Columns<Width, Chunks>& columns) {
 #pragma unroll
-    for (int c = 0; c < Chunks; ++c) {
-      chunks[c] = {};
-      const int at = column + c * step;
-      if (there && at < dim) chunks[c] = *reinterpret_cast<const Pack<T, Width>*>(head_row + at);
-    }
+    for (int c = 0; c < Chunks; ++c)
+      chunks[c] = *reinterpret_cast<const Pack<T, Width>*>(head_row + columns.begin[c]);
   }
 
-  __device__ float dot(const Features& other) const {
+  __device__ void clear() {
+#pragma unroll
+    for (int c = 0; c < Chunks; ++c) chunks[c] = {};
+  }
+
+  // Over the columns that are there.
+  __device__ float dot(const Features& other, const Columns<Width, Chunks>& columns) const {
     float sum = 0;
 #pragma unroll
     for (int c = 0; c < Chunks; ++c) {
+      float of_chunk = 0;
 #pragma unroll
       for (int k = 0; k < Width; ++k)
-        sum += to_float(chunks[c].v[k]) * to_float(other.chunks[c].v[k]);
+        of_chunk += to_float(chunks[c].v[k]) * to_float(other.chunks[c].v[k]);
+      sum += columns.there[c] ? of_chunk : 0;
     }
     return sum;
   }
@@ -246,15 +294,14 @@ struct FeatureSums {
   }
 
   template <class T>
-  __device__ void store(T* head_row, int column, int step, int dim) const {
+  __device__ void store(T* head_row, const Columns<Width, Chunks>& columns) const {
 #pragma unroll
     for (int c = 0; c < Chunks; ++c) {
-      const int at = column + c * step;
-      if (at >= dim) continue;
+      if (!columns.there[c]) continue;
       Pack<T, Width> pack;
 #pragma unroll
       for (int k = 0; k < Width; ++k) pack.v[k] = from_float<T>(v[c][k]);
-      *reinterpret_cast<Pack<T, Width>*>(head_row + at) = pack;
+      *reinterpret_cast<Pack<T, Width>*>(head_row + columns.begin[c]) = pack;
     }
   }
 };

@@ -43,8 +43,9 @@ __global__ void __launch_bounds__(32 * kEdgeWarps)
   if (!edge_range(p.graph, edge_item(), range)) return;
   const LanePlace at(p.map, blockIdx.y, p.heads, Width);
   constexpr int kInFlight = edges_in_flight(Chunks);
-  const int dim = static_cast<int>(p.dim), step = p.map.head_lanes * Width;
-  const int column = at.column + static_cast<int>(blockIdx.z) * step * Chunks;
+  const int dim = static_cast<int>(p.dim), step = p.map.head_lanes() * Width;
+  const Columns<Width, Chunks> columns(at.column + static_cast<int>(blockIdx.z) * step * Chunks,
+                                       step, dim);
   const int64_t stride = p.heads * p.dim;
   const int stride_bytes = static_cast<int>(stride * sizeof(T));
   const T* from = p.x + at.head * p.dim;
@@ -53,16 +54,21 @@ __global__ void __launch_bounds__(32 * kEdgeWarps)
   FeatureSums<Width, Chunks> sums;
   SoftmaxSums softmax;
   EdgeStream<kInFlight> edges(p.graph, range, at);
-  while (edges.next()) {
+  for_each_edges(edges, [&](auto full) {
     Features<T, Width, Chunks> features[kInFlight];
     float weights[kInFlight];
 #pragma unroll
     for (int u = 0; u < kInFlight; ++u) {
-      const int neighbour = edges.neighbour(u);
-      const bool there = neighbour >= 0 && at.active;
-      features[u].load(node_row(from, neighbour, stride_bytes), column, step, dim, there);
-      weights[u] = Score::kSoftmax ? -INFINITY : 0;
-      if (there) weights[u] = score(row, neighbour, [&] { return edges.number(u); }, at.head);
+      features[u].load(node_row(from, edges.neighbour(u), stride_bytes), columns);
+      weights[u] = score(row, edges.neighbour(u), [&] { return edges.number(u); }, at.head);
+    }
+    if constexpr (!full) {
+#pragma unroll
+      for (int u = 0; u < kInFlight; ++u) {
+        if (edges.has(u)) continue;
+        features[u].clear();  // which may be infinite
+        weights[u] = Score::kSoftmax ? -INFINITY : 0;
+      }
     }
     if constexpr (Score::kSoftmax) {
       float top = softmax.top;
@@ -76,16 +82,15 @@ __global__ void __launch_bounds__(32 * kEdgeWarps)
       for (int u = 0; u < kInFlight; ++u) {
         weights[u] = SoftmaxSums::power(weights[u], top);
         softmax.total += weights[u];
-        if (edges.neighbour(u) >= 0)
-          weights[u] *= score.kept([&] { return edges.number(u); }, at.head);
+        weights[u] *= score.kept([&] { return edges.number(u); }, at.head);
       }
     }
 #pragma unroll
     for (int u = 0; u < kInFlight; ++u) sums.add(weights[u], features[u]);
-  }
+  });
 
   // Over the edges that were read at a time.
-  for (int mask = p.map.edge_lanes; mask < 32; mask *= 2) {
+  for (int mask = p.map.edge_lanes(); mask < 32; mask *= 2) {
     float mine = 1, theirs = 1;
     if constexpr (Score::kSoftmax) {
       const float other_top = __shfl_xor_sync(kAllLanes, softmax.top, mask);
@@ -101,7 +106,7 @@ __global__ void __launch_bounds__(32 * kEdgeWarps)
   if (at.slot > 0 || !at.active) return;
   const bool first = at.head_lane == 0 && blockIdx.z == 0;
   if (range.part >= 0) {
-    sums.store(p.parts + range.part * stride + at.head * p.dim, column, step, dim);
+    sums.store(p.parts + range.part * stride + at.head * p.dim, columns);
     if (Score::kSoftmax && first) p.part_totals[range.part * p.heads + at.head] = softmax;
     return;
   }
@@ -113,7 +118,7 @@ __global__ void __launch_bounds__(32 * kEdgeWarps)
           none ? -INFINITY : (softmax.top + log2f(softmax.total)) * kLn2;
     }
   }
-  sums.store(p.out + range.row * stride + at.head * p.dim, column, step, dim);
+  sums.store(p.out + range.row * stride + at.head * p.dim, columns);
 }
 
 // The softmax of a long row from its parts.

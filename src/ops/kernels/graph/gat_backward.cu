@@ -31,13 +31,15 @@ __global__ void __launch_bounds__(32 * kEdgeWarps) gat_stats_kernel(GatBackward<
   const LanePlace at(g.map, blockIdx.y, g.p.heads, Width);
   const int64_t row = edge_item() * at.edges + at.slot;
   const bool there = row < g.p.graph.by_row.rows && at.active;
-  const int dim = static_cast<int>(g.p.dim), step = g.map.head_lanes * Width;
+  const int dim = static_cast<int>(g.p.dim), step = g.map.head_lanes() * Width;
   const int64_t place = row * g.p.heads + at.head;
   Features<T, Width, Chunks> out, dout;
-  out.load(static_cast<const T*>(g.p.out) + place * g.p.dim, at.column, step, dim, there);
-  dout.load(static_cast<const T*>(g.p.dout) + place * g.p.dim, at.column, step, dim, there);
-  float delta[1] = {out.dot(dout)};
-  sum_over_head(delta, g.map.head_lanes);
+  const Columns<Width, Chunks> columns(at.column, step, dim);
+  const int64_t first = (there ? place : 0) * g.p.dim;
+  out.load(static_cast<const T*>(g.p.out) + first, columns);
+  dout.load(static_cast<const T*>(g.p.dout) + first, columns);
+  float delta[1] = {out.dot(dout, columns)};
+  sum_over_head(delta, g.map.head_lanes());
   if (!there || at.head_lane > 0) return;
   const float lse = static_cast<const float*>(g.p.lse)[place];
   g.stats[place] = {g.score.row(row, at.head), lse == -INFINITY ? INFINITY : lse * kLog2e, delta[0],
@@ -51,36 +53,34 @@ __global__ void __launch_bounds__(32 * kEdgeWarps) gat_columns_kernel(GatBackwar
   if (!edge_range(p.graph.by_column, edge_item(), range)) return;
   const LanePlace at(g.map, blockIdx.y, p.heads, Width);
   constexpr int kInFlight = edges_in_flight(Chunks);
-  const int dim = static_cast<int>(p.dim), step = g.map.head_lanes * Width;
+  const int dim = static_cast<int>(p.dim), step = g.map.head_lanes() * Width;
   const int64_t stride = p.heads * p.dim;
   const int stride_bytes = static_cast<int>(stride * sizeof(T));
   const T* from = static_cast<const T*>(p.dout) + at.head * p.dim;
   const float right = g.score.right_of(range.row, at.head);
   Features<T, Width, Chunks> x;
-  x.load(static_cast<const T*>(p.x) + range.row * stride + at.head * p.dim, at.column, step, dim,
-         at.active);
+  const Columns<Width, Chunks> columns(at.column, step, dim);
+  x.load(static_cast<const T*>(p.x) + range.row * stride + at.head * p.dim, columns);
 
   FeatureSums<Width, Chunks> dx;
   float dright = 0;
   EdgeStream<kInFlight> edges(p.graph.by_column, range, at);
-  while (edges.next()) {
+  for_each_edges(edges, [&](auto full) {
     Features<T, Width, Chunks> features[kInFlight];
     RowStats stats[kInFlight];
     float dots[kInFlight];
 #pragma unroll
     for (int u = 0; u < kInFlight; ++u) {
       const int row = edges.neighbour(u);
-      const bool there = row >= 0 && at.active;
-      features[u].load(node_row(from, row, stride_bytes), at.column, step, dim, there);
-      stats[u] = {0, INFINITY, 0, 0};
-      if (there) stats[u] = g.stats[row * p.heads + at.head];
+      features[u].load(node_row(from, row, stride_bytes), columns);
+      stats[u] = g.stats[row * p.heads + at.head];
     }
 #pragma unroll
-    for (int u = 0; u < kInFlight; ++u) dots[u] = features[u].dot(x);
-    sum_over_head(dots, g.map.head_lanes);
+    for (int u = 0; u < kInFlight; ++u) dots[u] = features[u].dot(x, columns);
+    sum_over_head(dots, g.map.head_lanes());
 #pragma unroll
     for (int u = 0; u < kInFlight; ++u) {
-      if (edges.neighbour(u) < 0 || !at.active) continue;
+      if (!at.active || !(full || edges.has(u))) continue;
       const int64_t edge = edges.number(u);
       const float sum = stats[u].left + right;
       const float kept = g.score.kept([&] { return edge; }, at.head);
@@ -91,8 +91,8 @@ __global__ void __launch_bounds__(32 * kEdgeWarps) gat_columns_kernel(GatBackwar
       dx.add(weight * kept, features[u]);
       if (at.head_lane == 0) g.dscores[edge * p.heads + at.head] = dscore;
     }
-  }
-  for (int mask = g.map.edge_lanes; mask < 32; mask *= 2) {
+  });
+  for (int mask = g.map.edge_lanes(); mask < 32; mask *= 2) {
     dright += __shfl_xor_sync(kAllLanes, dright, mask);
     dx.join(mask, 1, 1);
   }
@@ -100,9 +100,9 @@ __global__ void __launch_bounds__(32 * kEdgeWarps) gat_columns_kernel(GatBackwar
   const bool whole = range.part < 0;
   const int64_t place = (whole ? range.row : range.part) * p.heads + at.head;
   if (whole) {
-    dx.store(static_cast<T*>(p.dx) + place * p.dim, at.column, step, dim);
+    dx.store(static_cast<T*>(p.dx) + place * p.dim, columns);
   } else {
-    dx.store(g.dx_parts + place * p.dim, at.column, step, dim);
+    dx.store(g.dx_parts + place * p.dim, columns);
   }
   if (at.head_lane > 0) return;
   if (whole) {
@@ -124,7 +124,7 @@ __global__ void __launch_bounds__(32 * kEdgeWarps) gat_left_kernel(GatBackward<T
     for (int64_t e = range.begin + at.slot; e < range.end; e += at.edges)
       sum += g.dscores[e * g.p.heads + at.head];
   }
-  for (int mask = map.edge_lanes; mask < 32; mask *= 2)
+  for (int mask = map.edge_lanes(); mask < 32; mask *= 2)
     sum += __shfl_xor_sync(kAllLanes, sum, mask);
   if (at.slot > 0 || !at.active) return;
   if (range.part < 0) {
@@ -165,7 +165,7 @@ cudaError_t gat_backward_cuda(const GatParams& p, DType dtype, cudaStream_t stre
         const auto g = with_workspace<T>(p, map);
         constexpr int kThreads = 32 * kEdgeWarps;
         if (rows.rows > 0) {
-          const unsigned blocks = divide_up(rows.rows, kEdgeWarps * (32 / map.edge_lanes));
+          const unsigned blocks = divide_up(rows.rows, kEdgeWarps * map.edges());
           gat_stats_kernel<T, Width, Chunks>
               <<<dim3(blocks, map.head_tiles), kThreads, 0, stream>>>(g);
         }
