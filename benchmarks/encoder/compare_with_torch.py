@@ -2,19 +2,23 @@
 """seqfuse.Encoder against BERT in plain PyTorch (and Hugging Face's, if installed): milliseconds a batch.
 
 usage: compare_with_torch.py [--models base,large] [--cases 1x128,8x512,16x2048] [--masks none,causal,...] [--fill 1]
+       compare_with_torch.py --published
        compare_with_torch.py --device cpu --threads 2 --models base --cases 1x128,8x128 --masks none,sliding:64
 
 Weights are random. Ways to run plain PyTorch: eager, compiled, on a GPU each also as a CUDA graph, and under a mask
 with FlexAttention, compiled; attention is scaled_dot_product_attention, with a dense mask if there is a mask. On a GPU
-all run in float16, else in float32. --fill below 1: sequences of lengths from 0 to twice that share of N, evenly
-spread; plain PyTorch computes their padding, seqfuse does not. Then as many tokens in full sequences run too.
+all run in float16, else in float32. --fill below 1: sequences whose mean length is that share of N, lengths evenly
+spread as widely as that allows; plain PyTorch computes their padding, seqfuse does not. Then as many tokens in full
+sequences run too. --published: the cases of BERT-base that other projects published (published.py), with ours beside
+their times; of plain PyTorch only eager runs, and what --peers names.
 
 Each way is checked first, against float32 without TF32 (on a CPU float64): the error of seqfuse must be at most twice
-that of eager. Times are medians of rounds in which all ways take turns. Masks are made before: for seqfuse, and the
-dense and Flex masks.
+that of eager. Rounds in which all ways take turns: times are medians over them, and so is the speedup, of the quotient
+of a round. Masks are made before: for seqfuse, and the dense and Flex masks. --output is written anew after each case.
 """
 
 import argparse
+import copy
 import json
 import math
 import pathlib
@@ -24,6 +28,7 @@ import time
 
 import torch
 from plain_bert import SHAPES, VOCABULARY, make_model, write_checkpoint
+from published import PUBLISHED
 from torch.nn import functional as F
 
 import seqfuse
@@ -73,9 +78,8 @@ def peers_mask(encoder: seqfuse.Encoder, mask: str, lengths: list[int], length: 
 
 
 def lengths_of(batch: int, length: int, fill: float) -> list[int]:
-    if fill == 1:
-        return [length] * batch
-    return [max(1, min(length, round(2 * fill * length * (i + 0.5) / batch))) for i in range(batch)]
+    least, most = max(0.0, 2 * fill - 1) * length, min(1.0, 2 * fill) * length
+    return [max(1, round(least + (most - least) * (i + 0.5) / batch)) for i in range(batch)]
 
 
 def attend_with(allowed: torch.Tensor | None):
@@ -112,34 +116,57 @@ def flex_attend(allowed: torch.Tensor, length: int):
     return lambda q, k, v: flex_attention(q, k, v, block_mask=block_mask)
 
 
-def plain_ways(model, ids, allowed, device: str) -> dict:
+class Models:
+    """A BERT of random weights: ours, plain PyTorch's and Hugging Face's. Compiled ones are kept, for other masks."""
+
+    def __init__(self, shape: dict, positions: int, folder: pathlib.Path, device: str) -> None:
+        self.device, self.dtype = device, torch.float32 if device == "cpu" else torch.float16
+        exact = torch.float64 if device == "cpu" else torch.float32
+        plain = make_model(shape, positions)
+        write_checkpoint(plain, shape, positions, folder, self.dtype)
+        self.encoder = seqfuse.Encoder.from_pretrained(folder, dtype=self.dtype, device=device)
+        self.plain = copy.deepcopy(plain).to(device, self.dtype)
+        # Of the rounded weights, which all the others have.
+        self.exact = copy.deepcopy(self.plain).to(exact)
+        self.hugging_face = self._hugging_face(folder)
+        self.forget_compiled()
+
+    def _hugging_face(self, folder: pathlib.Path):
+        try:
+            from transformers import BertModel  # noqa: PLC0415
+        except ImportError:
+            return None
+        model = BertModel.from_pretrained(folder, add_pooling_layer=False, dtype=self.dtype)
+        return model.eval().to(self.device)
+
+    def forget_compiled(self) -> None:
+        torch._dynamo.reset()
+        self.compiled, self.with_flex = torch.compile(self.plain), torch.compile(self.plain)
+        self.compiled_hugging_face = torch.compile(self.hugging_face) if self.hugging_face else None
+
+
+def plain_ways(models: Models, ids, allowed) -> dict:
     """Functions without arguments that return states [B, N, H]."""
     attend = attend_with(allowed)
-    compiled = torch.compile(model)
-    ways = {"eager": lambda: model(ids, attend), "compiled": lambda: compiled(ids, attend)}
-    if device == "cpu":
+    ways = {"eager": lambda: models.plain(ids, attend), "compiled": lambda: models.compiled(ids, attend)}
+    if models.device == "cpu":
         return ways
     ways["eager graph"] = ways["eager"]
     ways["compiled graph"] = ways["compiled"]
     if allowed is not None:
-        with_flex = torch.compile(model)
         flex = flex_attend(allowed, ids.shape[1])
-        ways["flex graph"] = lambda: with_flex(ids, flex)
+        ways["flex graph"] = lambda: models.with_flex(ids, flex)
     return ways
 
 
-def hugging_face_ways(folder: pathlib.Path, ids, mask, dtype, device: str) -> dict:
+def hugging_face_ways(models: Models, ids, mask) -> dict:
     """mask: bool [B, N], or None. Without a mask of its own: transformers has none of those."""
-    try:
-        from transformers import BertModel  # noqa: PLC0415
-    except ImportError:
+    if models.hugging_face is None:
         return {}
-    model = BertModel.from_pretrained(folder, add_pooling_layer=False, dtype=dtype).eval().to(device)
-    compiled = torch.compile(model)
     given = {} if mask is None else {"attention_mask": mask.long()}
     return {
-        "Hugging Face eager": lambda: model(ids, **given).last_hidden_state,
-        "Hugging Face compiled": lambda: compiled(ids, **given).last_hidden_state,
+        "Hugging Face eager": lambda: models.hugging_face(ids, **given).last_hidden_state,
+        "Hugging Face compiled": lambda: models.compiled_hugging_face(ids, **given).last_hidden_state,
     }
 
 
@@ -156,13 +183,13 @@ def milliseconds(function, device: str) -> float:
     return start.elapsed_time(end)
 
 
-def medians(ways: dict, device: str, rounds: int) -> dict[str, float]:
-    """All ways take turns; the first two rounds do not count."""
+def times_of(ways: dict, device: str, rounds: int) -> dict[str, list[float]]:
+    """Milliseconds by round. All ways take turns; the first two rounds do not count."""
     times = {name: [] for name in ways}
     for _ in range(rounds + 2):
         for name, way in ways.items():
             times[name].append(milliseconds(way, device))
-    return {name: statistics.median(found[2:]) for name, found in times.items()}
+    return {name: found[2:] for name, found in times.items()}
 
 
 def relative_error(states: torch.Tensor, expected: torch.Tensor) -> float:
@@ -170,50 +197,86 @@ def relative_error(states: torch.Tensor, expected: torch.Tensor) -> float:
 
 
 @torch.no_grad()
-def run_case(folder: pathlib.Path, shape: dict, positions: int, args, batch: int, length: int, mask: str) -> dict:
-    device, dtype = args.device, torch.float32 if args.device == "cpu" else torch.float16
-    encoder = seqfuse.Encoder.from_pretrained(folder, dtype=dtype, device=device)
-    lengths = lengths_of(batch, length, args.fill)
+def run_case(models: Models, args, batch: int, length: int, mask: str, fill: float) -> dict:
+    device, encoder, case = models.device, models.encoder, f"{batch}x{length}, {mask}"
+    lengths = lengths_of(batch, length, fill)
     ids = torch.randint(VOCABULARY, (batch, length), device=device)
     kept = torch.arange(length, device=device) < torch.tensor(lengths, device=device)[:, None]
     allowed = peers_mask(encoder, mask, lengths, length)
 
-    wide = make_model(shape, positions).to(device, torch.float64 if device == "cpu" else torch.float32)
-    expected = wide(ids, attend_with(allowed))[kept]
-    model = wide.to(dtype)
-    ways = plain_ways(model, ids, allowed, device)
+    expected = models.exact(ids, attend_with(allowed))[kept]
+    ways = plain_ways(models, ids, allowed)
     if mask == "none":
-        ways |= hugging_face_ways(folder, ids, None if args.fill == 1 else kept, dtype, device)
+        ways |= hugging_face_ways(models, ids, None if fill == 1 else kept)
     chosen = None if args.peers is None else args.peers.split(",")
     ways = {name: way for name, way in ways.items() if name == "eager" or chosen is None or name in chosen}
     rows, of_batch = ids[kept], encoder.batch(lengths, mask)
     ours = {"seqfuse": lambda: encoder.encode_rows(rows, of_batch)}
-    errors = {}
+    errors = {"seqfuse": relative_error(ours["seqfuse"](), expected)}
     for name, way in list(ways.items()):
         try:
             errors[name] = relative_error(way()[kept], expected)
             ways[name] = in_graph(way) if name.endswith("graph") else way
         except Exception as error:  # noqa: BLE001 (some ways do not run on some versions: the others still count)
-            print(f"{batch}x{length}, {mask}: {name} does not run: {str(error)[:200]!r}")
+            if name == "eager":
+                raise
+            print(f"{case}: {name} does not run: {type(error).__name__}: {str(error)[:200]!r}", flush=True)
             del ways[name]
-    errors["seqfuse"] = relative_error(ours["seqfuse"](), expected)
     if not errors["seqfuse"] <= 2 * errors["eager"]:
-        raise SystemExit(f"{batch}x{length}, {mask}: too large an error of seqfuse; all relative errors: {errors}")
-    if device != "cpu":
-        ours["seqfuse graph"] = in_graph(ours["seqfuse"])
-    if args.fill < 1:
+        raise SystemExit(f"{case}: too large an error of seqfuse; all relative errors: {errors}")
+    full = {}
+    if fill < 1:
         tokens = sum(lengths)
-        of_full = [min(length, tokens)] * max(tokens // length, 1)
+        of_full = [min(length, tokens)] * max(round(tokens / length), 1)
         full_rows = torch.randint(VOCABULARY, (sum(of_full),), device=device)
         full_batch = encoder.batch(of_full, mask)
-        ours["as many tokens in full sequences"] = lambda: encoder.encode_rows(full_rows, full_batch)
-        if device != "cpu":
-            ours["as many tokens in full sequences"] = in_graph(ours["as many tokens in full sequences"])
-    times = medians(ours | ways, device, args.rounds)
-    best = min(times[name] for name in ours if name.startswith("seqfuse"))
-    peer = min(ways, key=lambda name: times[name])
-    return {"mask": mask, "batch": batch, "length": length, "tokens": sum(lengths), "ms": times, "errors": errors,
-            "best_peer": peer, "speedup": times[peer] / best}  # fmt: skip
+        full["full sequences"] = lambda: encoder.encode_rows(full_rows, full_batch)
+    if device != "cpu":
+        ours["seqfuse graph"] = in_graph(ours["seqfuse"])
+        full = {name: in_graph(way) for name, way in full.items()}
+    times = times_of(ours | full | ways, device, args.rounds)
+    ms = {name: statistics.median(of) for name, of in times.items()}
+    best, peer = min(ours, key=ms.get), min(ways, key=ms.get)
+
+    def quotient(of: str, by: str) -> float:
+        return statistics.median(a / b for a, b in zip(times[of], times[by], strict=True))
+
+    found = {"mask": mask, "batch": batch, "length": length, "fill": fill, "tokens": sum(lengths), "ms": ms,
+             "errors": errors, "best_peer": peer, "speedup": quotient(peer, best)}  # fmt: skip
+    if full:
+        found["times_full_sequences"] = quotient(best, "full sequences") * sum(of_full) / sum(lengths)
+    return found
+
+
+def text_of(result: dict) -> str:
+    case = f"{result['model']} {result['batch']}x{result['length']} {result['mask']}"
+    if "published_by" in result:
+        theirs = result["published_ms"]
+        published = "no number" if theirs is None else f"{theirs} ms"
+        case += f" as {result['published_by']} ({published}, {result['card']})"
+    if "times_full_sequences" in result:
+        case += f" {result['times_full_sequences']:.3f} of full sequences"
+    times = ", ".join(f"{way} {ms:.3f}" for way, ms in result["ms"].items())
+    return f"{case}: {result['speedup']:.2f}x {result['best_peer']} | {times}"
+
+
+def runs_of(args) -> list[tuple[str, int, int, str, float, dict]]:
+    """Model, batch, length, mask, fill, and what else the result says; cases of equal shapes follow each other."""
+    if args.published:
+        return [
+            ("base", batch, length, "none", of.fill,
+             {"published_by": of.library, "card": of.card, "published_dtype": of.dtype, "source": of.source,
+              "published_ms": of.ms.get((batch, length))})
+            for of in PUBLISHED
+            for batch, length in of.cases
+        ]  # fmt: skip
+    cases = [tuple(map(int, case.split("x"))) for case in args.cases.split(",")]
+    return [
+        (name, batch, length, mask, args.fill, {})
+        for name in args.models.split(",")
+        for batch, length in cases
+        for mask in split_masks(args.masks)
+    ]
 
 
 def main() -> None:
@@ -222,35 +285,40 @@ def main() -> None:
     parser.add_argument("--cases", default="1x128,8x512,16x2048")
     parser.add_argument("--masks", default=MASKS)
     parser.add_argument("--fill", type=float, default=1, help="share of the tokens that are no padding")
+    parser.add_argument("--published", action="store_true", help="cases that others published, instead of the above")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", choices=["cuda", "cpu"])
     parser.add_argument("--threads", type=int, help="of the CPU")
     parser.add_argument("--peers", help="of the ways to run PyTorch only eager and these, by commas")
     parser.add_argument("--rounds", type=int, default=21)
     parser.add_argument("--output", type=pathlib.Path, help="a JSON file")
     args = parser.parse_args()
+    if not 0 < args.fill <= 1:
+        parser.error(f"--fill is {args.fill}; expected more than 0, up to 1")
+    if args.published and args.peers is None:
+        args.peers = "eager"
     if args.threads:
         torch.set_num_threads(args.threads)
     torch.backends.cuda.matmul.allow_tf32 = False
+    torch._dynamo.config.recompile_limit = 64  # a case has several masks
     machine = torch.cuda.get_device_name() if args.device == "cuda" else f"CPU, {torch.get_num_threads()} threads"
-    print(f"{machine}, torch {torch.__version__}, fill {args.fill:g}")
-    cases = [tuple(map(int, case.split("x"))) for case in args.cases.split(",")]
-    positions, results = max(length for _, length in cases), []
-    for name in args.models.split(","):
-        with tempfile.TemporaryDirectory() as folder:
-            model, dtype = make_model(SHAPES[name], positions), torch.float32 if args.device == "cpu" else torch.float16
-            write_checkpoint(model, SHAPES[name], positions, pathlib.Path(folder), dtype)
-            for batch, length in cases:
-                for mask in split_masks(args.masks):
-                    torch._dynamo.reset()
-                    result = run_case(pathlib.Path(folder), SHAPES[name], positions, args, batch, length, mask)
-                    results.append({"model": name, **result})
-                    times = ", ".join(f"{way} {ms:.3f}" for way, ms in result["ms"].items())
-                    print(f"{name} {batch}x{length} {mask}: {result['speedup']:.2f}x {result['best_peer']} | {times}")
-    mean = math.exp(statistics.mean(math.log(result["speedup"]) for result in results))
+    print(f"{machine}, torch {torch.__version__}")
+    runs, results, models = runs_of(args), [], None
+    positions, loaded, shape = max(length for _, _, length, *_ in runs), None, None
+    with tempfile.TemporaryDirectory() as folder:
+        for name, batch, length, mask, fill, more in runs:
+            if name != loaded:
+                models = None  # before the next one is loaded
+                models, loaded = Models(SHAPES[name], positions, pathlib.Path(folder), args.device), name
+            if (batch, length) != shape:
+                models.forget_compiled()
+                shape = batch, length
+            results.append({"model": name, **run_case(models, args, batch, length, mask, fill), **more})
+            print(text_of(results[-1]), flush=True)
+            mean = math.exp(statistics.mean(math.log(result["speedup"]) for result in results))
+            if args.output:
+                report = {"machine": machine, "torch": torch.__version__, "results": results, "mean": mean}
+                args.output.write_text(json.dumps(report, indent=1))
     print(f"geometric mean over {len(results)} cases: {mean:.3f}")
-    if args.output:
-        report = {"machine": machine, "torch": torch.__version__, "fill": args.fill, "results": results, "mean": mean}
-        args.output.write_text(json.dumps(report, indent=1))
 
 
 if __name__ == "__main__":

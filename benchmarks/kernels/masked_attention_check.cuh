@@ -115,7 +115,7 @@ inline double worst(const std::vector<double>& ours, const std::vector<double>& 
 
 inline int check_masked(const std::string& name, const masks::Mask& mask, const MaskedSizes& s,
                         bool bf16, bool backward) {
-  MaskedProblem p(mask, s, bf16, /*poisoned=*/true);
+  MaskedProblem p(mask, s, bf16, Purpose::check);
   const MaskedReference expected = reference_of(p);
   p.forward();
   if (backward) p.backward();

@@ -1,12 +1,13 @@
 // The kernels of softmax attention under a mask alone; needs only the CUDA runtime.
 //
 //   masked_attention_kernel_bench --check [forward] [bf16] [quick] [HEAD_DIM]   against float64
-//   masked_attention_kernel_bench --time [HEAD_DIM]    ms, and TFLOP/s of the allowed elements
+//   masked_attention_kernel_bench --time [forward] [HEAD_DIM] [KIND...]   ms, and TFLOP/s of the
+//                                                                       allowed elements
 //   masked_attention_kernel_bench --once KIND LENGTH   one launch of each pass, for a profiler
 //
-// --check fails with a list of what is wrong. --time: 16 sequences, 12 heads, float16, on a card at
-// rest; KIND: sliding, longformer, bigbird, dilated, causal, graph (4 keys a query). rows ms: the
-// kernel by rows, where it is not out of place.
+// --check fails with a list of what is wrong. --time: 16 sequences, 12 heads, float16, contiguous, on
+// a card at rest; KIND: sliding, longformer, bigbird, dilated, causal, graph (4 keys a query). rows
+// ms: the kernel by rows, where it is not out of place. SEQFUSE_FORCE_SM80=1: kernels for SM 8.0.
 #include <cuda_runtime.h>
 
 #include <cstdio>
@@ -38,33 +39,37 @@ masks::Mask timed_mask(const std::string& kind, int64_t n) {
   std::exit(2);
 }
 
-void time_all_masked(int64_t head_dim) {
-  std::printf("%-11s %5s %4s  %8s %9s %8s  %9s %9s  %9s %9s  %9s\n", "mask", "n", "d", "density",
-              "in blocks", "lists ms", "fwd ms", "TFLOP/s", "bwd ms", "TFLOP/s", "rows ms");
-  for (const char* name : {"sliding", "longformer", "bigbird", "dilated", "causal", "graph"}) {
-    const std::string kind = name;
+const std::vector<std::string> kTimedKinds{"sliding", "longformer", "bigbird",
+                                           "dilated", "causal",     "graph"};
+
+// kinds: all if empty.
+void time_all_masked(int64_t head_dim, const std::vector<std::string>& kinds, bool only_forward) {
+  std::printf("%-11s %5s %4s  %8s %9s  %9s %9s  %8s  %9s %9s  %9s\n", "mask", "n", "d", "density",
+              "in blocks", "fwd ms", "TFLOP/s", "lists ms", "bwd ms", "TFLOP/s", "rows ms");
+  for (const std::string& kind : kinds.empty() ? kTimedKinds : kinds) {
     for (const int64_t n : {1024, 2048, 4096}) {
-      const masks::MaskCounts counts = masks::BlockMask(timed_mask(kind, n)).counts();
-      const ListsOnGpu lists(timed_mask(kind, n));
+      const masks::Mask mask = timed_mask(kind, n);
       const MaskedSizes sizes{16, 12, 12, head_dim};
-      const MaskedProblem p(timed_mask(kind, n), sizes, /*bf16=*/false, /*poisoned=*/false);
+      const MaskedProblem p(mask, sizes, /*bf16=*/false, Purpose::time);
+      const masks::MaskCounts counts = p.blocks.counts();
       const double flops = 4.0 * static_cast<double>(counts.allowed * sizes.batch * sizes.heads) *
                            static_cast<double>(head_dim);
-      const double forward =
-          median_ms(Before::kRest, [&](cudaStream_t stream) { p.forward(stream); });
-      const double backward =
-          median_ms(Before::kRest, [&](cudaStream_t stream) { p.backward(stream); });
-      const double build = median_ms(Before::kRest, [&](cudaStream_t stream) {
-        lists.count(stream);
-        lists.fill(stream);
-      });
-      std::printf("%-11s %5ld %4ld  %6.2f %% %7.1f %% %8.4f  %9.4f %9.1f  %9.4f %9.1f",
-                  kind.c_str(), static_cast<long>(n), static_cast<long>(head_dim),
-                  100 * counts.density(), 100 * counts.efficiency(), build, forward,
-                  flops / forward * 1e-9, backward, 2.5 * flops / backward * 1e-9);
-      if (kind == "sliding" || kind == "graph") {
-        std::printf("  %9.4f", median_ms(Before::kRest,
-                                         [&](cudaStream_t stream) { p.forward_by_rows(stream); }));
+      const auto time = [](auto&& launch) { return median_ms(Before::kRest, launch); };
+      const double forward = time([&](cudaStream_t stream) { p.forward(stream); });
+      std::printf("%-11s %5ld %4ld  %6.2f %% %7.1f %%  %9.4f %9.1f", kind.c_str(),
+                  static_cast<long>(n), static_cast<long>(head_dim), 100 * counts.density(),
+                  100 * counts.efficiency(), forward, flops / forward * 1e-9);
+      if (!only_forward) {
+        const ListsOnGpu lists(mask);
+        const double build = time([&](cudaStream_t stream) {
+          lists.count(stream);
+          lists.fill(stream);
+        });
+        const double backward = time([&](cudaStream_t stream) { p.backward(stream); });
+        std::printf("  %8.4f  %9.4f %9.1f", build, backward, 2.5 * flops / backward * 1e-9);
+      }
+      if (!only_forward && (kind == "sliding" || kind == "graph")) {
+        std::printf("  %9.4f", time([&](cudaStream_t stream) { p.forward_by_rows(stream); }));
       }
       std::printf("\n");
       std::fflush(stdout);
@@ -85,11 +90,15 @@ int main(int argc, char** argv) {
   int head_dim = 0;
   for (int i = 2; i < argc; ++i) head_dim = std::max(head_dim, std::atoi(argv[i]));
   if (mode == "--time") {
-    time_all_masked(head_dim > 0 ? head_dim : 64);
+    std::vector<std::string> kinds;
+    for (const std::string& kind : kTimedKinds)
+      if (given(kind.c_str())) kinds.push_back(kind);
+    time_all_masked(head_dim > 0 ? head_dim : 64, kinds, given("forward"));
     return 0;
   }
   if (mode == "--once" && argc > 3) {
-    const MaskedProblem p(timed_mask(argv[2], std::atol(argv[3])), {16, 12, 12, 64}, false, false);
+    const MaskedProblem p(timed_mask(argv[2], std::atol(argv[3])), {16, 12, 12, 64}, false,
+                          Purpose::time);
     p.forward();
     p.backward();
     must(cudaDeviceSynchronize(), "once");

@@ -29,23 +29,31 @@ inline uint16_t to_16_bits(float x, bool bf16) {
   return bf16 ? __nv_bfloat16_raw(__float2bfloat16(x)).x : __half_raw(__float2half(x)).x;
 }
 
-// A tensor laid out [batch, rows, heads, head_dim] with a gap after each row, and its host values
-// [batch, heads, rows, head_dim].
+// What a tensor looks like in memory, if contiguous: [batch, heads, rows, head_dim], or [batch, rows,
+// heads, head_dim] with a gap after each row.
+enum class Layout { heads_first, rows_first_with_gaps };
+
+// A tensor, and its host values [batch, heads, rows, head_dim].
 class MaskedTensor {
  public:
   static constexpr int64_t kGap = 8;
 
-  MaskedTensor(int64_t batch, int64_t heads, int64_t rows, int64_t dim, bool bf16)
-      : heads_(heads),
+  MaskedTensor(Layout layout, int64_t batch, int64_t heads, int64_t rows, int64_t dim, bool bf16)
+      : batch_(batch),
+        heads_(heads),
         rows_(rows),
         dim_(dim),
+        row_stride_(layout == Layout::heads_first ? dim : heads * dim + kGap),
+        head_stride_(layout == Layout::heads_first ? rows * dim : dim),
+        batch_stride_(layout == Layout::heads_first ? heads * rows * dim : rows * row_stride_),
         bf16_(bf16),
-        buffer_(static_cast<size_t>(batch * rows * stride())) {
+        buffer_(static_cast<size_t>(batch * batch_stride_)) {
     buffer_.fill(0xff);  // NaN
   }
 
-  int64_t stride() const { return heads_ * dim_ + kGap; }
-  ops::BatchedHeads view() const { return {buffer_.get(), rows_ * stride(), dim_, stride()}; }
+  ops::BatchedHeads view() const {
+    return {buffer_.get(), batch_stride_, head_stride_, row_stride_};
+  }
   void poison() { buffer_.fill(0xff); }
 
   // Random values, rounded; rows for which hidden(b, row) stay NaN.
@@ -53,31 +61,40 @@ class MaskedTensor {
   void randomize(std::mt19937& random, Hidden&& hidden) {
     std::normal_distribution<float> normal;
     std::vector<uint16_t> bits(buffer_.size(), 0xffff);
-    const int64_t batch = static_cast<int64_t>(buffer_.size()) / (rows_ * stride());
-    for (int64_t b = 0; b < batch; ++b)
+    for (int64_t b = 0; b < batch_; ++b)
       for (int64_t r = 0; r < rows_; ++r)
         for (int64_t c = 0; c < heads_ * dim_ && !hidden(b, r); ++c)
-          bits[static_cast<size_t>((b * rows_ + r) * stride() + c)] =
-              to_16_bits(normal(random), bf16_);
+          bits[at(b, c / dim_, r, c % dim_)] = to_16_bits(normal(random), bf16_);
+    must(cudaMemcpy(buffer_.get(), bits.data(), bits.size() * 2, cudaMemcpyHostToDevice), "copy");
+  }
+
+  // Random values for timing: some thousands, again and again.
+  void fill_random(std::mt19937& random) {
+    std::normal_distribution<float> normal;
+    std::vector<uint16_t> few(8191), bits(buffer_.size());
+    for (uint16_t& x : few) x = to_16_bits(normal(random), bf16_);
+    for (size_t i = 0; i < bits.size(); ++i) bits[i] = few[i % few.size()];
     must(cudaMemcpy(buffer_.get(), bits.data(), bits.size() * 2, cudaMemcpyHostToDevice), "copy");
   }
 
   std::vector<double> host() const {
     const std::vector<uint16_t> bits = buffer_.host();
     std::vector<double> values;
-    const int64_t batch =
-        static_cast<int64_t>(bits.size()) / std::max<int64_t>(rows_ * stride(), 1);
-    for (int64_t b = 0; b < batch; ++b)
+    for (int64_t b = 0; b < batch_; ++b)
       for (int64_t h = 0; h < heads_; ++h)
         for (int64_t r = 0; r < rows_; ++r)
           for (int64_t c = 0; c < dim_; ++c)
-            values.push_back(from_16_bits(
-                bits[static_cast<size_t>((b * rows_ + r) * stride() + h * dim_ + c)], bf16_));
+            values.push_back(from_16_bits(bits[at(b, h, r, c)], bf16_));
     return values;
   }
 
  private:
-  int64_t heads_, rows_, dim_;
+  size_t at(int64_t b, int64_t h, int64_t r, int64_t c) const {
+    return static_cast<size_t>(b * batch_stride_ + h * head_stride_ + r * row_stride_ + c);
+  }
+
+  int64_t batch_, heads_, rows_, dim_;
+  int64_t row_stride_, head_stride_, batch_stride_;
   bool bf16_;
   Buffer<uint16_t> buffer_;
 };
@@ -94,7 +111,6 @@ class MaskOnGpu {
     put(column_, mask.column, view_.column);
     put(bitmap_, mask.bitmap, view_.bitmap);
     put(row_order_, mask.row_order, view_.row_order);
-    put(pair_order_, mask.pair_order, view_.pair_order);
     put(column_begin_, mask.column_begin, view_.column_begin);
     put(row_, mask.row, view_.row);
     put(column_bitmap_, mask.column_bitmap, view_.column_bitmap);
@@ -106,10 +122,13 @@ class MaskOnGpu {
 
  private:
   masks::BlockMaskView view_;
-  Buffer<int32_t> row_begin_, column_, bitmap_, row_order_, pair_order_;
+  Buffer<int32_t> row_begin_, column_, bitmap_, row_order_;
   Buffer<int32_t> column_begin_, row_, column_bitmap_, column_order_;
   Buffer<uint64_t> bits_, seen_;
 };
+
+// For checks: rows with gaps, poisoned. For times: as the peers are given them, contiguous.
+enum class Purpose { check, time };
 
 struct MaskedProblem {
   masks::Mask mask;
@@ -117,16 +136,18 @@ struct MaskedProblem {
   MaskOnGpu on_gpu;
   MaskedSizes s;
   bool bf16;
+  Layout layout;
   MaskedTensor q, k, v, out, dout, dq, dk, dv;
   Buffer<float> lse, dlse, delta;
 
-  // poisoned: queries that see nothing and keys that nobody sees hold NaN.
-  MaskedProblem(const masks::Mask& m, const MaskedSizes& s, bool bf16, bool poisoned)
+  // Poisoned: queries that see nothing and keys that nobody sees hold NaN.
+  MaskedProblem(const masks::Mask& m, const MaskedSizes& s, bool bf16, Purpose purpose)
       : mask(m),
         blocks(m),
         on_gpu(blocks),
         s(s),
         bf16(bf16),
+        layout(purpose == Purpose::time ? Layout::heads_first : Layout::rows_first_with_gaps),
         q(of_queries()),
         k(of_keys()),
         v(of_keys()),
@@ -139,8 +160,7 @@ struct MaskedProblem {
         dlse(rows()),
         delta(rows()) {
     std::mt19937 random(5);
-    const auto nothing = [](int64_t, int64_t) { return false; };
-    if (poisoned) {
+    if (purpose == Purpose::check) {
       const std::vector<uint8_t> dense = mask.dense();
       const auto any = [&](int64_t b, int64_t q0, int64_t q1, int64_t k0, int64_t k1) {
         bool seen = false;
@@ -159,7 +179,7 @@ struct MaskedProblem {
       k.randomize(random, unseen);
       v.randomize(random, unseen);
     } else {
-      for (MaskedTensor* t : {&q, &dout, &k, &v}) t->randomize(random, nothing);
+      for (MaskedTensor* t : {&q, &dout, &k, &v}) t->fill_random(random);
     }
     std::normal_distribution<float> normal;
     std::vector<float> values(dlse.size());
@@ -202,8 +222,12 @@ struct MaskedProblem {
   }
 
  private:
-  MaskedTensor of_queries() const { return {s.batch, s.heads, mask.queries(), s.head_dim, bf16}; }
-  MaskedTensor of_keys() const { return {s.batch, s.key_heads, mask.keys(), s.head_dim, bf16}; }
+  MaskedTensor of_queries() const {
+    return {layout, s.batch, s.heads, mask.queries(), s.head_dim, bf16};
+  }
+  MaskedTensor of_keys() const {
+    return {layout, s.batch, s.key_heads, mask.keys(), s.head_dim, bf16};
+  }
   size_t rows() const { return static_cast<size_t>(s.batch * s.heads * mask.queries()); }
 };
 

@@ -35,7 +35,8 @@ struct MaskFlags {
                    "full, causal, sliding, dilated, global, longformer,\nrandom, bigbird, padding, "
                    "documents; several, by commas:\nwhat all of them allow")
         ->required()
-        ->delimiter(',');
+        ->delimiter(',')
+        ->allow_extra_args(false);
     app.add_option("--seq", queries, "number of queries")
         ->required()
         ->check(CLI::Range(int64_t{1}, kMost));
@@ -57,8 +58,11 @@ struct MaskFlags {
         ->check(whole_number(0))
         ->capture_default_str();
     app.add_option("--lengths", lengths, "padding: tokens of each sequence, by commas")
-        ->delimiter(',');
-    app.add_option("--documents", documents, "tokens of each document, by commas")->delimiter(',');
+        ->delimiter(',')
+        ->allow_extra_args(false);
+    app.add_option("--documents", documents, "tokens of each document, by commas")
+        ->delimiter(',')
+        ->allow_extra_args(false);
     app.add_option("--sequence", sequence, "which of the --lengths is drawn")
         ->check(whole_number(0))
         ->capture_default_str();

@@ -155,11 +155,6 @@ BlockMask::BlockMask(const Mask& mask, int32_t blocks_step)
                             [&](int32_t r) { return row_begin[r + 1] - row_begin[r]; });
   column_order = longest_first(batch * key_blocks,
                                [&](int32_t c) { return column_begin[c + 1] - column_begin[c]; });
-  const int64_t pairs = sizes.query_pairs();
-  pair_order = longest_first(batch * pairs, [&](int32_t p) {
-    const int64_t first = p / pairs * query_blocks + p % pairs * 2;
-    return row_begin[std::min(first + 2, (p / pairs + 1) * query_blocks)] - row_begin[first];
-  });
 }
 
 BlockMaskView BlockMask::view() const {
@@ -173,7 +168,6 @@ BlockMaskView BlockMask::view() const {
           .column = column.data(),
           .bitmap = bitmap.data(),
           .row_order = row_order.data(),
-          .pair_order = pair_order.data(),
           .column_begin = column_begin.data(),
           .row = row.data(),
           .column_bitmap = column_bitmap.data(),

@@ -34,7 +34,7 @@ class BlockMask {
   int64_t batch = 1, queries = 0, keys = 0;
   int32_t step = 1;
   Plain plain = Plain::none;
-  std::vector<int32_t> row_begin, column, bitmap, row_order, pair_order;
+  std::vector<int32_t> row_begin, column, bitmap, row_order;
   std::vector<int32_t> column_begin, row, column_bitmap, column_order;
   std::vector<uint64_t> bits, seen;
 };

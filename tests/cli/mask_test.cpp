@@ -75,6 +75,16 @@ TEST_F(MaskShow, CountsEachKind) {
   EXPECT_DOUBLE_EQ(padded["density"].get<double>(), 38.0 / 200);
 }
 
+TEST_F(MaskShow, TheActionMayFollowAnyFlag) {
+  const std::string rest = " --seq 10 --json --output " + file_.string();
+  for (const char* arguments :
+       {"--kind padding show --lengths 10,4", "--kind padding --lengths 10,4 show"}) {
+    const Outcome outcome = run_seqfuse("mask " + std::string(arguments) + rest);
+    ASSERT_EQ(outcome.code, 0) << outcome.text();
+    EXPECT_EQ(nlohmann::json::parse(outcome.out)["allowed"].get<int64_t>(), 116);
+  }
+}
+
 TEST_F(MaskShow, BigBirdIsTheSameForASeed) {
   const auto drawing = [&](const std::string& arguments) {
     EXPECT_EQ(show("--kind bigbird --seq 1024 " + arguments).code, 0);

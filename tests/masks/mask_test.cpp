@@ -31,12 +31,6 @@ void expect_orders_and_summaries(const masks::BlockMask& mask, const std::string
   };
   expect_longest_first(mask.row_order, mask.row_begin);
   expect_longest_first(mask.column_order, mask.column_begin);
-  const masks::BlockMaskView view = mask.view();
-  std::vector<int32_t> begin_of_pairs;
-  for (int64_t r = 0; r < view.batch * view.query_blocks; ++r)
-    if (r % view.query_blocks % 2 == 0) begin_of_pairs.push_back(mask.row_begin[r]);
-  begin_of_pairs.push_back(mask.row_begin.back());
-  expect_longest_first(mask.pair_order, begin_of_pairs);
   for (size_t i = 0; 2 * i < mask.seen.size(); ++i) {
     uint64_t keys = 0, queries = 0;
     for (size_t q = 0; q < 64; ++q) {

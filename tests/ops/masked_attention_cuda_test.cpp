@@ -66,20 +66,26 @@ TEST_P(MaskedAttentionCudaKinds, LengthsMayDifferAndHeadsMayBeShared) {
   }
 }
 
-class MaskedAttentionCuda : public CudaTest {};
+// By head_dim: 32 and 64 have kernels of their own on SM 9.0.
+class MaskedAttentionCuda : public CudaTestWithParam<int64_t> {};
+INSTANTIATE_TEST_SUITE_P(HeadDims, MaskedAttentionCuda, testing::Values(32, 64));
 
-TEST_F(MaskedAttentionCuda, EveryRunGivesTheSameBits) {
-  const MaskedProblem problem(
-      masks::longformer(300, 300, 20, 3),
-      {.batch = 2, .heads = 4, .key_heads = 2, .queries = 300, .keys = 300});
+TEST_P(MaskedAttentionCuda, EveryRunGivesTheSameBits) {
+  const MaskedProblem problem(masks::longformer(300, 300, 20, 3), {.batch = 2,
+                                                                   .heads = 4,
+                                                                   .key_heads = 2,
+                                                                   .queries = 300,
+                                                                   .keys = 300,
+                                                                   .head_dim = GetParam()});
   for (const at::TensorOptions& type : types())
     expect_equal(problem.ours(type), problem.ours(type), "again");
 }
 
-TEST_F(MaskedAttentionCuda, ARowIsTheSameWhateverOthersHold) {
+TEST_P(MaskedAttentionCuda, ARowIsTheSameWhateverOthersHold) {
   constexpr int64_t kRow = 150;
   const Mask mask = masks::window(300, 300, 20, 20) | masks::dilated(300, 300, 300, 300, 50);
-  const MaskedProblem problem(mask, {.heads = 2, .key_heads = 2, .queries = 300, .keys = 300});
+  const MaskedProblem problem(
+      mask, {.heads = 2, .key_heads = 2, .queries = 300, .keys = 300, .head_dim = GetParam()});
   MaskedProblem other = problem;
   const Tensor dense = oracle::dense_mask(mask)[0][0];
   other.q = at::randn_like(problem.q) * 30;
@@ -97,10 +103,11 @@ TEST_F(MaskedAttentionCuda, ARowIsTheSameWhateverOthersHold) {
   }
 }
 
-TEST_F(MaskedAttentionCuda, PackedDocumentsAreDocumentsAlone) {
+TEST_P(MaskedAttentionCuda, PackedDocumentsAreDocumentsAlone) {
   const std::vector<int64_t> lengths{100, 37, 163};
-  const MaskedProblem packed(masks::documents(300, 300, {lengths}),
-                             {.heads = 2, .key_heads = 2, .queries = 300, .keys = 300});
+  const MaskedProblem packed(
+      masks::documents(300, 300, {lengths}),
+      {.heads = 2, .key_heads = 2, .queries = 300, .keys = 300, .head_dim = GetParam()});
   for (const at::TensorOptions& type : types()) {
     const auto together = packed.ours(type);
     int64_t begin = 0;
@@ -121,10 +128,11 @@ TEST_F(MaskedAttentionCuda, PackedDocumentsAreDocumentsAlone) {
   }
 }
 
-TEST_F(MaskedAttentionCuda, PaddedColumnsMayHoldAnything) {
+TEST_P(MaskedAttentionCuda, PaddedColumnsMayHoldAnything) {
   const Mask mask =
       masks::lengths(130, 130, std::vector<int64_t>{0, 130, 70}, std::vector<int64_t>{130, 0, 70});
-  MaskedProblem problem(mask, {.batch = 3, .heads = 1, .queries = 130, .keys = 130});
+  MaskedProblem problem(
+      mask, {.batch = 3, .heads = 1, .queries = 130, .keys = 130, .head_dim = GetParam()});
   const double nan = std::numeric_limits<double>::quiet_NaN();
   for (Tensor* t : {&problem.k, &problem.v}) {
     t->slice(0, 0, 2).fill_(nan);
@@ -145,8 +153,18 @@ TEST_F(MaskedAttentionCuda, PaddedColumnsMayHoldAnything) {
   }
 }
 
-TEST_F(MaskedAttentionCuda, TakesRowsOfAnyAlignment) {
-  const MaskedProblem problem(masks::causal(70, 70), {.heads = 2, .queries = 70, .keys = 70});
+TEST_P(MaskedAttentionCuda, ScoresOfMinusInfinityHaveNoWeight) {
+  for (const char* name : {"blocks", "rows"}) {
+    const Way way(name);
+    for (const at::TensorOptions& type : types())
+      expect_infinite_keys_have_no_weight(type, GetParam(),
+                                          type.dtype() == at::kHalf ? 0x1p-9 : 0x1p-6, name);
+  }
+}
+
+TEST_P(MaskedAttentionCuda, TakesRowsOfAnyAlignment) {
+  const MaskedProblem problem(masks::causal(70, 70),
+                              {.heads = 2, .queries = 70, .keys = 70, .head_dim = GetParam()});
   for (const at::TensorOptions& type : types()) {
     auto expected = problem.ours(type);
     expected.resize(2);  // without the gradients
@@ -159,7 +177,9 @@ TEST_F(MaskedAttentionCuda, TakesRowsOfAnyAlignment) {
   }
 }
 
-TEST_F(MaskedAttentionCuda, WrongArgumentsAreExplained) {
+class MaskedAttentionArgumentsCuda : public CudaTest {};
+
+TEST_F(MaskedAttentionArgumentsCuda, WrongOnesAreExplained) {
   const auto run = [](int64_t d, at::ScalarType type, double scale, bool mask_there = true) {
     auto blocks = ops::block_mask_tensors(masks::BlockMask(masks::full(8, 8)));
     if (mask_there)

@@ -115,4 +115,24 @@ inline const MaskedKind kMaskedKinds[] = {
      }},
 };
 
+// Keys of -infinity have scores of -infinity, as queries are positive here: no weight, as if nobody
+// saw them. Query 0 sees no other key.
+inline void expect_infinite_keys_have_no_weight(at::TensorOptions type, int64_t head_dim,
+                                                double tolerance, const std::string& what) {
+  constexpr int64_t kTokens = 130, kEvery = 65;
+  std::vector<uint8_t> finite;
+  for (int64_t i = 0; i < kTokens * kTokens; ++i) finite.push_back(i % kTokens % kEvery != 0);
+  const Mask causal = masks::causal(kTokens, kTokens);
+  MaskedProblem problem(causal,
+                        {.heads = 2, .queries = kTokens, .keys = kTokens, .head_dim = head_dim});
+  problem.q.abs_();
+  MaskedProblem unseen = problem;
+  unseen.mask = causal & masks::from_dense(1, kTokens, kTokens, finite);
+  problem.k = problem.k.clone();
+  problem.k.slice(2, 0, kTokens, kEvery).fill_(-std::numeric_limits<double>::infinity());
+  const auto actual = problem.ours(type), expected = unseen.ours(type);
+  for (size_t i = 0; i < 2; ++i)
+    EXPECT_TRUE(at::allclose(actual[i], expected[i], tolerance, tolerance)) << what << " " << i;
+}
+
 }  // namespace seqfuse::test

@@ -164,6 +164,11 @@ TEST(MaskedAttention, LargeScoresDoNotOverflow) {
     EXPECT_TRUE(result.isfinite().all().item<bool>());
 }
 
+TEST(MaskedAttention, ScoresOfMinusInfinityHaveNoWeight) {
+  for (const at::TensorOptions& type : kTypes)
+    expect_infinite_keys_have_no_weight(type, 20, 1e-6, "on the CPU");
+}
+
 TEST(MaskedAttention, OfALongSequence) {
   constexpr int64_t kTokens = 96 * 1024;
   const Problem problem(masks::longformer(kTokens, kTokens, 30, 2),

@@ -18,6 +18,7 @@
 #endif
 
 namespace seqfuse::ops {
+namespace masked_attention_op {
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -26,7 +27,7 @@ using torch::autograd::variable_list;
 constexpr const char* kOp = "masked_attention";
 constexpr const char* kForward = "seqfuse::masked_attention";
 constexpr const char* kBackward = "seqfuse::masked_attention_backward";
-constexpr size_t kLists = 11, kSizes = 6;
+constexpr size_t kLists = 10, kSizes = 6;
 
 void check_list(const char* op, const char* name, const Tensor& list, at::ScalarType type,
                 at::IntArrayRef sizes, at::Device device) {
@@ -311,10 +312,11 @@ Outputs with_gradient(const Tensor& q, const Tensor& k, const Tensor& v, at::Ten
 }
 
 }  // namespace
+}  // namespace masked_attention_op
 
 void check_block_mask(const char* op, at::TensorList lists, at::IntArrayRef sizes,
                       at::Device device) {
-  check_counts(op, lists.size(), sizes.size());
+  masked_attention_op::check_counts(op, lists.size(), sizes.size());
   TORCH_CHECK_VALUE(sizes[3] >= 1 && sizes[3] <= masks::kUnlimited, op, ": the mask's step is ",
                     sizes[3], "; expected 1 or more, as in a BlockMask");
   const auto step = static_cast<int32_t>(sizes[3]);
@@ -327,7 +329,7 @@ void check_block_mask(const char* op, at::TensorList lists, at::IntArrayRef size
   const int64_t entries = lists[1].numel(), bitmaps = lists[8].size(0);
   const int64_t rows = view.batch * view.query_blocks, columns = view.batch * view.key_blocks;
   const auto check = [&](size_t i, const char* name, at::ScalarType type, at::IntArrayRef of) {
-    check_list(op, name, lists[i], type, of, device);
+    masked_attention_op::check_list(op, name, lists[i], type, of, device);
   };
   check(0, "row_begin", at::kInt, {rows + 1});
   check(1, "column", at::kInt, {entries});
@@ -339,7 +341,6 @@ void check_block_mask(const char* op, at::TensorList lists, at::IntArrayRef size
   check(7, "column_order", at::kInt, {columns});
   check(8, "bits", at::kLong, {bitmaps, masks::kBlock});
   check(9, "seen", at::kLong, {bitmaps, 2});
-  check(10, "pair_order", at::kInt, {view.batch * view.query_pairs()});
 }
 
 masks::BlockMaskView block_mask_view(at::TensorList lists, at::IntArrayRef sizes) {
@@ -364,7 +365,6 @@ masks::BlockMaskView block_mask_view(at::TensorList lists, at::IntArrayRef sizes
   view.column_order = ints(7);
   view.bits = words(8);
   view.seen = words(9);
-  view.pair_order = ints(10);
   return view;
 }
 
@@ -376,30 +376,31 @@ BlockMaskTensors block_mask_tensors(masks::BlockMask mask) {
     return at::from_blob(values.data(), sizes, [kept](void*) {}, type);
   };
   const int64_t bitmaps = static_cast<int64_t>(kept->seen.size()) / 2;
-  return {
-      .lists = {tensor(kept->row_begin, at::kInt), tensor(kept->column, at::kInt),
-                tensor(kept->bitmap, at::kInt), tensor(kept->row_order, at::kInt),
-                tensor(kept->column_begin, at::kInt), tensor(kept->row, at::kInt),
-                tensor(kept->column_bitmap, at::kInt), tensor(kept->column_order, at::kInt),
-                tensor(kept->bits, at::kLong, {bitmaps, masks::kBlock}),
-                tensor(kept->seen, at::kLong, {bitmaps, 2}), tensor(kept->pair_order, at::kInt)},
-      .batch = kept->batch,
-      .queries = kept->queries,
-      .keys = kept->keys,
-      .step = kept->step,
-      .plain = kept->plain,
-      .allowed = kept->counts().allowed};
+  return {.lists = {tensor(kept->row_begin, at::kInt), tensor(kept->column, at::kInt),
+                    tensor(kept->bitmap, at::kInt), tensor(kept->row_order, at::kInt),
+                    tensor(kept->column_begin, at::kInt), tensor(kept->row, at::kInt),
+                    tensor(kept->column_bitmap, at::kInt), tensor(kept->column_order, at::kInt),
+                    tensor(kept->bits, at::kLong, {bitmaps, masks::kBlock}),
+                    tensor(kept->seen, at::kLong, {bitmaps, 2})},
+          .batch = kept->batch,
+          .queries = kept->queries,
+          .keys = kept->keys,
+          .step = kept->step,
+          .plain = kept->plain,
+          .allowed = kept->counts().allowed};
 }
 
 std::tuple<Tensor, Tensor> masked_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                                             const BlockMaskTensors& mask, double scale) {
-  static const auto op = find_operator<decltype(with_gradient)>(kForward);
+  static const auto op =
+      find_operator<decltype(masked_attention_op::with_gradient)>(masked_attention_op::kForward);
   const std::vector<int64_t> values = mask.sizes();
   const std::vector<c10::SymInt> sizes(values.begin(), values.end());
   return op.call(q, k, v, mask.lists, sizes, scale);
 }
 
 TORCH_LIBRARY_FRAGMENT(seqfuse, library) {
+  using namespace masked_attention_op;
   const std::string mask = "Tensor[] mask, SymInt[] mask_sizes, float scale";
   Definition(library,
              "masked_attention(Tensor q, Tensor k, Tensor v, " + mask + ") -> (Tensor, Tensor)")

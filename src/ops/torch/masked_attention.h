@@ -15,9 +15,9 @@ namespace seqfuse::ops {
 
 using at::Tensor;
 
-// A mask's block structure as tensors: the eleven lists of BlockMaskView, on one device: row_begin,
+// A mask's block structure as tensors: the ten lists of BlockMaskView, on one device: row_begin,
 // column, bitmap, row_order, column_begin, row, column_bitmap, column_order, bits [bitmaps, 64], seen
-// [bitmaps, 2], pair_order; bits and seen are int64, all others int32.
+// [bitmaps, 2]; bits and seen are int64, all others int32.
 struct BlockMaskTensors {
   std::vector<Tensor> lists;
   int64_t batch = 1, queries = 0, keys = 0, step = 1;

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 
+#include "ops/kernels/attention/launch.h"
 #include "ops/kernels/attention/masked_variant.h"
 #include "ops/kernels/attention/sm80/masked_backward.cuh"
+#include "ops/kernels/attention/sm90/masked_kernels.h"
 
 namespace seqfuse::ops {
 namespace attention {
@@ -55,19 +57,44 @@ MaskedArguments arguments_of(const MaskedAttentionParams& p) {
           .scale = static_cast<float>(p.scale)};
 }
 
+#ifdef SEQFUSE_HAS_SM90_ATTENTION
+
+// Launches the pass's kernel for SM 9.0, if the device is one and the kernel takes the problem.
+cudaError_t launch_sm90(MaskedPass pass, const MaskedArguments& args, DType dtype,
+                        cudaStream_t stream, bool& launched) {
+  namespace sm90 = attention::sm90;
+  attention::Device device;
+  const cudaError_t error = attention::current_device(device);
+  launched = error == cudaSuccess && device.sm == 90 &&
+             (pass == MaskedPass::forward ? sm90::takes_masked_forward(args)
+                                          : sm90::takes_masked_backward(args));
+  if (!launched) return error;
+  return pass == MaskedPass::forward   ? sm90::masked_forward(args, dtype, stream)
+         : pass == MaskedPass::queries ? sm90::masked_backward_queries(args, dtype, stream)
+                                       : sm90::masked_backward_keys(args, dtype, stream);
+}
+
+#endif
+
 // One thread block for each list of blocks and head. lists: of one sequence.
 cudaError_t launch(MaskedPass pass, const MaskedAttentionParams& p, int64_t lists, int64_t heads,
                    DType dtype, cudaStream_t stream) {
-  const MaskedVariant& variant = attention::masked_variant(pass, static_cast<int>(p.head_dim));
   const int64_t blocks = lists * p.batch * heads;
   if (blocks == 0) return cudaSuccess;
+  const MaskedArguments args = arguments_of(p);
+#ifdef SEQFUSE_HAS_SM90_ATTENTION
+  bool launched = false;
+  const cudaError_t sm90_error = launch_sm90(pass, args, dtype, stream, launched);
+  if (launched || sm90_error != cudaSuccess) return sm90_error;
+#endif
+  const MaskedVariant& variant = attention::masked_variant(pass, static_cast<int>(p.head_dim));
   const auto kernel = dtype == DType::bf16 ? variant.bf16 : variant.f16;
   const int bytes = variant.config.shared_bytes;
   const cudaError_t error =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
   if (error != cudaSuccess) return error;
   kernel<<<static_cast<unsigned>(blocks), static_cast<unsigned>(32 * variant.config.warps),
-           static_cast<size_t>(bytes), stream>>>(arguments_of(p));
+           static_cast<size_t>(bytes), stream>>>(args);
   return cudaGetLastError();
 }
 
@@ -75,7 +102,7 @@ cudaError_t launch(MaskedPass pass, const MaskedAttentionParams& p, int64_t list
 
 cudaError_t masked_attention_forward_cuda(const MaskedAttentionParams& p, DType dtype,
                                           cudaStream_t stream) {
-  return launch(MaskedPass::forward, p, p.mask.query_pairs(), p.heads, dtype, stream);
+  return launch(MaskedPass::forward, p, p.mask.query_blocks, p.heads, dtype, stream);
 }
 
 cudaError_t masked_attention_backward_cuda(const MaskedAttentionParams& p, DType dtype,

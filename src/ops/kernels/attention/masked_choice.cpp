@@ -17,10 +17,10 @@ namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
-// What a multiprocessor does in a nanosecond, and what takes how long; of an H200, by its data sheet
-// and the HSTU kernels' measurements.
+// What a multiprocessor of an H200 does in a nanosecond, and what takes how long: a block, and a list
+// of blocks, by measured times of sliding and Longformer masks; the others by its data sheet.
 constexpr double kTensorFlops = 2300, kCacheBytes = 40;
-constexpr double kBlockNs = 250, kPairOfRowsNs = 1500, kBlockLatencyNs = 1200;
+constexpr double kBlockNs = 140, kListNs = 550, kBlockLatencyNs = 1200;
 constexpr double kRowNs = 20, kKeyLatencyNs = 400;
 
 const char* name_of(MaskedWay way) {
@@ -37,10 +37,10 @@ MaskedEstimate estimate(const MaskedWork& w) {
   const double lists = std::max(1.0, number(w.mask_batch) * number(w.query_blocks));
   const double dim = w.head_dim <= 32 ? 32 : w.head_dim <= 64 ? 64 : w.head_dim <= 96 ? 96 : 128;
   const double processors = w.processors;
-  const double pairs = number(w.batch) * number(w.heads) * number((w.query_blocks + 1) / 2);
+  const double lists_of_heads = number(w.batch) * number(w.heads) * number(w.query_blocks);
 
   const double block = masks::kBlock * masks::kBlock * 4 * dim / kTensorFlops + kBlockNs;
-  const double of_blocks = (visited * block + pairs * kPairOfRowsNs / 2) / processors;
+  const double of_blocks = (visited * block + lists_of_heads * kListNs) / processors;
   const double longest_list = number(w.visited) / lists * kBlockLatencyNs;
   const double lanes = w.head_dim <= 64 ? 4 : 2;  // keys of a warp at a time
   const double of_rows =

@@ -89,8 +89,8 @@ __global__ void __launch_bounds__(kRowThreads)
 #pragma unroll
       for (int step = kLanes / 2; step > 0; step /= 2)
         score += __shfl_xor_sync(kLanes32, score, step);
-      if (!exists) continue;
       score *= to_log2;
+      if (!exists || score == kNone) continue;  // a weight of 0
       const float most = fmaxf(base, score);
       const float factor = exp2_approximate(base - most), weight = exp2_approximate(score - most);
       base = most;

@@ -4,7 +4,7 @@
 // Two steps, since the sizes of the lists are known only after the first: block_mask_count_cuda
 // adds the number of allowed pairs to `allowed` and writes row_begin, row_bitmaps and column_begin, whose last elements are the numbers of entries, of
 // bitmaps, and of entries again. The caller allocates that many, and block_mask_fill_cuda writes the
-// other lists. The three orders are the caller's: sort the differences of the begins.
+// other lists. The two orders are the caller's: sort the differences of the begins.
 //
 // Determinism: the only atomics are of integers. Errors: those of the CUDA runtime. Compiled with
 // --expt-relaxed-constexpr, for the functions of masks/rule.h.

@@ -150,9 +150,9 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
         values.load(stages + (2 * stage + 1) * kTile, first, entry.seen);
       },
       [&](int stage, int, const BlockEntry& entry) {
-        QueryBits<16, kMaskBlock> bits;
+        QueryBits<16> bits;
         if (!entry.full())
-          bits.fetch(mask.bits + static_cast<int64_t>(entry.bitmap) * kMaskBlock, row0, 0, lane);
+          bits.fetch(mask.bits + static_cast<int64_t>(entry.bitmap) * kMaskBlock, row0, lane);
         const uint32_t k_tile = stages + 2 * stage * kTile, v_tile = k_tile + kTile;
         Accumulators<16, kMaskBlock> s, ds;
         multiply_tiles<T, kD, kDim>(s, q_lane, Tile<kD>::columns_first(k_tile, lane));

@@ -137,31 +137,20 @@ __device__ __forceinline__ uint64_t bits_of(const masks::BlockTokens& tokens) {
   return tokens.count >= kMaskBlock ? ~uint64_t{0} : (uint64_t{1} << tokens.count) - 1;
 }
 
-// What a lane's queries see of kKeys keys of a partial block, 32 or 64: its rows of accumulators
-// [kRows, kKeys].
-template <int kRows, int kKeys>
+// What a lane's queries see of a partial block: its rows of accumulators [kRows, 64], from row0 on.
+template <int kRows>
 struct QueryBits {
-  Either<kKeys == 32, uint32_t, uint64_t> word[kRows / 16][2];
+  uint64_t word[kRows / 16][2];
 
-  // bits: of the block; row0: the warp's first query; key0: the first key.
-  __device__ __forceinline__ void fetch(const uint64_t* bits, int row0, int key0, int lane) {
-    const auto* const words = reinterpret_cast<decltype(&word[0][0])>(const_cast<uint64_t*>(bits));
+  __device__ __forceinline__ void fetch(const uint64_t* bits, int row0, int lane) {
 #pragma unroll
     for (int r = 0; r < kRows / 16; ++r)
 #pragma unroll
       for (int half = 0; half < 2; ++half)
-        word[r][half] =
-            words[((row0 + 16 * r + 8 * half + (lane >> 2)) * kMaskBlock + key0) / kKeys];
-  }
-  // Whether a query of the warp sees a key.
-  __device__ __forceinline__ bool any() const {
-    auto all = word[0][0] | word[0][1];
-#pragma unroll
-    for (int r = 1; r < kRows / 16; ++r) all |= word[r][0] | word[r][1];
-    return __any_sync(0xffffffffu, all != 0);
+        word[r][half] = bits[row0 + 16 * r + 8 * half + (lane >> 2)];
   }
   // Replaces what is not seen.
-  __device__ __forceinline__ void hide(Accumulators<kRows, kKeys>& s, float hidden,
+  __device__ __forceinline__ void hide(Accumulators<kRows, kMaskBlock>& s, float hidden,
                                        int lane) const {
 #pragma unroll
     for (int r = 0; r < kRows / 16; ++r) {
@@ -170,7 +159,7 @@ struct QueryBits {
         const uint64_t mine = word[r][half] >> (2 * (lane & 3));
         const auto low = static_cast<uint32_t>(mine), high = static_cast<uint32_t>(mine >> 32);
 #pragma unroll
-        for (int c = 0; c < kKeys / 8; ++c) {
+        for (int c = 0; c < kMaskBlock / 8; ++c) {
 #pragma unroll
           for (int e = 0; e < 2; ++e) {
             const uint32_t bit = 1u << (8 * (c & 3) + e);
@@ -189,8 +178,8 @@ __device__ __forceinline__ float exp2_approximate(float x) {
 }
 
 // acc = rows of one tile times rows of another, over kDim of their kD columns.
-template <class T, int kD, int kDim, int kRows, int kKeys>
-__device__ __forceinline__ void multiply_tiles(Accumulators<kRows, kKeys>& acc, uint32_t a_at,
+template <class T, int kD, int kDim, int kRows>
+__device__ __forceinline__ void multiply_tiles(Accumulators<kRows, kMaskBlock>& acc, uint32_t a_at,
                                                uint32_t b_at) {
   acc.clear();
 #pragma unroll 4  // more would take registers for fragments
@@ -203,13 +192,13 @@ __device__ __forceinline__ void multiply_tiles(Accumulators<kRows, kKeys>& acc, 
   }
 }
 
-// acc += weights [kRows, kKeys] times as many rows of a tile (rows_first).
-template <class T, int kD, int kRows, int kDim, int kKeys>
+// acc += weights [kRows, 64] times the rows of a tile (rows_first).
+template <class T, int kD, int kRows, int kDim>
 __device__ __forceinline__ void add_weighted_rows(Accumulators<kRows, kDim>& acc,
-                                                  const Accumulators<kRows, kKeys>& weights,
+                                                  const Accumulators<kRows, kMaskBlock>& weights,
                                                   uint32_t at) {
 #pragma unroll
-  for (int k = 0; k < kKeys / 16; ++k) {
+  for (int k = 0; k < kMaskBlock / 16; ++k) {
     uint32_t a[kRows / 16][4];
 #pragma unroll
     for (int r = 0; r < kRows / 16; ++r) {

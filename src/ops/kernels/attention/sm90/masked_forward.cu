@@ -1,0 +1,16 @@
+#include "ops/kernels/attention/sm90/masked_forward.cuh"
+
+#include "ops/kernels/attention/sm90/masked_kernels.h"
+#include "ops/kernels/attention/sm90/masked_launch.cuh"
+
+namespace seqfuse::ops::attention::sm90 {
+
+cudaError_t masked_forward(const MaskedArguments& args, DType dtype, cudaStream_t stream) {
+  using Shape = MaskedForwardShape;
+  const auto kernel = dtype == DType::bf16 ? masked_forward_kernel<__nv_bfloat16, Shape>
+                                           : masked_forward_kernel<__half, Shape>;
+  return launch_masked(kernel, Shape::kSharedBytes,
+                       args.mask.query_blocks * args.batch * args.heads, false, args, stream);
+}
+
+}  // namespace seqfuse::ops::attention::sm90
