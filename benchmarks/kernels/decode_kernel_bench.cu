@@ -1,6 +1,7 @@
 // The kernels of a decoding step alone: checked against sums in float64 on the host, then timed as
-// one CUDA graph a token with the shape of Pythia-2.8B and random weights.
-// usage: decode_kernel_bench [check [few]] [time]
+// one CUDA graph a token with the shape of Pythia-2.8B and random weights. launches: each kernel of a
+// layer alone, in a chain of one launch for each layer.
+// usage: decode_kernel_bench [check [few]] [time] [launches]
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -362,6 +363,7 @@ void check(bool few) {
     check_attention<T>(3, 64, 64, {.start = 4, .recent = 200, .prune_every = 16}, batch, 500);
     check_attention<T>(2, 128, 32, {.start = 0, .recent = 130, .prune_every = 1}, batch, 300);
     check_attention<T>(2, 256, 64, {.start = 4, .recent = 300, .prune_every = 1}, batch, 320);
+    check_attention<T>(3, 80, 20, {.start = 4, .recent = 1195, .prune_every = 1}, batch, 1210);
   }
 }
 
@@ -370,8 +372,16 @@ struct Model {
   int vocabulary = 50304;
 };
 
-// ms a token, as one graph.
-void time_model(const Model& m, int64_t cache, int batch, bool int8, double ceiling) {
+enum class What { token, norms, in, attention, out };
+const char* name_of(What what) {
+  const char* const names[] = {"a token", "norms", "[W_qkv | W_up]", "attention",
+                               "[W_out | W_down]"};
+  return names[static_cast<int>(what)];
+}
+
+// A token, or one kernel of every layer, as one graph.
+void time_model(const Model& m, int64_t cache, int batch, bool int8, double ceiling,
+                What what = What::token) {
   using T = __half;
   const StepRule rule{.start = 4, .recent = cache - 5, .prune_every = 1};
   const int64_t slots = cache;
@@ -392,8 +402,8 @@ void time_model(const Model& m, int64_t cache, int batch, bool int8, double ceil
       normed_for_mlp(batch * m.hidden), inner(batch * m.inner), context(batch * m.hidden),
       logits(size_t(batch) * m.vocabulary), angles(batch * 4 * m.rotary);
   const char* embedding = memory(int64_t{m.vocabulary} * m.hidden * 2);
-  double bytes = 0;
-  const auto linear = [&](const void* x, int64_t k, int64_t n, void* y,
+  double weights_in = 0, weights_out = 0, of_head = 0, cached = 0;  // bytes
+  const auto linear = [&](const void* x, int64_t k, int64_t n, void* y, double& bytes,
                           LinearActivation act = LinearActivation::none) {
     StepLinear l;
     l.weight = memory(bytes_of(n, k));
@@ -414,11 +424,11 @@ void time_model(const Model& m, int64_t cache, int batch, bool int8, double ceil
   std::vector<Layer> layers;
   for (int i = 0; i < m.layers; ++i) {
     Layer layer;
-    layer.in.linear[0] = linear(normed.data, m.hidden, 3 * m.hidden, qkv.data);
-    layer.in.linear[1] =
-        linear(normed_for_mlp.data, m.hidden, m.inner, inner.data, LinearActivation::gelu_erf);
-    layer.out.linear[0] = linear(context.data, m.hidden, m.hidden, hidden.data);
-    layer.out.linear[1] = linear(inner.data, m.inner, m.hidden, nullptr);
+    layer.in.linear[0] = linear(normed.data, m.hidden, 3 * m.hidden, qkv.data, weights_in);
+    layer.in.linear[1] = linear(normed_for_mlp.data, m.hidden, m.inner, inner.data, weights_in,
+                                LinearActivation::gelu_erf);
+    layer.out.linear[0] = linear(context.data, m.hidden, m.hidden, hidden.data, weights_out);
+    layer.out.linear[1] = linear(inner.data, m.inner, m.hidden, nullptr, weights_out);
     layer.out.residual = hidden.data;
     for (StepLinearParams* p : {&layer.in, &layer.out}) {
       p->count = 2;
@@ -438,11 +448,11 @@ void time_model(const Model& m, int64_t cache, int batch, bool int8, double ceil
                        .rotary_dims = m.rotary,
                        .rule = rule};
     layer.attention.workspace = memory(step_attention_workspace_bytes(layer.attention));
-    bytes += 2.0 * static_cast<double>(cache_bytes);
+    cached += 2.0 * static_cast<double>(cache_bytes);
     layers.push_back(layer);
   }
   StepLinearParams head;
-  head.linear[0] = linear(normed.data, m.hidden, m.vocabulary, logits.data);
+  head.linear[0] = linear(normed.data, m.hidden, m.vocabulary, logits.data, of_head);
   head.linear[0].bias = nullptr;
   head.batch = batch;
 
@@ -459,34 +469,40 @@ void time_model(const Model& m, int64_t cache, int batch, bool int8, double ceil
   cudaGraph_t graph;
   cudaGraphExec_t exec;
   must(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), "capture");
-  must(begin_step_cuda({.embedding = embedding,
+  const auto wants = [&](What kernel) { return what == What::token || what == kernel; };
+  if (what == What::token) {
+    must(begin_step_cuda({.embedding = embedding,
+                          .ids = ids.data,
+                          .lengths = lengths.data,
+                          .frequencies = frequencies.data,
+                          .hidden = hidden.data,
+                          .angles = angles.data,
+                          .batch = batch,
+                          .hidden_size = m.hidden,
+                          .rotary_dims = m.rotary,
+                          .rule = rule},
+                         DType::f16, stream),
+         "begin");
+  }
+  for (const Layer& layer : layers) {
+    if (wants(What::norms)) must(step_norm_cuda(norms, DType::f16, stream), "norms");
+    if (wants(What::in)) must(step_linear_cuda(layer.in, DType::f16, stream), "in");
+    if (wants(What::attention))
+      must(step_attention_cuda(layer.attention, DType::f16, stream), "attention");
+    if (wants(What::out)) must(step_linear_cuda(layer.out, DType::f16, stream), "out");
+  }
+  if (what == What::token) {
+    must(step_norm_cuda(norms, DType::f16, stream), "norm");
+    must(step_linear_cuda(head, DType::f16, stream), "head");
+    must(end_step_cuda({.logits = logits.data,
                         .ids = ids.data,
                         .lengths = lengths.data,
-                        .frequencies = frequencies.data,
-                        .hidden = hidden.data,
-                        .angles = angles.data,
+                        .active = active.data,
                         .batch = batch,
-                        .hidden_size = m.hidden,
-                        .rotary_dims = m.rotary,
-                        .rule = rule},
+                        .vocabulary = m.vocabulary},
                        DType::f16, stream),
-       "begin");
-  for (const Layer& layer : layers) {
-    must(step_norm_cuda(norms, DType::f16, stream), "norms");
-    must(step_linear_cuda(layer.in, DType::f16, stream), "in");
-    must(step_attention_cuda(layer.attention, DType::f16, stream), "attention");
-    must(step_linear_cuda(layer.out, DType::f16, stream), "out");
+         "end");
   }
-  must(step_norm_cuda(norms, DType::f16, stream), "norm");
-  must(step_linear_cuda(head, DType::f16, stream), "head");
-  must(end_step_cuda({.logits = logits.data,
-                      .ids = ids.data,
-                      .lengths = lengths.data,
-                      .active = active.data,
-                      .batch = batch,
-                      .vocabulary = m.vocabulary},
-                     DType::f16, stream),
-       "end");
   must(cudaStreamEndCapture(stream, &graph), "end of capture");
   must(cudaGraphInstantiate(&exec, graph, 0), "instantiate");
   cudaEvent_t begin, end;
@@ -503,12 +519,23 @@ void time_model(const Model& m, int64_t cache, int batch, bool int8, double ceil
     times.push_back(ms / 50);
   }
   std::sort(times.begin(), times.end());
+  const double bytes = what == What::token       ? weights_in + weights_out + of_head + cached
+                       : what == What::in        ? weights_in
+                       : what == What::out       ? weights_out
+                       : what == What::attention ? cached
+                                                 : 0;
   const double ms = times[3], speed = bytes / ms / 1e9;
-  std::printf(
-      "cache %ld batch %d %s: %.3f ms a token (%.3f to %.3f), %.2f TB/s, %.0f %% "
-      "of a copy\n",
-      long(cache), batch, int8 ? "int8" : "fp16", ms, times[0], times[6], speed,
-      100 * speed / ceiling);
+  const char* const type = int8 ? "int8" : "fp16";
+  if (what == What::token) {
+    std::printf(
+        "cache %ld batch %d %s: %.3f ms a token (%.3f to %.3f), %.2f TB/s, %.0f %% of a copy\n",
+        long(cache), batch, type, ms, times[0], times[6], speed, 100 * speed / ceiling);
+  } else {
+    std::printf("cache %ld batch %d %s: %s %.2f us, its bytes at a copy's speed %.2f us\n",
+                long(cache), batch, type, name_of(what), ms * 1e3 / m.layers,
+                bytes / ceiling / 1e6 / m.layers);
+  }
+  std::fflush(stdout);
   cudaGraphExecDestroy(exec);
   cudaGraphDestroy(graph);
   cudaStreamDestroy(stream);
@@ -540,7 +567,7 @@ int main(int argc, char** argv) {
   const auto wants = [&](const char* what) {
     for (int i = 1; i < argc; ++i)
       if (std::strcmp(argv[i], what) == 0) return true;
-    return argc == 1 && std::strcmp(what, "few") != 0;
+    return argc == 1 && std::strcmp(what, "few") != 0 && std::strcmp(what, "launches") != 0;
   };
   if (wants("check")) {
     seqfuse::check<__half>(wants("few"));
@@ -552,8 +579,17 @@ int main(int argc, char** argv) {
     std::printf("copy: %.2f TB/s\n", ceiling);
     for (const bool int8 : {false, true})
       for (const int batch : {1, 2, 4, 8, 16})
-        for (const int64_t cache : {128, 1024, 2048})
+        for (const int64_t cache : {128, 1024, 1091, 2048})
           seqfuse::time_model({}, cache, batch, int8, ceiling);
+  }
+  if (wants("launches")) {
+    using seqfuse::What;
+    const double ceiling = seqfuse::copy_speed();
+    for (const bool int8 : {false, true})
+      for (const int batch : {1, 16})
+        for (const What what : {What::norms, What::in, What::attention, What::out})
+          if (!int8 || what == What::in || what == What::out)
+            seqfuse::time_model({}, 1024, batch, int8, ceiling, what);
   }
   return seqfuse::failures > 0;
 }

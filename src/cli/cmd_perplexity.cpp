@@ -1,11 +1,7 @@
 // seqfuse perplexity MODEL: how well a model predicts a text, on the code path of generation.
 #include <fmt/format.h>
 
-#include <bit>
-#include <charconv>
 #include <cmath>
-#include <cstring>
-#include <limits>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <string>
@@ -16,6 +12,7 @@
 #include "base/progress.h"
 #include "cli/command_line.h"
 #include "cli/decoding_model.h"
+#include "cli/ids_file.h"
 #include "cli/model_text.h"
 #include "cli/verbs.h"
 #include "serving/decoding/perplexity.h"
@@ -23,42 +20,6 @@
 
 namespace seqfuse::cli {
 namespace {
-
-// "5, 34 63": numbers between commas and white space.
-std::vector<int64_t> ids_of_text(const std::string& text, const std::string& file) {
-  std::vector<int64_t> ids;
-  const char* const end = text.data() + text.size();
-  for (const char* at = text.data(); at != end;) {
-    if (*at < '0' || *at > '9') {
-      ++at;
-      continue;
-    }
-    int32_t id = 0;
-    const auto [stop, error] = std::from_chars(at, end, id);
-    SEQFUSE_CHECK_AS(DataError, error == std::errc(), "{}: the id {} is above {}", file,
-                     std::string(at, stop), std::numeric_limits<int32_t>::max());
-    ids.push_back(id);
-    at = stop;
-  }
-  return ids;
-}
-
-// Text, or raw little-endian int32. Raw ids are never mistaken for text: below 2^24 each has a byte
-// that is 0.
-std::vector<int64_t> read_ids(const std::string& file) {
-  static_assert(std::endian::native == std::endian::little);
-  const std::string content = read_file(file);
-  if (content.find_first_not_of("0123456789, \t\r\n") == std::string::npos) {
-    return ids_of_text(content, file);
-  }
-  SEQFUSE_CHECK_AS(DataError, content.size() % sizeof(int32_t) == 0,
-                   "{}: it has {} bytes; expected a multiple of 4 (raw little-endian int32), or "
-                   "ids as text with commas or spaces between them",
-                   file, content.size());
-  std::vector<int32_t> ids(content.size() / sizeof(int32_t));
-  std::memcpy(ids.data(), content.data(), content.size());
-  return {ids.begin(), ids.end()};
-}
 
 void write_losses(const std::string& file, const std::vector<double>& losses) {
   std::string text;
@@ -82,8 +43,8 @@ std::vector<int64_t> read_tokens(const DecodingFlags& flags, const models::gpt_n
   return needed_text(access, "--text-file").encode(read_file(text_file), text_file);
 }
 
-void print_result(const std::vector<double>& losses, const kv_cache::Rule& rule, bool interrupted,
-                  bool as_json) {
+void print_perplexity(const std::vector<double>& losses, const kv_cache::Rule& rule,
+                      bool interrupted, bool as_json) {
   const auto count = static_cast<double>(losses.size());
   const double mean = std::accumulate(losses.begin(), losses.end(), 0.0) / count;
   if (as_json) {  // without a token both are NaN, which JSON writes as null
@@ -146,7 +107,7 @@ int cmd_perplexity(int argc, char** argv) {
     });
   }
   if (!losses_file.empty()) write_losses(losses_file, losses);
-  print_result(losses, rule, static_cast<int64_t>(losses.size()) < tokens, json);
+  print_perplexity(losses, rule, static_cast<int64_t>(losses.size()) < tokens, json);
   return interrupt.signal() == 0 ? 0 : 128 + interrupt.signal();
 }
 

@@ -87,6 +87,15 @@ void Cache::begin_step(const std::vector<bool>& active) {
     pass_.on_cpu = cpu_step(rule_, rotary_, lengths_, active);
     return;
   }
+  see_slots();
+}
+
+void Cache::begin_step_on_device() {
+  pass_ = {.tokens = 1, .used = rule_.slots(), .shortened = true, .on_device = true};
+  see_slots();
+}
+
+void Cache::see_slots() {
   // Inactive rows write too: to their next token's slot, which is not visible yet (or, if a full
   // cache has no slot left, to one of a row that has ended).
   const Tensor t = lengths_on_device_;  // [rows]: the index of each new token
@@ -211,7 +220,7 @@ void Cache::end() {
   if (pass_.row >= 0) {
     lengths_[pass_.row] += pass_.tokens;
     lengths_on_device_[pass_.row].add_(pass_.tokens);
-  } else {
+  } else if (!pass_.on_device) {
     const std::vector<int64_t> growth(pass_.active.begin(), pass_.active.end());
     count_step(pass_.active);
     lengths_on_device_.add_(at::tensor(growth, at::kLong).to(lengths_on_device_.device()));

@@ -52,6 +52,9 @@ class Cache {
   // Begins a pass of one token per row. A row with active[row] false is computed but does not
   // advance. Throws Error if a full cache has no slot left.
   void begin_step(const std::vector<bool>& active);
+  // The same with shapes that depend on the rule alone and all that depends on lengths_on_device() on the
+  // device, for a CUDA graph: end() changes no lengths then.
+  void begin_step_on_device();
   // Begins a pass of `tokens` tokens of one row.
   void begin_prefill(int64_t row, int64_t tokens);
 
@@ -73,6 +76,7 @@ class Cache {
     int64_t used = 0;        // slots in use, over all rows
     bool causal = false;     // prefill: tokens see all earlier ones of the pass, and only those
     bool shortened = false;  // some distance to the first tokens is shortened
+    bool on_device = false;  // lengths grow elsewhere
     std::vector<bool> active;
     std::optional<CpuStep> on_cpu;  // a step by the operator: nothing below is set then
     at::Tensor slots;               // int64: [rows] in a step, [kept tokens] in a prefill
@@ -86,6 +90,7 @@ class Cache {
   at::Tensor step(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
   at::Tensor prefill(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
   at::Tensor weighted_values(const at::Tensor& scores, const at::Tensor& values) const;
+  void see_slots();  // of a step: sets slots, hidden and angles
   void set_angles(const at::Tensor& tokens);
   at::Tensor positions(const at::Tensor& tokens) const;  // Rule::position of each
 

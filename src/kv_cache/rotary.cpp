@@ -1,7 +1,5 @@
 #include "kv_cache/rotary.h"
 
-#include <cmath>
-
 #include "base/error.h"
 
 namespace seqfuse::kv_cache {
@@ -9,18 +7,18 @@ using at::Tensor;
 
 Rotary::Rotary(int64_t dims, double base, at::Device device) : dims_(dims) {
   SEQFUSE_CHECK(dims > 0 && dims % 2 == 0, "{} rotary dimensions; expected an even number", dims);
-  Tensor frequencies = at::empty({dims / 2}, at::kDouble);
-  auto values = frequencies.accessor<double, 1>();
-  for (int64_t i = 0; i < dims / 2; ++i) {
-    const double exponent = -2.0 * static_cast<double>(i) / static_cast<double>(dims);
-    values[i] = static_cast<float>(std::pow(base, exponent));
-  }
-  frequencies_ = frequencies.to(device);
+  const Tensor exponents = at::arange(0, dims, 2, at::kFloat) / dims;
+  frequencies_ = at::pow(base, exponents).reciprocal().to(at::kDouble).to(device);
 }
 
 Rotary::Angles Rotary::angles(const Tensor& positions, at::ScalarType dtype) const {
   const Tensor angle = positions.to(at::kDouble).unsqueeze(-1) * frequencies_;
-  return {angle.cos().to(dtype), angle.sin().to(dtype)};
+  if (c10::elementSize(dtype) > 2) return {angle.cos().to(dtype), angle.sin().to(dtype)};
+  // Products of an integer and a float32 are exact in float64 here, so this is the float32 product.
+  const Tensor single = angle.to(at::kFloat);
+  const Tensor as_framework = (positions < kFrameworkPositions).unsqueeze(-1);
+  return {at::where(as_framework, single.cos(), angle.cos().to(at::kFloat)).to(dtype),
+          at::where(as_framework, single.sin(), angle.sin().to(at::kFloat)).to(dtype)};
 }
 
 Tensor Rotary::rotate(const Tensor& x, const Angles& angles) const {

@@ -7,9 +7,14 @@
 
 namespace seqfuse::kv_cache {
 
-// A model's frequencies: base^(-2 i / dims), rounded to float32 as in training. Angles are float64
-// products of an integer position and a frequency; their error is below position * 2^-53: 1e-10 at
-// a million tokens, 1e-7 at a billion.
+// A model's frequencies: base^(-2 i / dims) in float32, by the framework's operations, as in training.
+// Angles are float64 products of an integer position and a frequency; their error is below position *
+// 2^-53: 1e-10 at a million tokens, 1e-7 at a billion.
+//
+// In 16 bits, and below kFrameworkPositions, cosines and sines are those of the framework to the bit: of
+// the product rounded to float32, an error of 1.3e-4 at most.
+inline constexpr int64_t kFrameworkPositions = 4096;
+
 class Rotary {
  public:
   // dims: even; the first dimensions of a head, the others pass through.

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "kv_cache/cache.h"
+#include "ops/kernels/decode/step_rule.h"
 #include "serving/decoding/generate.h"
 #include "serving/decoding/perplexity.h"
 #include "serving/decoding/session.h"
@@ -89,6 +90,26 @@ TEST(CacheRule, PositionsSlotsAndSight) {
       if (static_cast<int64_t>(kept.size()) >= all + rule.prune_every && t + 1 < 40) {
         kept.erase(kept.begin() + rule.start, kept.end() - rule.recent);
       }
+    }
+  }
+}
+
+// What kernels know of a rule: a token sees the slots whose tokens the rule says.
+TEST(CacheRule, SlotsThatKernelsSee) {
+  for (const Rule& rule : {Rule::streaming(4, 12), Rule::streaming(2, 3, 5), Rule::streaming(3, 0),
+                           Rule::window(6, 3), Rule::window(1), Rule::full(40)}) {
+    const ops::StepRule step{
+        .start = rule.start, .recent = rule.recent, .prune_every = rule.prune_every};
+    std::vector<int64_t> held(rule.slots(), -1);
+    for (int64_t t = 0; t < 40; ++t) {
+      held[rule.slot(t)] = t;
+      const ops::StepSight sight(step, t);
+      for (int64_t slot = 0; slot < rule.slots(); ++slot) {
+        EXPECT_EQ(sight.sees(static_cast<int>(slot)), held[slot] >= 0 && rule.sees(t, held[slot]))
+            << rule.text() << ": token " << t << ", slot " << slot;
+      }
+      EXPECT_EQ(step.slot(t), rule.slot(t));
+      EXPECT_EQ(step.position(t), rule.position(t));
     }
   }
 }

@@ -92,7 +92,7 @@ TEST(GpuStep, NotOnACpu) {
       models::gpt_neox::make_weights(config, tiny.tensors(), at::kFloat, at::kCPU, "memory"));
   const auto rule = kv_cache::Rule::full(10);
   EXPECT_EQ(models::gpt_neox::GpuStep::why_not(model, rule, 1), "the model is on a CPU");
-  EXPECT_FALSE(serving::Session(model, rule, 1).has_graph());
+  EXPECT_FALSE(serving::Session(model, rule, 1).picks_on_device());
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 //   "NAME/start4_recent252_shiftTrue": {"ppl", "mean_nll", "tokens"}, ...; "greedy_from_64": [ids].
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/cuda.h>
 
 #include <cmath>
 #include <cstdio>
@@ -109,6 +110,28 @@ TEST_F(Golden, GreedyTokens) {
   Session session(model, Rule::full(128), 1);
   const auto count = static_cast<int64_t>(expected.size());
   EXPECT_EQ(serving::generate(session, {prompt}, {.max_new_tokens = count})[0].ids, expected);
+}
+
+// The same by the kernels of a GPU: perplexities within .1 % in float16, and the tokens.
+TEST_F(Golden, OnAGpuCuda) {
+  if (!torch::cuda::is_available()) GTEST_SKIP() << "no GPU on this machine";
+  const Model model = Model::load(folder_, at::kHalf, at::Device(at::kCUDA, 0));
+  for_each_rule("shiftTrue", [&](const std::string& text, const Rule& rule, const auto& golden) {
+    Session session(model, rule, 1);
+    EXPECT_TRUE(session.picks_on_device());
+    const double expected = golden["ppl"];
+    EXPECT_NEAR(perplexity(serving::token_losses(session, ids(text))), expected, 1e-3 * expected)
+        << text << ", " << rule.text();
+  });
+  const std::vector<int64_t> expected = golden_["greedy_from_64"];
+  auto prompt = ids("shakespeare_heldout");
+  prompt.resize(64);
+  // Beside a text of another length and one that ends early: a text depends on itself alone.
+  Session session(model, Rule::full(128), 3);
+  const auto count = static_cast<int64_t>(expected.size());
+  const auto results = serving::generate(session, {{5}, prompt, {expected.begin(), expected.end()}},
+                                         {.max_new_tokens = count});
+  EXPECT_EQ(results[1].ids, expected);
 }
 
 #ifdef SEQFUSE_HAS_TOKENIZER

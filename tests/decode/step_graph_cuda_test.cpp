@@ -8,11 +8,13 @@
 
 #include <cmath>
 #include <limits>
+#include <map>
 #include <memory>
 #include <span>
 
 #include "models/gpt_neox/gpu_step.h"
 #include "serving/decoding/generate.h"
+#include "serving/decoding/ladder.h"
 #include "serving/decoding/launch_count.h"
 #include "tests/decode/sampling_cases.h"
 #include "tests/decode/tiny_model.h"
@@ -57,9 +59,10 @@ std::vector<TinyModel> shapes() {
 
 // The largest difference of logits over steps, relative to the largest logit.
 double worst_difference(const Model& on_gpu, const Model& expected, const Rule& rule, int64_t steps,
-                        int64_t prompt_length = 5) {
-  Session session(on_gpu, rule, 1), reference(expected, rule, 1);
-  EXPECT_TRUE(session.has_graph());
+                        int64_t prompt_length = 5,
+                        const models::gpt_neox::StepOptions& options = {}) {
+  Session session(on_gpu, rule, 1, options), reference(expected, rule, 1);
+  EXPECT_TRUE(session.picks_on_device());
   const auto prompt = test::some_ids(prompt_length, on_gpu.config().vocab_size);
   session.extend(0, prompt);
   reference.extend(0, prompt);
@@ -98,6 +101,66 @@ TEST(StepGraphCuda, LongTextsAndWideLayers) {
   const Model model = model_of(tiny, at::kHalf, at::kHalf, kGpu);
   EXPECT_LT(worst_difference(model, expected, Rule::full(400), 10, 300), 0.01);
   EXPECT_LT(worst_difference(model, expected, Rule::streaming(4, 250), 10, 300), 0.01);
+}
+
+// Every choice of what a step is made of (serving/decoding/ladder.h) computes the same; with and without a
+// graph, and with and without early starts, to the bit.
+TEST(StepGraphCuda, PartsOfAStepDoNotChangeWhatItComputes) {
+  NEEDS_A_GPU();
+  for (const bool parallel : {true, false}) {
+    for (const bool int8 : {false, true}) {
+      TinyModel tiny = wide();
+      tiny.parallel = parallel, tiny.inner = 5120;
+      models::gpt_neox::Storage storage;
+      if (int8) storage.linear = at::kChar;
+      const Model expected =
+          model_of(tiny, at::kHalf, int8 ? at::kFloat : at::kDouble, at::kCPU, storage);
+      const Model model = model_of(tiny, at::kHalf, at::kHalf, kGpu, storage);
+      std::map<std::string, at::Tensor> last;  // logits by what may change bits
+      for (const serving::Rung& rung : serving::ladder_rungs()) {
+        if (rung.int8 || !(rung.step.graph || rung.step.own_kernels)) continue;
+        const double worst =
+            worst_difference(model, expected, Rule::streaming(4, 150), 12, 160, rung.step);
+        EXPECT_LT(worst, 0.01) << rung.name << ", parallel " << parallel << ", int8 " << int8;
+        Session session(model, Rule::streaming(4, 150), 2, rung.step);
+        at::Tensor logits;
+        for (const int64_t id : test::some_ids(170, 1000)) {
+          logits = session.step({id, (id + 1) % 1000}, {true, true});
+        }
+        const auto& step = rung.step;
+        const std::string key = std::to_string(step.own_kernels) +
+                                std::to_string(step.fused_norms) +
+                                std::to_string(step.merged_linears);
+        const auto [place, is_new] = last.emplace(key, logits.clone());
+        EXPECT_TRUE(is_new || at::equal(place->second, logits)) << rung.name;
+      }
+    }
+  }
+}
+
+// A step that begins before the host knows what the last one picked.
+TEST(StepGraphCuda, RunsOnWithoutTheHost) {
+  NEEDS_A_GPU();
+  const Model model = model_of(wide(), at::kHalf, at::kHalf, kGpu);
+  for (const SamplingOptions& sampling : {SamplingOptions{}, SamplingOptions{.temperature = 1}}) {
+    const Rule rule = Rule::full(60);
+    Session waiting(model, rule, 2), running(model, rule, 2);
+    for (Session* session : {&waiting, &running}) {
+      session->extend(0, test::some_ids(9, 1000));
+      session->extend(1, test::some_ids(4, 1000));
+      session->sample_on_device(sampling, {{1}, {2}}, 0, 0);
+    }
+    std::vector<int64_t> ids = {7, 8};
+    running.step(ids, {true, true});
+    for (int i = 0; i < 30; ++i) {
+      waiting.step(ids, {true, true});
+      ids = waiting.picked();
+      running.step_on();
+      EXPECT_EQ(running.picked(1), ids) << "step " << i;
+    }
+    waiting.step(ids, {true, true});
+    EXPECT_EQ(running.picked(), waiting.picked());
+  }
 }
 
 // copy, extend and a row that was not active, between steps of the graph.
@@ -257,7 +320,7 @@ TEST(GpuStepCuda, SaysWhyNot) {
             "the model is Float; expected Half or BFloat16");
   // And it is decoded all the same.
   Session session(odd_model, rule, 1);
-  EXPECT_FALSE(session.has_graph());
+  EXPECT_FALSE(session.picks_on_device());
   EXPECT_TRUE(session.step({1}, {true}).isfinite().all().item<bool>());
 }
 

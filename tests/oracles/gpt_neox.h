@@ -28,6 +28,10 @@ class GptNeox {
   GptNeox(const GptNeoxOptions& options, const std::map<std::string, at::Tensor>& tensors)
       : options_(options), cache_(options.layers) {
     for (const auto& [name, tensor] : tensors) weights_[name] = tensor.to(at::kDouble).contiguous();
+    // As the framework computes them for training: in float32, step by step.
+    const at::Tensor exponents =
+        at::arange(0, options.rotary_dims, 2, at::kFloat) / options.rotary_dims;
+    frequencies_ = at::pow(options.rotary_base, exponents).reciprocal().to(at::kDouble);
   }
 
   // The logits after one more token.
@@ -108,10 +112,7 @@ class GptNeox {
     Row y(x, x + dim);
     const int64_t half = options_.rotary_dims / 2;
     for (int64_t i = 0; i < half; ++i) {
-      // Frequencies are float32, as in training.
-      const auto frequency = static_cast<float>(
-          std::pow(options_.rotary_base, -2.0 * static_cast<double>(i) / (2.0 * half)));
-      const double angle = static_cast<double>(position) * static_cast<double>(frequency);
+      const double angle = static_cast<double>(position) * frequencies_.data_ptr<double>()[i];
       y[i] = x[i] * std::cos(angle) - x[i + half] * std::sin(angle);
       y[i + half] = x[i + half] * std::cos(angle) + x[i] * std::sin(angle);
     }
@@ -165,6 +166,7 @@ class GptNeox {
 
   GptNeoxOptions options_;
   std::map<std::string, at::Tensor> weights_;
+  at::Tensor frequencies_;  // float64 [rotary_dims / 2]
   std::vector<std::vector<Entry>> cache_;
 };
 

@@ -159,6 +159,14 @@ class GPTNeoX:
         """exp of the mean of token_losses(text, **options)."""
         return math.exp(float(self.token_losses(text, **options).mean()))
 
+    def hidden_states(self, text: Prompt) -> list[Tensor]:
+        """What goes into each layer, then the final norm's result, as `output_hidden_states` of transformers has it.
+
+        [tokens, hidden_size] each, of one pass over the text, as a prompt is read. On a GPU in 16 bits the operators,
+        their order and the angles are those of transformers, for texts of up to 4096 tokens.
+        """
+        return self._model.hidden_states(self._ids(text))
+
     def __repr__(self) -> str:
         model = self._model
         return (

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <type_traits>
 #include <utility>
 
 namespace seqfuse::models::gpt_neox {
@@ -16,6 +17,11 @@ ops::StepOperand operand(const Linear& linear, const Tensor& x, const Tensor& y,
           .x = x,
           .activation = activation,
           .y = y};
+}
+
+LinearActivation step_activation(const Config& config) {
+  return config.activation == Activation::gelu ? LinearActivation::gelu_erf
+                                               : LinearActivation::gelu_tanh;
 }
 
 ops::StepRule step_rule(const kv_cache::Rule& rule) {
@@ -54,84 +60,142 @@ std::string GpuStep::why_not(const Model& model, const kv_cache::Rule& rule, int
   return "";
 }
 
-GpuStep::GpuStep(const Model& model, const kv_cache::Cache& cache)
-    : embedding_(model.weights().embedding),
-      frequencies_(cache.rotary().frequencies()),
-      lengths_(cache.lengths_on_device()),
-      rule_(step_rule(cache.rule())) {
+GpuStep::GpuStep(const Model& model, kv_cache::Cache& cache, const StepOptions& options)
+    : model_(model),
+      cache_(cache),
+      options_(options),
+      rule_(step_rule(cache.rule())),
+      frequencies_(cache.rotary().frequencies()) {
   const Config& config = model.config();
-  const Weights& weights = model.weights();
   const int64_t rows = cache.rows(), h = config.hidden_size;
-  const auto options = weights.norm_weight.options();
-  ids_ = at::zeros({rows}, options.dtype(at::kLong));
-  hidden_ = at::zeros({rows, h}, options);
-  between_ = at::zeros({rows, h}, options);
-  normed_ = at::zeros({rows, h}, options);
-  normed_for_mlp_ = at::zeros({rows, h}, options);
-  qkv_ = at::zeros({rows, 3 * h}, options);
-  inner_ = at::zeros({rows, config.intermediate_size}, options);
-  context_ = at::zeros({rows, h}, options);
-  angles_ = at::zeros({rows, 2, 2, frequencies_.size(0)}, options);
-  logits_ = at::zeros({rows, config.vocab_size}, options);
+  const auto tensor_options = model.weights().norm_weight.options();
+  const auto zeros = [&](int64_t size) { return at::zeros({rows, size}, tensor_options); };
+  ids_ = at::zeros({rows}, tensor_options.dtype(at::kLong));
+  logits_ = zeros(config.vocab_size);
+  if (!options.own_kernels) return;
+  hidden_ = zeros(h);
+  between_ = zeros(h);
+  normed_ = zeros(h);
+  normed_for_mlp_ = zeros(h);
+  qkv_ = zeros(3 * h);
+  inner_ = zeros(config.intermediate_size);
+  context_ = zeros(h);
+  attended_ = zeros(h);
+  mlp_ = zeros(h);
+  angles_ = at::zeros({rows, 2, 2, frequencies_.size(0)}, tensor_options);
   for (int64_t layer = 0; layer < config.num_layers; ++layer) {
-    layers_.push_back(make_layer(model, layer, cache));
+    config.parallel_residual ? add_parallel_layer(layer) : add_sequential_layer(layer);
   }
-  output_norm_.emplace(
-      hidden_,
-      std::vector<ops::StepNormLaunch::Norm>{{weights.norm_weight, weights.norm_bias, normed_}},
-      config.layer_norm_eps);
-  output_.emplace(std::vector{operand(weights.output, normed_, logits_)}, Tensor());
+  add_output();
 }
 
-GpuStep::Layer GpuStep::make_layer(const Model& model, int64_t index,
-                                   const kv_cache::Cache& cache) const {
-  using Norms = std::vector<ops::StepNormLaunch::Norm>;
-  using Operands = std::vector<ops::StepOperand>;
-  const Config& config = model.config();
-  const LayerWeights& w = model.weights().layers[index];
-  const double eps = config.layer_norm_eps;
-  const auto activation = config.activation == Activation::gelu ? LinearActivation::gelu_erf
-                                                                : LinearActivation::gelu_tanh;
-  // The attention of all layers shares a workspace.
-  const ops::StepAttentionLaunch attention(
-      qkv_, cache.keys(index), cache.values(index), lengths_, angles_, context_, rule_,
-      layers_.empty() ? Tensor() : layers_.front().attention.workspace());
-  const auto up = operand(w.up, normed_for_mlp_, inner_, activation);
-  const auto qkv = operand(w.qkv, normed_, qkv_);
-  const ops::StepNormLaunch::Norm norm{w.norm1_weight, w.norm1_bias, normed_},
-      norm_for_mlp{w.norm2_weight, w.norm2_bias, normed_for_mlp_};
-  if (config.parallel_residual) {
-    return {.norm = {hidden_, {norm, norm_for_mlp}, eps},
-            .before = {Operands{qkv, up}, Tensor()},
-            .attention = attention,
-            .after = {Operands{operand(w.out, context_, hidden_), operand(w.down, inner_, {})},
-                      hidden_},
-            .mlp = std::nullopt};
+std::vector<ops::StepNorm> GpuStep::norms_of(int64_t layer) const {
+  const Weights& weights = model_.weights();
+  if (layer == model_.config().num_layers) {
+    return {{weights.norm_weight, weights.norm_bias, normed_}};
   }
-  return {.norm = {hidden_, Norms{norm}, eps},
-          .before = {Operands{qkv}, Tensor()},
-          .attention = attention,
-          .after = {Operands{operand(w.out, context_, between_)}, hidden_},
-          .mlp = SequentialMlp{.norm = {between_, Norms{norm_for_mlp}, eps},
-                               .up = {Operands{up}, Tensor()},
-                               .down = {Operands{operand(w.down, inner_, hidden_)}, between_}}};
+  const LayerWeights& w = weights.layers[layer];
+  return {{w.norm1_weight, w.norm1_bias, normed_}, {w.norm2_weight, w.norm2_bias, normed_for_mlp_}};
 }
 
-void GpuStep::enqueue() const {
-  ops::begin_step(embedding_, ids_, lengths_, frequencies_, rule_, hidden_, angles_);
-  for (const Layer& layer : layers_) {
-    layer.norm.enqueue();
-    layer.before.enqueue();
-    layer.attention.enqueue();
-    layer.after.enqueue();
-    if (layer.mlp) {
-      layer.mlp->norm.enqueue();
-      layer.mlp->up.enqueue();
-      layer.mlp->down.enqueue();
-    }
+void GpuStep::add_norms(const Tensor& x, const std::vector<ops::StepNorm>& norms) {
+  const double eps = model_.config().layer_norm_eps;
+  if (options_.fused_norms) {
+    launches_.emplace_back(ops::StepNormLaunch(x, norms, eps, options_.early_starts));
+    return;
   }
-  output_norm_->enqueue();
-  output_->enqueue();
+  for (const ops::StepNorm& norm : norms) {
+    launches_.emplace_back(ops::StepNormLaunch(x, {norm}, eps, options_.early_starts));
+  }
+}
+
+void GpuStep::add_linears(const std::vector<ops::StepOperand>& operands, const Tensor& residual) {
+  if (options_.merged_linears || residual.defined()) {
+    launches_.emplace_back(ops::StepLinearLaunch(operands, residual, options_.early_starts));
+    return;
+  }
+  for (const ops::StepOperand& operand : operands) {
+    launches_.emplace_back(ops::StepLinearLaunch({operand}, {}, options_.early_starts));
+  }
+}
+
+void GpuStep::add_attention(int64_t layer) {
+  ops::StepAttentionLaunch attention(qkv_, cache_.keys(layer), cache_.values(layer),
+                                     cache_.lengths_on_device(), angles_, context_, rule_,
+                                     workspace_, options_.early_starts);
+  workspace_ = attention.workspace();
+  launches_.emplace_back(std::move(attention));
+}
+
+void GpuStep::add_parallel_layer(int64_t layer) {
+  const LayerWeights& w = model_.weights().layers[layer];
+  // Where sums and norms are fused but not the linear layers, the norms come with the sums before them.
+  const bool sums_with_norms = options_.fused_norms && !options_.merged_linears;
+  if (layer == 0 || !sums_with_norms) add_norms(hidden_, norms_of(layer));
+  add_linears({operand(w.qkv, normed_, qkv_),
+               operand(w.up, normed_for_mlp_, inner_, step_activation(model_.config()))});
+  add_attention(layer);
+  if (options_.fused_norms && options_.merged_linears) {
+    add_linears({operand(w.out, context_, hidden_), operand(w.down, inner_, {})}, hidden_);
+    return;
+  }
+  add_linears({operand(w.out, context_, attended_), operand(w.down, inner_, mlp_)});
+  if (sums_with_norms) {
+    launches_.emplace_back(ops::StepSumNormLaunch(mlp_, attended_, hidden_, norms_of(layer + 1),
+                                                  model_.config().layer_norm_eps));
+  } else {
+    launches_.emplace_back(Sum{mlp_, attended_, between_});
+    launches_.emplace_back(Sum{between_, hidden_, hidden_});
+  }
+}
+
+void GpuStep::add_sequential_layer(int64_t layer) {
+  const LayerWeights& w = model_.weights().layers[layer];
+  const auto norms = norms_of(layer);
+  const auto add_to = [&](const ops::StepOperand& linear, const Tensor& residual) {
+    if (options_.fused_norms) return add_linears({linear}, residual);
+    const Tensor sum = linear.y;
+    ops::StepOperand alone = linear;
+    alone.y = mlp_;
+    add_linears({alone});
+    launches_.emplace_back(Sum{mlp_, residual, sum});
+  };
+  add_norms(hidden_, {norms[0]});
+  add_linears({operand(w.qkv, normed_, qkv_)});
+  add_attention(layer);
+  add_to(operand(w.out, context_, between_), hidden_);
+  add_norms(between_, {norms[1]});
+  add_linears({operand(w.up, normed_for_mlp_, inner_, step_activation(model_.config()))});
+  add_to(operand(w.down, inner_, hidden_), between_);
+}
+
+void GpuStep::add_output() {
+  const Config& config = model_.config();
+  const bool normed = config.parallel_residual && options_.fused_norms && !options_.merged_linears;
+  if (!normed) add_norms(hidden_, norms_of(config.num_layers));
+  add_linears({operand(model_.weights().output, normed_, logits_)});
+}
+
+void GpuStep::enqueue() {
+  if (!options_.own_kernels) {
+    cache_.begin_step_on_device();
+    logits_.copy_(model_.logits(model_.states(ids_.unsqueeze(1), cache_).select(1, 0)));
+    return;
+  }
+  ops::begin_step(model_.weights().embedding, ids_, cache_.lengths_on_device(), frequencies_, rule_,
+                  hidden_, angles_, options_.early_starts);
+  for (const Launch& launch : launches_) {
+    std::visit(
+        []<class L>(const L& l) {
+          if constexpr (std::is_same_v<L, Sum>) {
+            Tensor to = l.to;
+            at::add_out(to, l.a, l.b);
+          } else {
+            l.enqueue();
+          }
+        },
+        launch);
+  }
 }
 
 }  // namespace seqfuse::models::gpt_neox

@@ -2,19 +2,20 @@
 //
 // A layer with parallel residual is four launches: both norms; [W_qkv | W_up] with the activation;
 // attention with rotary positions and the write to the cache; [W_out | W_down] and both sums. A
-// sequential one is seven. Roundings are those of Model::states; sums inside the operators differ in
-// order (tier T2).
+// sequential one is seven. StepOptions take them apart. Roundings are those of Model::states; sums inside
+// the operators differ in order (tier T2).
 #pragma once
 
 #include <torch/types.h>
 
 #include <cstdint>
-#include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "kv_cache/cache.h"
 #include "models/gpt_neox/model.h"
+#include "models/gpt_neox/step_options.h"
 #include "ops/torch/decode_step.h"
 
 namespace seqfuse::models::gpt_neox {
@@ -26,36 +27,42 @@ class GpuStep {
   static std::string why_not(const Model& model, const kv_cache::Rule& rule, int64_t rows);
 
   // The model and the cache must outlive this.
-  GpuStep(const Model& model, const kv_cache::Cache& cache);
+  GpuStep(const Model& model, kv_cache::Cache& cache, const StepOptions& options = {});
 
   // Enqueues: one token, ids[row], for each row. Its key and value go to the cache. lengths do not
   // grow yet: that is for whoever picks the next ids.
-  void enqueue() const;
+  void enqueue();
 
   const at::Tensor& ids() const { return ids_; }        // int64 [rows], to be set before a step
   const at::Tensor& logits() const { return logits_; }  // T [rows, V], of the last step
 
  private:
-  struct SequentialMlp {
-    ops::StepNormLaunch norm;
-    ops::StepLinearLaunch up, down;
+  // to = a + b, by PyTorch.
+  struct Sum {
+    at::Tensor a, b, to;
   };
-  struct Layer {
-    ops::StepNormLaunch norm;
-    ops::StepLinearLaunch before;  // attention
-    ops::StepAttentionLaunch attention;
-    ops::StepLinearLaunch after;
-    std::optional<SequentialMlp> mlp;  // of a sequential residual
-  };
+  using Launch = std::variant<ops::StepNormLaunch, ops::StepSumNormLaunch, ops::StepLinearLaunch,
+                              ops::StepAttentionLaunch, Sum>;
 
-  Layer make_layer(const Model& model, int64_t layer, const kv_cache::Cache& cache) const;
+  void add_parallel_layer(int64_t layer);
+  void add_sequential_layer(int64_t layer);
+  void add_norms(const at::Tensor& x, const std::vector<ops::StepNorm>& norms);
+  void add_linears(const std::vector<ops::StepOperand>& operands, const at::Tensor& residual = {});
+  void add_attention(int64_t layer);
+  void add_output();
+  // Of a layer; after the last one, the norm of the output.
+  std::vector<ops::StepNorm> norms_of(int64_t layer) const;
 
-  at::Tensor embedding_, frequencies_, lengths_, ids_;
-  at::Tensor hidden_, between_, normed_, normed_for_mlp_, qkv_, inner_, context_, angles_, logits_;
+  const Model& model_;
+  kv_cache::Cache& cache_;
+  StepOptions options_;
   ops::StepRule rule_;
-  std::vector<Layer> layers_;
-  std::optional<ops::StepNormLaunch> output_norm_;
-  std::optional<ops::StepLinearLaunch> output_;
+  at::Tensor frequencies_, ids_;
+  at::Tensor hidden_, between_, normed_, normed_for_mlp_, qkv_, inner_, context_, angles_, logits_;
+  at::Tensor attended_,
+      mlp_;               // results of the branches, where they are added in launches of their own
+  at::Tensor workspace_;  // of attention, shared by all layers
+  std::vector<Launch> launches_;
 };
 
 }  // namespace seqfuse::models::gpt_neox

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/trace_range.h"
 
 namespace seqfuse::models::gpt_neox {
 using at::Tensor;
@@ -28,6 +29,7 @@ kv_cache::Cache Model::make_cache(const kv_cache::Rule& rule, int64_t rows) cons
 
 Tensor Model::attention(const LayerWeights& weights, int64_t layer, const Tensor& x,
                         const Tensor& residual, kv_cache::Cache& cache) const {
+  const TraceRange range("attention");
   const int64_t rows = x.size(0), tokens = x.size(1), dim = config_.head_dim();
   const Tensor qkv = weights.qkv(x)
                          .view({rows, tokens, config_.num_heads, 3 * dim})
@@ -39,12 +41,14 @@ Tensor Model::attention(const LayerWeights& weights, int64_t layer, const Tensor
 }
 
 Tensor Model::mlp(const LayerWeights& weights, const Tensor& x, const Tensor& residual) const {
+  const TraceRange range("MLP");
   const auto activation = config_.activation == Activation::gelu ? LinearActivation::gelu_erf
                                                                  : LinearActivation::gelu_tanh;
   return weights.down(weights.up(x, activation), LinearActivation::none, residual);
 }
 
-Tensor Model::states(const Tensor& ids, kv_cache::Cache& cache) const {
+Tensor Model::states(const Tensor& ids, kv_cache::Cache& cache,
+                     std::vector<Tensor>* before_layers) const {
   const at::NoGradGuard no_grad;
   const auto norm = [&](const Tensor& x, const Tensor& weight, const Tensor& bias) {
     return at::layer_norm(x, {config_.hidden_size}, weight, bias, config_.layer_norm_eps);
@@ -52,6 +56,7 @@ Tensor Model::states(const Tensor& ids, kv_cache::Cache& cache) const {
   Tensor h = at::embedding(weights_.embedding, ids).to(dtype());
   for (int64_t layer = 0; layer < config_.num_layers; ++layer) {
     const LayerWeights& w = weights_.layers[layer];
+    if (before_layers) before_layers->push_back(h);
     const Tensor n1 = norm(h, w.norm1_weight, w.norm1_bias);
     if (config_.parallel_residual) {
       const Tensor attended = attention(w, layer, n1, {}, cache);

@@ -13,6 +13,7 @@
 #include <torch/types.h>
 
 #include <filesystem>
+#include <vector>
 
 #include "kv_cache/cache.h"
 #include "models/gpt_neox/config.h"
@@ -39,8 +40,9 @@ class Model {
 
   // Runs one pass (kv_cache/cache.h): the caller begins it, this ends it. ids: int64 [rows, tokens]
   // on the device, all in the vocabulary. Returns the states after the last norm, [rows, tokens,
-  // H].
-  at::Tensor states(const at::Tensor& ids, kv_cache::Cache& cache) const;
+  // H]. before_layers: gets what goes into each layer, in the same shape; null: not wanted.
+  at::Tensor states(const at::Tensor& ids, kv_cache::Cache& cache,
+                    std::vector<at::Tensor>* before_layers = nullptr) const;
   // states [..., H] -> [..., V], in the model's dtype.
   at::Tensor logits(const at::Tensor& states) const;
 

@@ -4,6 +4,7 @@
 #include "ops/torch/decode.h"
 
 namespace seqfuse::ops {
+namespace decode_attention_op {
 namespace {
 
 constexpr const char* kOp = "decode_attention";
@@ -57,11 +58,12 @@ void check_arguments(const Tensor& q, const Tensor& k, const Tensor& v, const Te
 }
 
 }  // namespace
+}  // namespace decode_attention_op
 
 Tensor decode_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& keys,
                         const Tensor& values, const std::vector<DecodeAttentionRow>& rows,
                         const DecodeAngles& angles) {
-  check_arguments(q, k, v, keys, values, rows, angles);
+  decode_attention_op::check_arguments(q, k, v, keys, values, rows, angles);
   // Of float32 they are the views themselves; copies have strides of their own, all three the same.
   const Tensor query = q.to(at::kFloat), key = k.to(at::kFloat), value = v.to(at::kFloat);
   Tensor out = at::empty(q.sizes(), q.options().dtype(at::kFloat));

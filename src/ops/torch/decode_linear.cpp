@@ -8,6 +8,7 @@
 #include "ops/torch/decode.h"
 
 namespace seqfuse::ops {
+namespace decode_linear_op {
 namespace {
 
 constexpr const char* kOp = "decode_linear";
@@ -106,23 +107,26 @@ Tensor many_rows(const Tensor& x, const DecodeLinearWeights& weights, LinearActi
 }
 
 }  // namespace
+}  // namespace decode_linear_op
 
 Tensor decode_linear(const Tensor& x, const DecodeLinearWeights& weights,
                      LinearActivation activation, const Tensor& residual) {
   const at::NoGradGuard no_grad;
-  check_arguments(x, weights, residual);
+  decode_linear_op::check_arguments(x, weights, residual);
   auto sizes = x.sizes().vec();
   sizes.back() = weights.weight.size(0);
   const Tensor rows = x.reshape({-1, x.size(-1)}).to(at::kFloat).contiguous();
   if (rows.size(0) > kMaxDecodeRows || rows.size(0) == 0) {
-    const Tensor y = many_rows(rows, weights, activation).to(x.scalar_type()).view(sizes);
+    const Tensor y =
+        decode_linear_op::many_rows(rows, weights, activation).to(x.scalar_type()).view(sizes);
     return residual.defined() ? y + residual : y;
   }
   if (x.scalar_type() == at::kFloat) {
     const Tensor added = residual.defined() ? residual.contiguous() : residual;
-    return few_rows(rows, weights, activation, added).view(sizes);
+    return decode_linear_op::few_rows(rows, weights, activation, added).view(sizes);
   }
-  const Tensor y = few_rows(rows, weights, activation, {}).to(x.scalar_type()).view(sizes);
+  const Tensor y =
+      decode_linear_op::few_rows(rows, weights, activation, {}).to(x.scalar_type()).view(sizes);
   return residual.defined() ? y + residual : y;
 }
 
@@ -134,7 +138,7 @@ QuantizedRows quantize_rows(const Tensor& weight) {
                     weight.scalar_type(), " ", weight.sizes(),
                     "; expected elements of a floating dtype");
   const int64_t outputs = weight.size(0);
-  const int64_t block = std::max<int64_t>(kBlockElements / weight.size(1), 1);
+  const int64_t block = std::max<int64_t>(decode_linear_op::kBlockElements / weight.size(1), 1);
   QuantizedRows result{at::empty(weight.sizes(), weight.options().dtype(at::kChar)),
                        at::empty({outputs}, weight.options().dtype(at::kFloat))};
   for (int64_t begin = 0; begin < outputs; begin += block) {

@@ -91,11 +91,9 @@ StepRule checked_rule(const StepRule& rule, int64_t slots) {
   return rule;
 }
 
-}  // namespace
-
-StepNormLaunch::StepNormLaunch(const Tensor& x, std::vector<Norm> norms, double eps)
-    : x_(x), norms_(std::move(norms)) {
-  TORCH_CHECK_VALUE(norms_.size() == 1 || norms_.size() == 2, kOp, ": ", norms_.size(),
+// One norm or two of x.
+void check_norms(const Tensor& x, const std::vector<StepNorm>& norms) {
+  TORCH_CHECK_VALUE(norms.size() == 1 || norms.size() == 2, kOp, ": ", norms.size(),
                     " norms; expected 1 or 2");
   const auto type = checked_type(x);
   check_rank({kOp, "x", x}, 2, "[rows, size]");
@@ -103,15 +101,26 @@ StepNormLaunch::StepNormLaunch(const Tensor& x, std::vector<Norm> norms, double 
   TORCH_CHECK_VALUE(rows > 0 && size > 0 && size % 8 == 0, kOp, ": norms of ", rows, " rows of ",
                     size, " elements; expected 1 or more rows, of a multiple of 8");
   check_plain("x", x);
+  for (const StepNorm& norm : norms) {
+    check_tensor("norm_weight", norm.weight, {size}, type);
+    check_tensor("norm_bias", norm.bias, {size}, type);
+    check_tensor("normed", norm.y, {rows, size}, type);
+  }
+}
+
+}  // namespace
+
+StepNormLaunch::StepNormLaunch(const Tensor& x, std::vector<StepNorm> norms, double eps, bool early)
+    : x_(x), norms_(std::move(norms)) {
+  check_norms(x, norms_);
+  const int64_t rows = x.size(0), size = x.size(1);
   params_ = {.x = x.const_data_ptr(),
              .count = static_cast<int>(norms_.size()),
              .batch = rows,
              .size = size,
-             .eps = eps};
+             .eps = eps,
+             .early = early};
   for (size_t i = 0; i < norms_.size(); ++i) {
-    check_tensor("norm_weight", norms_[i].weight, {size}, type);
-    check_tensor("norm_bias", norms_[i].bias, {size}, type);
-    check_tensor("normed", norms_[i].y, {rows, size}, type);
     params_.weight[i] = norms_[i].weight.const_data_ptr();
     params_.bias[i] = norms_[i].bias.const_data_ptr();
     params_.y[i] = norms_[i].y.mutable_data_ptr();
@@ -122,7 +131,39 @@ void StepNormLaunch::enqueue() const {
   SEQFUSE_ENQUEUE(x_, step_norm_cuda, params_, dtype_of(x_));
 }
 
-StepLinearLaunch::StepLinearLaunch(std::vector<StepOperand> operands, const Tensor& residual)
+StepSumNormLaunch::StepSumNormLaunch(const Tensor& x, const Tensor& a, const Tensor& hidden,
+                                     std::vector<StepNorm> norms, double eps)
+    : terms_{x, a, hidden}, norms_(std::move(norms)) {
+  check_norms(hidden, norms_);
+  check_tensor("x", x, hidden.sizes(), hidden.scalar_type());
+  check_tensor("a", a, hidden.sizes(), hidden.scalar_type());
+  const int64_t size = hidden.size(1);
+  const StepNorm &first = norms_.front(), &second = norms_.back();
+  const bool two = norms_.size() == 2;
+  params_ = {.x = x.const_data_ptr(),
+             .a = a.const_data_ptr(),
+             .b = hidden.const_data_ptr(),
+             .sum = hidden.mutable_data_ptr(),
+             .weight = first.weight.const_data_ptr(),
+             .bias = first.bias.const_data_ptr(),
+             .y = first.y.mutable_data_ptr(),
+             .weight2 = two ? second.weight.const_data_ptr() : nullptr,
+             .bias2 = two ? second.bias.const_data_ptr() : nullptr,
+             .y2 = two ? second.y.mutable_data_ptr() : nullptr,
+             .rows = hidden.size(0),
+             .dim = size,
+             .x_stride = size,
+             .a_stride = size,
+             .b_stride = size,
+             .eps = eps};
+}
+
+void StepSumNormLaunch::enqueue() const {
+  SEQFUSE_ENQUEUE(terms_.front(), residual_norm_forward_cuda, params_, dtype_of(terms_.front()));
+}
+
+StepLinearLaunch::StepLinearLaunch(std::vector<StepOperand> operands, const Tensor& residual,
+                                   bool early)
     : operands_(std::move(operands)), residual_(residual) {
   TORCH_CHECK_VALUE(operands_.size() == 1 || operands_.size() == 2, kOp, ": ", operands_.size(),
                     " linear layers; expected 1 or 2");
@@ -151,6 +192,7 @@ StepLinearLaunch::StepLinearLaunch(std::vector<StepOperand> operands, const Tens
   }
   params_.count = static_cast<int>(operands_.size());
   params_.batch = rows;
+  params_.early = early;
 }
 
 void StepLinearLaunch::enqueue() const {
@@ -161,7 +203,7 @@ StepAttentionLaunch::StepAttentionLaunch(const Tensor& qkv, const Tensor& keys,
                                          const Tensor& values, const Tensor& lengths,
                                          const Tensor& angles, const Tensor& out,
                                          const StepRule& rule,
-                                         [[maybe_unused]] const Tensor& workspace)
+                                         [[maybe_unused]] const Tensor& workspace, bool early)
     : tensors_{qkv, keys, values, lengths, angles, out} {
   const auto type = checked_type(qkv);
   check_rank({kOp, "keys", keys}, 4, "[rows, heads, slots, head_dim]");
@@ -186,7 +228,8 @@ StepAttentionLaunch::StepAttentionLaunch(const Tensor& qkv, const Tensor& keys,
              .head_dim = dim,
              .slots = keys.size(2),
              .rotary_dims = 2 * angles.size(3),
-             .rule = checked_rule(rule, keys.size(2))};
+             .rule = checked_rule(rule, keys.size(2)),
+             .early = early};
 #ifdef SEQFUSE_HAS_CUDA
   workspace_ = workspace_of(step_attention_workspace_bytes(params_), qkv, workspace);
   params_.workspace = workspace_.mutable_data_ptr();
@@ -199,7 +242,7 @@ void StepAttentionLaunch::enqueue() const {
 
 void begin_step(const Tensor& embedding, const Tensor& ids, const Tensor& lengths,
                 const Tensor& frequencies, const StepRule& rule, const Tensor& hidden,
-                const Tensor& angles) {
+                const Tensor& angles, bool early) {
   const auto type = checked_type(embedding);
   const int64_t rows = ids.size(0), half = frequencies.size(0);
   check_tensor("embedding", embedding, {embedding.size(0), hidden.size(1)}, type);
@@ -217,24 +260,29 @@ void begin_step(const Tensor& embedding, const Tensor& ids, const Tensor& length
                                .batch = rows,
                                .hidden_size = hidden.size(1),
                                .rotary_dims = 2 * half,
-                               .rule = rule};
+                               .rule = rule,
+                               .early = early};
   SEQFUSE_ENQUEUE(hidden, begin_step_cuda, params, dtype_of(hidden));
 }
 
-void end_step(const Tensor& logits, const Tensor& active, const Tensor& ids,
-              const Tensor& lengths) {
+void end_step(const Tensor& logits, const Tensor& active, const Tensor& ids, const Tensor& lengths,
+              const Tensor& recent, const Tensor& steps, bool early) {
   const int64_t rows = logits.size(0);
   check_tensor("logits", logits, {rows, logits.size(1)}, checked_type(logits));
-  for (const auto& [name, tensor] :
-       {std::pair{"active", &active}, std::pair{"ids", &ids}, std::pair{"lengths", &lengths}}) {
+  for (const auto& [name, tensor] : {std::pair{"active", &active}, std::pair{"ids", &ids},
+                                     std::pair{"lengths", &lengths}, std::pair{"steps", &steps}}) {
     check_tensor(name, *tensor, {rows}, at::kLong);
   }
+  check_tensor("recent", recent, {2, rows}, at::kLong);
   const EndStepParams params{.logits = logits.const_data_ptr(),
                              .ids = ids.mutable_data_ptr<int64_t>(),
                              .lengths = lengths.mutable_data_ptr<int64_t>(),
                              .active = active.const_data_ptr<int64_t>(),
+                             .recent = recent.mutable_data_ptr<int64_t>(),
+                             .steps = steps.mutable_data_ptr<int64_t>(),
                              .batch = rows,
-                             .vocabulary = logits.size(1)};
+                             .vocabulary = logits.size(1),
+                             .early = early};
   SEQFUSE_ENQUEUE(logits, end_step_cuda, params, dtype_of(logits));
 }
 

@@ -18,7 +18,7 @@ using at::Tensor;
 using models::gpt_neox::Model;
 namespace {
 
-constexpr int64_t kWarmUp = 3;  // steps that are not timed; launches are counted in the last
+constexpr int64_t kWarmUp = 3;  // steps that are not timed; the host counts the launches of one
 
 void wait_for(at::Device device) {
   if (device.is_cuda()) torch::cuda::synchronize(device.index());
@@ -41,6 +41,32 @@ std::vector<int64_t> best_tokens(const Tensor& logits) {
     ids.push_back(next_token(row_of(host, row), {}, {}, 0, 0));
   }
   return ids;
+}
+
+template <class Step>
+std::vector<double> seconds_of_steps(at::Device device, const Step& step, int64_t steps,
+                                     const std::function<bool()>& interrupted) {
+  std::vector<double> seconds;
+  for (int64_t i = 0; i < steps && !interrupted(); ++i) seconds.push_back(seconds_of(device, step));
+  return seconds;
+}
+
+// Of steps that the device does while the host looks at the ids of the one before.
+std::vector<double> seconds_between(Session& session, int64_t steps,
+                                    const std::function<bool()>& interrupted) {
+  using Clock = std::chrono::steady_clock;
+  std::vector<double> seconds;
+  session.step_on();
+  Clock::time_point before;
+  // The first is not counted: the device may have waited for the host.
+  for (int64_t i = 0; i <= steps && !interrupted(); ++i) {
+    if (i < steps) session.step_on();
+    session.picked(i < steps ? 1 : 0);
+    const auto now = Clock::now();
+    if (i > 0) seconds.push_back(std::chrono::duration<double>(now - before).count());
+    before = now;
+  }
+  return seconds;
 }
 
 }  // namespace
@@ -83,7 +109,7 @@ std::optional<DecodeSpeed> measure_decode(const Model& model, const kv_cache::Ru
   for (int64_t i = 0; i < options.cache_length; ++i) {
     prompt.push_back((i * i + 7) % model.config().vocab_size);
   }
-  Session session(model, rule, options.batch, options.eager);
+  Session session(model, rule, options.batch, options.step);
   std::vector<int64_t> ids;
   speed.first_token_seconds = seconds_of(device, [&] {
     Tensor logits;
@@ -101,13 +127,13 @@ std::optional<DecodeSpeed> measure_decode(const Model& model, const kv_cache::Ru
   const std::vector<bool> active(options.batch, true);
   const auto step = [&] {
     const Tensor logits = session.step(ids, active);
-    ids = session.has_graph() ? session.picked() : best_tokens(logits);
+    ids = session.picks_on_device() ? session.picked() : best_tokens(logits);
   };
-  for (int64_t i = 0; i + 1 < kWarmUp; ++i) step();
+  const bool ahead = session.picks_on_device();  // the last step before the timed ones begins then
+  for (int64_t i = 1; i < kWarmUp - (ahead ? 1 : 0); ++i) step();
   speed.launches = count_launches(device, step);
-  for (int64_t i = 0; i < options.steps && !interrupted(); ++i) {
-    speed.step_seconds.push_back(seconds_of(device, step));
-  }
+  speed.step_seconds = ahead ? seconds_between(session, options.steps, interrupted)
+                             : seconds_of_steps(device, step, options.steps, interrupted);
   if (speed.step_seconds.empty()) return std::nullopt;
   std::ranges::sort(speed.step_seconds);
   return speed;

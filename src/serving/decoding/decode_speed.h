@@ -10,19 +10,21 @@
 
 #include "kv_cache/rule.h"
 #include "models/gpt_neox/model.h"
+#include "models/gpt_neox/step_options.h"
 
 namespace seqfuse::serving {
 
 struct SpeedOptions {
-  int64_t batch = 1;                  // texts that are decoded together
-  int64_t cache_length = 1;           // tokens of each of them before decoding
-  int64_t steps = 32;                 // timed, after three that are not
-  bool eager = false;                 // without a CUDA graph
-  std::function<bool()> interrupted;  // asked before each pass. May be empty.
+  int64_t batch = 1;                   // texts that are decoded together
+  int64_t cache_length = 1;            // tokens of each of them before decoding
+  int64_t steps = 32;                  // timed, after three that are not
+  models::gpt_neox::StepOptions step;  // on a GPU
+  std::function<bool()> interrupted;   // asked before each pass. May be empty.
 };
 
 struct DecodeSpeed {
-  std::vector<double> step_seconds;  // sorted, one or more. A step adds a token to every text
+  // Sorted, one or more: from the arrival of a token of every text on the host to that of the next ones.
+  std::vector<double> step_seconds;
   double first_token_seconds = 0;    // one prompt of cache_length tokens, and the token after it
   int64_t step_bytes = 0;            // bytes_of_step of the middle step
   double copy_bytes_per_second = 0;  // copy_speed, measured just before
@@ -32,7 +34,8 @@ struct DecodeSpeed {
   double bytes_per_second() const { return static_cast<double>(step_bytes) / median_seconds(); }
 };
 
-// Decodes greedily, as generate() does: until the best token of each text is on the host.
+// Decodes greedily, as generate() does: until the best token of each text is on the host, while a GPU
+// already does the next step.
 // rule: any but recompute; a full cache needs slots_of_measurement. All texts are copies of one.
 // Nothing where it is interrupted before a step is timed.
 std::optional<DecodeSpeed> measure_decode(const models::gpt_neox::Model& model,

@@ -64,6 +64,18 @@ void begin(Session& session, Text& text, const GenerateOptions& options,
   take_token(text, pick(text, row_of(last, 0), options), options, session.rule());
 }
 
+// Whether the GPU may do the step after this one before the host knows what this one picks. A text that
+// ends with this one's token, by what that is, has one step too many; nothing depends on it.
+bool may_run_on(const std::vector<Text>& texts, const std::vector<bool>& active,
+                const GenerateOptions& options, const kv_cache::Rule& rule) {
+  return std::all_of(texts.begin(), texts.end(), [&](const Text& text) {
+    if (text.active != active[text.row]) return false;
+    return !text.active ||
+           (std::ssize(text.generated.ids) + 1 < options.max_new_tokens &&
+            (rule.kind != kv_cache::Kind::full || std::ssize(text.all) < rule.slots()));
+  });
+}
+
 }  // namespace
 
 const char* name_of(Finish finish) {
@@ -101,29 +113,37 @@ std::vector<Generated> generate(Session& session, const std::vector<std::vector<
   const auto any_active = [&] {
     return std::any_of(texts.begin(), texts.end(), [](const Text& text) { return text.active; });
   };
-  if (session.has_graph() && any_active() && !ended) {
+  const bool on_device = session.picks_on_device();
+  if (on_device && any_active() && !ended) {
     std::vector<std::vector<int64_t>> before;
     for (const Text& text : texts) before.push_back(text.all);
     session.sample_on_device(options.sampling, before, first_text, /*drawn=*/1);
   }
+  std::vector<bool> active;  // in the last step
+  bool running = false;      // the step for the tokens that were taken last has begun
   while (any_active() && !interrupted()) {
-    std::vector<int64_t> ids;
-    std::vector<bool> active;
-    for (const Text& text : texts) {
-      ids.push_back(text.active ? text.all.back() : 0);
-      active.push_back(text.active);
+    Tensor logits;
+    if (!running) {
+      std::vector<int64_t> ids;
+      active.clear();
+      for (const Text& text : texts) {
+        ids.push_back(text.active ? text.all.back() : 0);
+        active.push_back(text.active);
+      }
+      logits = session.step(ids, active);
     }
-    Tensor logits = session.step(ids, active);
     std::vector<int64_t> picked;
-    if (session.has_graph()) {
-      picked = session.picked();
+    if (on_device) {
+      running = may_run_on(texts, active, options, session.rule());
+      if (running) session.step_on();
+      picked = session.picked(running ? 1 : 0);
     } else {
       logits = on_host(logits);
     }
     for (Text& text : texts) {
       if (!text.active) continue;
       const int64_t id =
-          session.has_graph() ? picked[text.row] : pick(text, row_of(logits, text.row), options);
+          on_device ? picked[text.row] : pick(text, row_of(logits, text.row), options);
       take_token(text, id, options, session.rule());
     }
   }

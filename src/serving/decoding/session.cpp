@@ -12,11 +12,13 @@ using at::Tensor;
 using kv_cache::Kind;
 
 Session::Session(const models::gpt_neox::Model& model, const kv_cache::Rule& rule, int64_t rows,
-                 bool eager)
+                 const models::gpt_neox::StepOptions& options)
     : model_(model),
       rule_(rule),
       rows_(rows),
-      has_graph_(!eager && models::gpt_neox::GpuStep::why_not(model, rule, rows).empty()) {
+      options_(options),
+      picks_on_device_((options.graph || options.own_kernels) &&
+                       models::gpt_neox::GpuStep::why_not(model, rule, rows).empty()) {
   SEQFUSE_CHECK(rows >= 1, "a session of {} rows", rows);
   const bool again = rule.kind == Kind::recompute;
   cache_.emplace(
@@ -94,7 +96,7 @@ Tensor Session::step(const std::vector<int64_t>& ids, const std::vector<bool>& a
     }
     return at::stack(logits);
   }
-  if (has_graph_) {
+  if (picks_on_device_) {
     check_ids(ids);
     if (!graph_) make_graph({{}, {}, {}, 0, model_.config().vocab_size, model_.device()});
     graph_->run(ids, active);
@@ -107,23 +109,28 @@ Tensor Session::step(const std::vector<int64_t>& ids, const std::vector<bool>& a
 }
 
 void Session::make_graph(DeviceSampling sampling) {
-  graph_ = std::make_unique<StepGraph>(model_, *cache_, std::move(sampling));
+  graph_ = std::make_unique<StepGraph>(model_, *cache_, std::move(sampling), options_);
 }
 
 void Session::sample_on_device(const SamplingOptions& options,
                                const std::vector<std::vector<int64_t>>& before, uint64_t first_text,
                                uint64_t drawn) {
-  SEQFUSE_CHECK(has_graph_ && static_cast<int64_t>(before.size()) == rows_,
-                "sampling of {} texts on the device; the session has {} and {} graph",
-                before.size(), rows_, has_graph_ ? "a" : "no");
+  SEQFUSE_CHECK(picks_on_device_ && static_cast<int64_t>(before.size()) == rows_,
+                "sampling of {} texts on the device; the session has {} and picks {}",
+                before.size(), rows_, picks_on_device_ ? "there" : "on the host");
   std::vector<uint64_t> texts(before.size());
   std::iota(texts.begin(), texts.end(), first_text);
   make_graph({options, texts, before, drawn, model_.config().vocab_size, model_.device()});
 }
 
-std::vector<int64_t> Session::picked() const {
+void Session::step_on() {
   SEQFUSE_CHECK(graph_ != nullptr && !active_.empty(), "no step has picked a token");
-  const std::vector<int64_t>& ids = graph_->picked();
+  graph_->run_on();
+}
+
+std::vector<int64_t> Session::picked(int64_t back) const {
+  SEQFUSE_CHECK(graph_ != nullptr && !active_.empty(), "no step has picked a token");
+  const std::vector<int64_t>& ids = graph_->picked(back);
   for (int64_t row = 0; row < rows_; ++row) {
     if (!active_[row] || ids[row] >= 0) continue;
     refuse_nan(graph_->logits()[row].isnan().to(at::kLong).argmax().item<int64_t>());

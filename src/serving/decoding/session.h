@@ -20,10 +20,10 @@ inline constexpr int64_t kPromptPass = 512;
 
 class Session {
  public:
-  // The model must outlive the session. rows: texts, all empty at first. eager: without a CUDA graph,
-  // one of PyTorch's operators after another.
+  // The model must outlive the session. rows: texts, all empty at first. options: of steps on a GPU that
+  // models/gpt_neox/gpu_step.h takes.
   Session(const models::gpt_neox::Model& model, const kv_cache::Rule& rule, int64_t rows,
-          bool eager = false);
+          const models::gpt_neox::StepOptions& options = {});
   Session(const Session&) = delete;  // a graph refers to the cache
   Session& operator=(const Session&) = delete;
 
@@ -40,17 +40,20 @@ class Session {
   // rows do not change, and their logits are meaningless.
   at::Tensor step(const std::vector<int64_t>& ids, const std::vector<bool>& active);
 
-  // Steps run as one CUDA graph (step_graph.h): one on a GPU that models/gpt_neox/gpu_step.h takes.
-  bool has_graph() const { return has_graph_; }
-  // Before the first step, with has_graph(): how the graph picks tokens; otherwise the best. The texts
+  // Steps go from ids to the next ids on a GPU (step_graph.h). Otherwise the host picks from the logits.
+  bool picks_on_device() const { return picks_on_device_; }
+  // Before the first step, with picks_on_device(): how tokens are picked; otherwise the best. The texts
   // are `before` so far, the first of them number first_text, each with `drawn` tokens drawn; what
   // extend() and copy() change later does not count for the penalty and the draws.
   void sample_on_device(const SamplingOptions& options,
                         const std::vector<std::vector<int64_t>>& before, uint64_t first_text,
                         uint64_t drawn);
-  // The next id of every row after the last step, picked by the graph. Throws Error if a logit of an
-  // active row was NaN.
-  std::vector<int64_t> picked() const;
+  // One more step, which adds the ids that the last one picks to the rows that were active in it. Waits for
+  // nothing: the GPU goes on while the host looks at picked(1).
+  void step_on();
+  // The next id of every row after the last step, or with `back` 1 after the one before, picked on the
+  // device. Throws Error if a logit of an active row was NaN.
+  std::vector<int64_t> picked(int64_t back = 0) const;
 
   // The text `to` becomes a copy of the text `from`, with what is cached of it.
   void copy(int64_t from, int64_t to);
@@ -66,7 +69,8 @@ class Session {
   int64_t rows_;
   std::optional<kv_cache::Cache> cache_;
   std::vector<std::vector<int64_t>> seen_;  // recompute rule only: each row's visible ids
-  bool has_graph_;
+  models::gpt_neox::StepOptions options_;
+  bool picks_on_device_;
   std::unique_ptr<StepGraph> graph_;  // made for the first step
   std::vector<bool> active_;          // in the last step
 };

@@ -1,6 +1,7 @@
 #include "serving/decoding/step_graph.h"
 
 #include "base/error.h"
+#include "base/trace_range.h"
 
 #ifdef SEQFUSE_HAS_CUDA
 #include <ATen/cuda/CUDAEvent.h>
@@ -19,35 +20,59 @@ namespace seqfuse::serving {
 using at::Tensor;
 
 struct StepGraph::State {
-  State(const models::gpt_neox::Model& model, kv_cache::Cache& cache, DeviceSampling sampling)
-      : cache(cache), step(model, cache), sampling(std::move(sampling)) {
+  State(const models::gpt_neox::Model& model, kv_cache::Cache& cache, DeviceSampling sampling,
+        const models::gpt_neox::StepOptions& options)
+      : cache(cache), step(model, cache, options), sampling(std::move(sampling)), options(options) {
     const int64_t rows = cache.rows();
     active = at::ones({rows}, step.ids().options());
-    on_host = at::zeros({rows}, at::TensorOptions(at::kLong).pinned_memory(true));
+    recent = at::zeros({2, rows}, step.ids().options());
+    steps = at::zeros({rows}, step.ids().options());
+    on_host = at::zeros({2, rows}, at::TensorOptions(at::kLong).pinned_memory(true));
     ids.assign(rows, 0);
     active_on_device.assign(rows, true);
-    record();
+    if (options.graph) record();
   }
 
   void enqueue() {
     step.enqueue();
     if (sampling.is_greedy()) {
-      ops::end_step(step.logits(), active, step.ids(), cache.lengths_on_device());
+      ops::end_step(step.logits(), active, step.ids(), cache.lengths_on_device(), recent, steps,
+                    options.early_starts);
     } else {
       sampling.pick(step.logits(), active, step.ids());
       cache.lengths_on_device().add_(active);
+      recent.scatter_(0, steps.remainder(2).unsqueeze(0), step.ids().unsqueeze(0));
+      steps.add_(1);
     }
-    on_host.copy_(step.ids(), /*non_blocking=*/true);
+    on_host.copy_(recent, /*non_blocking=*/true);
+  }
+
+  // One more step, behind those that run. on_host has room for two that the host has not seen.
+  void launch() {
+    if (options.graph) {
+      graph.replay();
+    } else {
+      enqueue();
+    }
+    done[launched % 2].record();
+    ++launched;
   }
 
   // Recording runs nothing, so the first step that runs is the first launch of the graph.
   void record() {
     const auto device = step.ids().get_device();
     const c10::cuda::CUDAStream stream = c10::cuda::getStreamFromPool(false, device);
+    if (!options.own_kernels) c10::cuda::getCurrentCUDAStream(device).synchronize();  // prompts
     // One at a time: threads may record at once, each for a session of its own.
     static std::mutex recording;
     const std::lock_guard lock(recording);
     const c10::cuda::CUDAStreamGuard guard(stream);
+    if (!options.own_kernels) {
+      // cuBLAS allocates for a stream at its first product. What this writes to the cache, the first step
+      // writes again.
+      step.enqueue();
+      stream.synchronize();
+    }
     graph.capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);
     try {
       enqueue();
@@ -63,9 +88,9 @@ struct StepGraph::State {
 
   // A step that still runs writes to on_host.
   ~State() {
-    if (known) return;
+    if (launched == 0) return;
     try {
-      done.synchronize();
+      done[(launched - 1) % 2].synchronize();
     } catch (const std::exception&) {  // the step has failed: it writes nothing
     }
   }
@@ -77,18 +102,21 @@ struct StepGraph::State {
   kv_cache::Cache& cache;
   models::gpt_neox::GpuStep step;
   DeviceSampling sampling;
-  Tensor active;             // int64 [rows] on the device
-  Tensor on_host;            // the ids, once done has happened
-  std::vector<int64_t> ids;  // picked, where they are known
+  models::gpt_neox::StepOptions options;
+  Tensor active;         // int64 [rows] on the device
+  Tensor recent, steps;  // ops::end_step
+  Tensor on_host;        // recent, once done[launched % 2] has happened
+  int64_t launched = 0;
+  int64_t known = -1;        // the step that picked ids
+  std::vector<int64_t> ids;  // zeros before the first step, as on the device
   std::vector<bool> active_on_device;
-  bool known = true;  // ids are those on the device
   at::cuda::CUDAGraph graph;
-  at::cuda::CUDAEvent done;
+  at::cuda::CUDAEvent done[2];
 };
 
 StepGraph::StepGraph(const models::gpt_neox::Model& model, kv_cache::Cache& cache,
-                     DeviceSampling sampling)
-    : state_(std::make_unique<State>(model, cache, std::move(sampling))) {}
+                     DeviceSampling sampling, const models::gpt_neox::StepOptions& options)
+    : state_(std::make_unique<State>(model, cache, std::move(sampling), options)) {}
 
 StepGraph::~StepGraph() = default;
 
@@ -106,23 +134,35 @@ void StepGraph::run(const std::vector<int64_t>& ids, const std::vector<bool>& ac
     state.send({active.begin(), active.end()}, state.active);
     state.active_on_device = active;
   }
-  state.graph.replay();
-  state.done.record();
-  state.known = false;
+  {
+    const TraceRange range("decoding step");
+    state.launch();
+  }
   state.cache.count_step(active);
+}
+
+void StepGraph::run_on() {
+  const at::NoGradGuard no_grad;
+  State& state = *state_;
+  const c10::cuda::CUDAGuard guard(state.step.ids().device());
+  SEQFUSE_CHECK(state.launched > 0, "a step with what the one before picked: there is none");
+  state.cache.check_room(state.active_on_device);
+  state.launch();
+  state.cache.count_step(state.active_on_device);
 }
 
 const Tensor& StepGraph::logits() const {
   return state_->step.logits();
 }
 
-const std::vector<int64_t>& StepGraph::picked() const {
+const std::vector<int64_t>& StepGraph::picked(int64_t back) const {
   State& state = *state_;
-  if (!state.known) {
-    state.done.synchronize();
-    const int64_t* values = state.on_host.const_data_ptr<int64_t>();
-    std::copy_n(values, state.ids.size(), state.ids.begin());
-    state.known = true;
+  const int64_t step = state.launched - 1 - back;
+  if (step >= 0 && step != state.known) {
+    state.done[step % 2].synchronize();
+    const auto rows = static_cast<int64_t>(state.ids.size());
+    std::copy_n(state.on_host.const_data_ptr<int64_t>() + step % 2 * rows, rows, state.ids.begin());
+    state.known = step;
   }
   return state.ids;
 }
@@ -136,7 +176,8 @@ struct StepGraph::State {
   std::vector<int64_t> ids;
 };
 
-StepGraph::StepGraph(const models::gpt_neox::Model& model, kv_cache::Cache&, DeviceSampling) {
+StepGraph::StepGraph(const models::gpt_neox::Model& model, kv_cache::Cache&, DeviceSampling,
+                     const models::gpt_neox::StepOptions&) {
   throw_error<UsageError>("CUDA graphs on {}: this build has no CUDA", model.device().str());
 }
 
@@ -144,11 +185,13 @@ StepGraph::~StepGraph() = default;
 
 void StepGraph::run(const std::vector<int64_t>&, const std::vector<bool>&) {}
 
+void StepGraph::run_on() {}
+
 const at::Tensor& StepGraph::logits() const {
   return state_->logits;
 }
 
-const std::vector<int64_t>& StepGraph::picked() const {
+const std::vector<int64_t>& StepGraph::picked(int64_t) const {
   return state_->ids;
 }
 

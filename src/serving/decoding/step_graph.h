@@ -1,5 +1,5 @@
-// Decoding steps as one CUDA graph: from the ids on the device to the next ids, with one launch by the
-// host a token.
+// Decoding steps on a GPU as one CUDA graph: from the ids on the device to the next ids, with one launch by
+// the host a token.
 #pragma once
 
 #include <torch/types.h>
@@ -10,14 +10,17 @@
 
 #include "kv_cache/cache.h"
 #include "models/gpt_neox/model.h"
+#include "models/gpt_neox/step_options.h"
 #include "serving/decoding/device_sampling.h"
 
 namespace seqfuse::serving {
 
 class StepGraph {
  public:
-  // For a model and a cache that GpuStep takes; both must outlive this.
-  StepGraph(const models::gpt_neox::Model& model, kv_cache::Cache& cache, DeviceSampling sampling);
+  // For a model and a cache that GpuStep takes; both must outlive this. Without options.graph every step
+  // is enqueued by the host, kernel by kernel.
+  StepGraph(const models::gpt_neox::Model& model, kv_cache::Cache& cache, DeviceSampling sampling,
+            const models::gpt_neox::StepOptions& options = {});
   ~StepGraph();
   StepGraph(const StepGraph&) = delete;
   StepGraph& operator=(const StepGraph&) = delete;
@@ -26,9 +29,13 @@ class StepGraph {
   // picked for it means nothing. Throws Error if a full cache has no slot left. Copies ids to the
   // device only where they are not those just picked there.
   void run(const std::vector<int64_t>& ids, const std::vector<bool>& active);
+  // The same, with the ids that the last step picks and the rows that are active in it: waits for nothing,
+  // so that the GPU goes on while the host looks at what it picked before.
+  void run_on();
 
-  const at::Tensor& logits() const;            // T [rows, V], of the last step
-  const std::vector<int64_t>& picked() const;  // waits for the last step; -1: a logit was NaN
+  const at::Tensor& logits() const;  // T [rows, V], of the last step
+  // Waits for the last step, or with `back` 1 for the one before it; -1: a logit was NaN.
+  const std::vector<int64_t>& picked(int64_t back = 0) const;
 
  private:
   struct State;

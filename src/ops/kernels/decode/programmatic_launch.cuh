@@ -35,22 +35,27 @@ inline cudaError_t has_dependent_launches(bool& yes) {
   return error;
 }
 
+struct LaunchShape {
+  dim3 grid, block;
+  size_t shared_bytes = 0;
+  bool early = true;  // may start while the kernel before it runs
+};
+
 template <class... Parameters, class... Arguments>
-cudaError_t launch_programmatic(void (*kernel)(Parameters...), dim3 grid, dim3 block,
-                                size_t shared_bytes, cudaStream_t stream,
-                                Arguments&&... arguments) {
+cudaError_t launch_programmatic(void (*kernel)(Parameters...), const LaunchShape& shape,
+                                cudaStream_t stream, Arguments&&... arguments) {
   bool dependent = false;
   if (const cudaError_t error = has_dependent_launches(dependent)) return error;
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
-  config.gridDim = grid;
-  config.blockDim = block;
-  config.dynamicSmemBytes = shared_bytes;
+  config.gridDim = shape.grid;
+  config.blockDim = shape.block;
+  config.dynamicSmemBytes = shape.shared_bytes;
   config.stream = stream;
   config.attrs = &attribute;
-  config.numAttrs = dependent ? 1 : 0;
+  config.numAttrs = dependent && shape.early ? 1 : 0;
   return cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...);
 }
 

@@ -94,6 +94,7 @@ __global__ void __launch_bounds__(kSlotsOfUnit)
   const int end_unit = min(first_unit + arguments.units_of_block, units);
   if (first_unit >= units) return;
   const int64_t own_slot = p.rule.slot(t);
+  const StepSight sight(p.rule, t);
   T* keys = static_cast<T*>(p.keys) + head * p.slots * dim;
   T* values = static_cast<T*>(p.values) + head * p.slots * dim;
 
@@ -159,7 +160,7 @@ __global__ void __launch_bounds__(kSlotsOfUnit)
 
     const int slot = threadIdx.x;
     float score = -INFINITY;
-    if (slot < count && p.rule.sees(t, first + slot)) {
+    if (slot < count && sight.sees(static_cast<int>(first) + slot)) {
       const float* towards = query[first + slot < p.rule.start];
       const auto* key = reinterpret_cast<const Vector*>(shared_keys + slot * pitch);
       float sums[4] = {};
@@ -259,8 +260,12 @@ cudaError_t launch_attention(const StepAttentionParams& params, cudaStream_t str
     const cudaError_t error =
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
     if (error != cudaSuccess) return error;
-    return launch_programmatic(kernel, grid, dim3(kSlotsOfUnit), bytes, stream,
-                               Arguments{params, units_of_block});
+    return launch_programmatic(kernel,
+                               {.grid = grid,
+                                .block = dim3(kSlotsOfUnit),
+                                .shared_bytes = static_cast<size_t>(bytes),
+                                .early = params.early},
+                               stream, Arguments{params, units_of_block});
   };
   switch (params.head_dim) {
     case 64:

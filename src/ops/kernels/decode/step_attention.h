@@ -33,6 +33,7 @@ struct StepAttentionParams {
   void* workspace = nullptr;  // step_attention_workspace_bytes(); zeroed before the first use
   int64_t batch = 0, heads = 0, head_dim = 0, slots = 0, rotary_dims = 0;
   StepRule rule;
+  bool early = true;  // SM 9.0: starts while the launch before it in the stream runs
 };
 
 #ifdef SEQFUSE_CUDA_API

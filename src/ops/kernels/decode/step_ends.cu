@@ -77,8 +77,10 @@ __global__ void __launch_bounds__(kEndThreads)
   best = of_warp[threadIdx.x];
   best.across_warp();
   if (threadIdx.x > 0) return;
-  p.ids[row] = best.nan ? -1 : best.id;
+  const int64_t id = best.nan ? -1 : best.id;
+  p.ids[row] = id;
   p.lengths[row] += p.active[row];
+  if (p.recent) p.recent[p.steps[row]++ % 2 * p.batch + row] = id;
 }
 
 __global__ void draw_kernel(const __grid_constant__ DrawParams p) {
@@ -105,7 +107,9 @@ cudaError_t dispatch_16_bit(DType dtype, Launch&& launch) {
 cudaError_t begin_step_cuda(const BeginStepParams& params, DType dtype, cudaStream_t stream) {
   return cuda::dispatch_16_bit(dtype, [&]<class T>() {
     return cuda::launch_programmatic(cuda::begin_step_kernel<T>,
-                                     dim3(static_cast<unsigned>(params.batch)), dim3(256), 0,
+                                     {.grid = dim3(static_cast<unsigned>(params.batch)),
+                                      .block = dim3(256),
+                                      .early = params.early},
                                      stream, params);
   });
 }
@@ -113,8 +117,10 @@ cudaError_t begin_step_cuda(const BeginStepParams& params, DType dtype, cudaStre
 cudaError_t end_step_cuda(const EndStepParams& params, DType dtype, cudaStream_t stream) {
   return cuda::dispatch_16_bit(dtype, [&]<class T>() {
     return cuda::launch_programmatic(cuda::end_step_kernel<T>,
-                                     dim3(static_cast<unsigned>(params.batch)),
-                                     dim3(cuda::kEndThreads), 0, stream, params);
+                                     {.grid = dim3(static_cast<unsigned>(params.batch)),
+                                      .block = dim3(cuda::kEndThreads),
+                                      .early = params.early},
+                                     stream, params);
   });
 }
 

@@ -24,16 +24,21 @@ struct BeginStepParams {
   void* angles = nullptr;               // T [batch, 2, 2, rotary_dims / 2] (step_attention.h)
   int64_t batch = 0, hidden_size = 0, rotary_dims = 0;
   StepRule rule;
+  bool early = true;  // SM 9.0: starts while the launch before it in the stream runs
 };
 
 // ids[b]: the id of row b's largest logit, the lowest of equal ones; -1 if a logit is NaN.
-// lengths[b] grows by active[b].
+// lengths[b] grows by active[b]. recent, if it is wanted: the ids of the last two steps, those of step
+// steps[b] in row steps[b] % 2; then steps[b] grows by 1.
 struct EndStepParams {
   const void* logits = nullptr;     // T [batch, vocabulary], 16-byte aligned
   int64_t* ids = nullptr;           // [batch]
   int64_t* lengths = nullptr;       // [batch]
   const int64_t* active = nullptr;  // [batch], 0 or 1
+  int64_t* recent = nullptr;        // [2, batch], or null
+  int64_t* steps = nullptr;         // [batch], or null with recent
   int64_t batch = 0, vocabulary = 0;
+  bool early = true;  // SM 9.0: starts while the launch before it in the stream runs
 };
 
 // points[b]: uniform in [0, 1), the draw number counts[b] of Philox{seed, texts[b]}.

@@ -342,8 +342,12 @@ cudaError_t launch(const StepLinearParams& params, cudaStream_t stream) {
   if (const cudaError_t error =
           cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, a.shared_bytes))
     return error;
-  return launch_programmatic(kernel, dim3(blocks), dim3(kThreads + 32 * kFillingWarps<kBulk>),
-                             a.shared_bytes, stream, a);
+  return launch_programmatic(kernel,
+                             {.grid = dim3(blocks),
+                              .block = dim3(kThreads + 32 * kFillingWarps<kBulk>),
+                              .shared_bytes = static_cast<size_t>(a.shared_bytes),
+                              .early = params.early},
+                             stream, a);
 }
 
 template <class T, class W>

@@ -35,11 +35,11 @@ struct StepLinearParams {
   // T [batch, n], contiguous, may be y: y of linear[0] is (second + first) + residual, or first +
   // residual. Null: each has its own y.
   const void* residual = nullptr;
+  bool early = true;  // SM 9.0: starts, and reads weights, while the launch before it runs
 };
 
 #ifdef SEQFUSE_CUDA_API
-// Enqueues one launch. On SM 9.0 it starts while the launch before it in the stream runs, and reads
-// weights until that has ended. cudaErrorInvalidValue: a batch or dtype not named above.
+// Enqueues one launch. cudaErrorInvalidValue: a batch or dtype not named above.
 cudaError_t step_linear_cuda(const StepLinearParams& params, DType dtype, cudaStream_t stream);
 #endif
 

@@ -89,8 +89,11 @@ __global__ void __launch_bounds__(kNormThreads)
 
 template <class T>
 cudaError_t launch_norm(const StepNormParams& params, cudaStream_t stream) {
-  return launch_programmatic(step_norm_kernel<T>, dim3(static_cast<unsigned>(params.batch)),
-                             dim3(kNormThreads), 0, stream, params);
+  return launch_programmatic(step_norm_kernel<T>,
+                             {.grid = dim3(static_cast<unsigned>(params.batch)),
+                              .block = dim3(kNormThreads),
+                              .early = params.early},
+                             stream, params);
 }
 
 }  // namespace

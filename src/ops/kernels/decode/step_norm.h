@@ -19,10 +19,11 @@ struct StepNormParams {
   int count = 1;                              // of norms
   int64_t batch = 1, size = 0;
   double eps = 1e-5;
+  bool early = true;  // SM 9.0: starts while the launch before it in the stream runs
 };
 
 #ifdef SEQFUSE_CUDA_API
-// Enqueues one launch, which on SM 9.0 starts while the launch before it in the stream runs.
+// Enqueues one launch.
 cudaError_t step_norm_cuda(const StepNormParams& params, DType dtype, cudaStream_t stream);
 #endif
 

@@ -19,13 +19,26 @@ struct StepRule {
   SEQFUSE_HOST_DEVICE constexpr int64_t slot(int64_t t) const {
     return t < start ? t : (t - start) % (recent + prune_every) + start;
   }
-  // Whether token t sees what slot j holds, t's own slot included.
-  SEQFUSE_HOST_DEVICE constexpr bool sees(int64_t t, int64_t j) const {
-    if (j < start) return j <= t;
-    const int64_t ring = recent + prune_every;
-    const int64_t back = ((t - j) % ring + ring) % ring;  // tokens since the slot was written
-    return back <= position(t) - start && back <= t - start;
+};
+
+// Which slots a token sees, its own included: without a division for each.
+class StepSight {
+ public:
+  SEQFUSE_HOST_DEVICE constexpr StepSight(const StepRule& rule, int64_t t)
+      : start_(static_cast<int>(rule.start)),
+        ring_(static_cast<int>(rule.recent + rule.prune_every)),
+        last_first_(static_cast<int>(t < rule.start ? t : rule.start - 1)),
+        newest_(static_cast<int>(rule.slot(t))),
+        back_(static_cast<int>(rule.position(t) - rule.start)) {}
+
+  SEQFUSE_HOST_DEVICE constexpr bool sees(int slot) const {
+    if (slot < start_) return slot <= last_first_;
+    const int back = newest_ - slot;  // tokens since the slot was written; modulo the ring
+    return (back < 0 ? back + ring_ : back) <= back_;
   }
+
+ private:
+  int start_, ring_, last_first_, newest_, back_;
 };
 
 }  // namespace seqfuse::ops
