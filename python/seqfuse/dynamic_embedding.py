@@ -3,6 +3,7 @@
 import os
 import pathlib
 import tempfile
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
@@ -43,6 +44,8 @@ class DynamicEmbedding(nn.Module):
         evicted_listed: int = 0,
         failure_is_error: bool = True,
         in_order: bool = False,
+        device_rows: int | None = None,
+        cached: bool = False,
         name: str = "table",
         device: torch.device | str = "cpu",
     ) -> None:
@@ -60,6 +63,9 @@ class DynamicEmbedding(nn.Module):
         without a row whose frequency is known (default: capacity). evicted_listed: evicted ids kept for evicted_keys().
         failure_is_error=False: an id that finds no place has the shared row, and is counted (counts()["failed"]).
         in_order: GPU: the same slots and evictions in every run, which is slower.
+
+        device_rows: GPU: rows in its memory; the others are in pinned memory of the host (default: all on the GPU).
+        cached: all rows are in the host's memory, and device_rows of those in use also in the GPU's.
         """
         super().__init__()
         _library.load_decoder(_library.load())
@@ -79,6 +85,8 @@ class DynamicEmbedding(nn.Module):
             "list_evicted": evicted_listed,
             "failure_is_error": int(failure_is_error),
             "in_order": int(in_order),
+            "device_rows": (1 << 63) - 1 if device_rows is None else device_rows,
+            "cached": int(cached),
         }
         words = {"name": name, "optimizer": optimizer, "score": score, "init": kind}
         device = torch.device(device)
@@ -89,6 +97,12 @@ class DynamicEmbedding(nn.Module):
         self.learning_rate, self.betas, self.eps = learning_rate, betas, eps
         self.updates = 0  # backward passes so far: the t of Adam
         self._anchor = torch.empty(0, device=device, requires_grad=True)
+        self._base: int | None = None  # fetches until the last dump, of which the next increment is the continuation
+        self._gone: list[Tensor] = []  # ids erased and evicted since, on the CPU
+        self._lost = 0  # evicted ids since that were not listed
+        self._listed = evicted_listed
+        self._evicted: list[tuple[Tensor, Tensor]] = []  # for evicted_keys(): taken out of the table already
+        self._evicted_more = 0
 
     def forward(self, ids: Tensor, *, scores: Tensor | None = None, step: int | None = None) -> Tensor:
         """Rows of ids, int64 of any shape or a jagged nested tensor: [*ids.shape, dim].
@@ -102,7 +116,11 @@ class DynamicEmbedding(nn.Module):
         if self.training and torch.is_grad_enabled():
             batch = self._rows.fetch(ids, scores, step)
             return _Lookup.apply(self._anchor, self, batch, ids.shape)
-        return self._rows.rows(self._rows.find(ids)).view(*ids.shape, self.dim)
+        return self._rows.look_up(ids).view(*ids.shape, self.dim)
+
+    def _update(self, batch: torch.ScriptObject, gradients: Tensor) -> None:
+        self.updates += 1
+        self._rows.update(batch, gradients, self.learning_rate, *self.betas, self.eps, self.updates)
 
     def __len__(self) -> int:
         """Rows; waits for a GPU."""
@@ -111,8 +129,8 @@ class DynamicEmbedding(nn.Module):
     def counts(self) -> dict[str, int]:
         """What there is and was; waits for a GPU.
 
-        size, capacity (rows that memory is allocated for), bytes; failed: ids that found no place; evicted: rows;
-        early: of these, below the capacity; unknown: ids without a row in evaluation, repeats included.
+        size, capacity (rows that memory is allocated for), bytes, host_bytes (pinned); failed: ids that found no place;
+        evicted: rows; early: of these, below the capacity; unknown: ids without a row in evaluation, repeats included.
         """
         return dict(self._rows.counts())
 
@@ -127,26 +145,48 @@ class DynamicEmbedding(nn.Module):
     def erase(self, ids: Tensor) -> None:
         """Removes the rows of ids; those without a row are ignored."""
         self._rows.erase(ids)
+        if self._base is not None:
+            self._gone.append(ids.detach().flatten().cpu())
 
     def clear(self) -> None:
         """Starts anew: removes all rows and frequencies, empties the list of evicted ids, sets counts and updates to 0.
 
-        The shared row stays.
+        The shared row stays. The next dump is a whole one.
         """
         self._rows.clear()
         self.updates = 0
+        self._base, self._evicted, self._evicted_more = None, [], 0
 
     def evicted_keys(self) -> tuple[Tensor, Tensor, int]:
         """Ids and scores of rows evicted since the last call, and how many more there were than evicted_listed."""
-        return self._rows.take_evicted()
+        self._take_evicted()
+        none = torch.empty(0, dtype=torch.int64, device=self.device)
+        ids = torch.cat([none, *(ids for ids, _ in self._evicted)])
+        scores = torch.cat([none, *(scores for _, scores in self._evicted)])
+        more = self._evicted_more + max(0, len(ids) - self._listed)
+        self._evicted, self._evicted_more = [], 0
+        return ids[: self._listed], scores[: self._listed], more
+
+    def _take_evicted(self) -> None:
+        """Takes evicted ids out of the table's list: for evicted_keys(), and for the next increment."""
+        ids, scores, more = self._rows.take_evicted()
+        if len(ids):
+            self._evicted.append((ids, scores))
+        self._evicted_more += more
+        if self._base is not None:
+            self._gone.append(ids.cpu())
+            self._lost += more
 
     def contents(self) -> dict[str, Tensor]:
-        """What load_contents needs to go on with the same bits; copies on the table's device.
+        """What load_contents needs to go on with the same bits; copies on the CPU.
 
         ids [n], rows [n, dim and the optimiser's state], scores [n], shared_row [dim] and more.
         """
+        return self._contents(0)
+
+    def _contents(self, since: int) -> dict[str, Tensor]:
         self.check_failures()
-        return {**dict(self._rows.contents()), "updates": torch.tensor(self.updates)}
+        return {**dict(self._rows.contents(since)), "updates": torch.tensor(self.updates)}
 
     def load_contents(self, contents: dict[str, Tensor]) -> None:
         """Replaces rows, frequencies and the shared row. Raises ValueError, and changes nothing, if they do not fit."""
@@ -154,24 +194,49 @@ class DynamicEmbedding(nn.Module):
         updates = int(contents.get("updates", 0))
         self._rows.load(rest)
         self.updates = updates
+        self._base = None
 
     def dump(self, path: str | os.PathLike) -> None:
-        """Writes contents() to a file of torch.save, atomically."""
-        path = pathlib.Path(path)
-        contents = {name: tensor.cpu() for name, tensor in self.contents().items()}
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-            try:
-                torch.save(contents, file)
-                file.flush()
-                os.fsync(file.fileno())
-            except BaseException:
-                os.unlink(file.name)
-                raise
-        os.replace(file.name, path)
+        """Writes contents() to a file of torch.save, atomically: a process that dies leaves the file of before."""
+        contents = self.contents()
+        _save(path, contents)
+        self._start_increment(contents)
 
-    def load(self, path: str | os.PathLike) -> None:
-        """Reads a file of dump(), also of a table of another capacity or device. Raises as load_contents does."""
-        self.load_contents(torch.load(path, map_location="cpu", weights_only=True))
+    def dump_increment(self, path: str | os.PathLike) -> None:
+        """Writes what changed since the last dump, increment or load: rows that were in batches, ids that have gone.
+
+        Call it between steps, when each forward pass has had its backward pass. Frequencies (admit_from) are written
+        whole. Raises ValueError if there was no dump or load, and if more ids were evicted than evicted_listed.
+        """
+        if self._base is None:
+            raise ValueError("an increment continues a dump: call dump() or load() first")
+        self._take_evicted()
+        if self._lost:
+            raise ValueError(
+                f"{self._lost} ids were evicted that were not listed: raise evicted_listed, or write increments "
+                "more often; now dump() the whole table"
+            )
+        contents = self._contents(self._base)
+        gone = torch.cat([torch.empty(0, dtype=torch.int64), *self._gone]).unique()
+        contents["gone"] = gone[~self._rows.contains(gone.to(self.device)).cpu()]
+        contents["base"] = torch.tensor(self._base)
+        _save(path, contents)
+        self._start_increment(contents)
+
+    def load(self, path: str | os.PathLike, increments: Iterable[str | os.PathLike] = ()) -> None:
+        """Reads a file of dump(), also of a table of another capacity or device, and applies its increments in order.
+
+        Raises as load_contents does, and ValueError if an increment does not continue what is before it.
+        """
+        contents = torch.load(path, map_location="cpu", weights_only=True)
+        for increment in increments:
+            contents = _continued(contents, torch.load(increment, map_location="cpu", weights_only=True), increment)
+        self.load_contents(contents)
+        self._start_increment(contents)
+
+    def _start_increment(self, contents: dict[str, Tensor]) -> None:
+        self._take_evicted()
+        self._base, self._gone, self._lost = int(contents["table"][1]), [], 0
 
     def get_extra_state(self) -> dict[str, Tensor]:
         """So that state_dict() has the rows."""
@@ -197,14 +262,102 @@ class _Lookup(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, gradient: Tensor) -> tuple[None, None, None, None]:
-        table = ctx.table
-        table.updates += 1
-        table._rows.update(
-            ctx.batch,
-            gradient.reshape(-1, table.dim),
-            table.learning_rate,
-            *table.betas,
-            table.eps,
-            table.updates,
-        )
+        ctx.table._update(ctx.batch, gradient.reshape(-1, ctx.table.dim))
         return None, None, None, None
+
+
+class DynamicEmbeddingBag(nn.Module):
+    """Sums or means of rows over bags of ids, from a DynamicEmbedding that other bags and features may share."""
+
+    def __init__(self, table: DynamicEmbedding, *, mode: str = "sum", read_only: bool = False) -> None:
+        """mode: "sum" or "mean". read_only: ids of this feature get no rows, and update none."""
+        super().__init__()
+        if mode not in ("sum", "mean"):
+            raise ValueError(f"mode is {mode!r}; expected 'sum' or 'mean'")
+        self.table, self.mode, self.read_only = table, mode, read_only
+
+    def forward(
+        self,
+        ids: Tensor,
+        offsets: Tensor | None = None,
+        *,
+        scores: Tensor | None = None,
+        step: int | None = None,
+    ) -> Tensor:
+        """[bags, dim]: of ids [n], int64, the bag b has those from offsets[b] to offsets[b + 1]; an empty one is zeros.
+
+        Or of a jagged nested tensor, whose offsets they are. scores, step: as in DynamicEmbedding.forward.
+        """
+        if ids.is_nested:
+            ids, offsets = ids.values(), ids.offsets()
+        if offsets is None or ids.dim() != 1:
+            raise ValueError(
+                f"ids have {ids.dim()} dimensions; expected one, and offsets [bags + 1], or a jagged nested tensor"
+            )
+        rows, table = self.table._rows, self.table
+        if self.training and torch.is_grad_enabled() and not self.read_only:
+            return _Pool.apply(table._anchor, table, rows.fetch(ids, scores, step), offsets, self.mode)
+        return _pooled(rows.look_up(ids), offsets, self.mode)
+
+    def extra_repr(self) -> str:
+        """For print()."""
+        return f"mode={self.mode}" + (", read_only=True" if self.read_only else "")
+
+
+def _pooled(rows: Tensor, offsets: Tensor, mode: str) -> Tensor:
+    return torch.segment_reduce(rows, mode, offsets=offsets, axis=0, initial=0)
+
+
+class _Pool(torch.autograd.Function):
+    """Pooled rows of a batch; the backward pass updates the rows."""
+
+    @staticmethod
+    def forward(
+        ctx, _anchor: Tensor, table: DynamicEmbedding, batch: torch.ScriptObject, offsets: Tensor, mode: str
+    ) -> Tensor:
+        rows = table._rows.rows(batch)
+        ctx.table, ctx.batch, ctx.mode, ctx.count = table, batch, mode, rows.shape[0]
+        ctx.save_for_backward(offsets)
+        return _pooled(rows, offsets, mode)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, gradient: Tensor) -> tuple[None, None, None, None, None]:
+        lengths = ctx.saved_tensors[0].diff()
+        if ctx.mode == "mean":
+            gradient = gradient / lengths.clamp(min=1).unsqueeze(1)
+        ctx.table._update(ctx.batch, gradient.repeat_interleave(lengths, dim=0, output_size=ctx.count))
+        return None, None, None, None, None
+
+
+def _save(path: str | os.PathLike, contents: dict[str, Tensor]) -> None:
+    path = pathlib.Path(path)
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
+        try:
+            torch.save(contents, file)
+            file.flush()
+            os.fsync(file.fileno())
+        except BaseException:
+            os.unlink(file.name)
+            raise
+    os.replace(file.name, path)
+
+
+def _continued(contents: dict[str, Tensor], increment: dict[str, Tensor], path: str | os.PathLike) -> dict[str, Tensor]:
+    """Contents with those of an increment."""
+    before, base = int(contents["table"][1]), int(increment.get("base", -1))
+    if before != base:
+        raise ValueError(
+            f"{path} continues a table after {base} fetches, and what is before it has {before}: give the dump and all "
+            "its increments in order"
+            if base >= 0
+            else f"{path} is a whole dump, not an increment"
+        )
+    left = ~torch.isin(contents["ids"], torch.cat([increment["ids"], increment["gone"]]))
+    result = {name: tensor for name, tensor in increment.items() if name not in ("base", "gone")}
+    for name in ("ids", "rows", "scores", "touched", "slots"):
+        if name in contents and name in increment:
+            result[name] = torch.cat([contents[name][left], increment[name]])
+    if int(contents["table"][0]) != int(increment["table"][0]) or "slots" not in contents:
+        result.pop("slots", None)  # the table has grown, and rows that are not in the increment have moved
+    return result

@@ -8,6 +8,7 @@
 #include "data/dataset/dataset.h"
 #include "distributed/process_group.h"
 #include "models/hstu/model_spec.h"
+#include "models/hstu/tables.h"
 #include "models/hstu/task_model.h"
 #include "training/device/device.h"
 #include "training/loop/batch_stream.h"
@@ -32,7 +33,10 @@ std::shared_ptr<models::hstu::TaskModel> make_model(const models::hstu::ModelSpe
                                                     const std::string& device) {
   const at::Device chosen = training::choose_device(device, "");
   training::set_arithmetic(chosen, config.trainer);
-  auto model = models::hstu::make_task_model(spec, static_cast<uint64_t>(config.trainer.seed));
+  const embeddings::Placement placement =
+      models::hstu::table_placement(config, spec, distributed::ProcessGroup::single(), chosen);
+  auto model = models::hstu::make_task_model(spec, static_cast<uint64_t>(config.trainer.seed),
+                                             torch::kFloat, placement);
   model->to(chosen);
   model->train();
   return model;

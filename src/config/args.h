@@ -235,25 +235,28 @@ struct DynamicEmbeddingArgs {
   std::optional<double> item_vocab_gpu_capacity_ratio;
   std::string evict_strategy = "lru";
   bool caching = false;
-  std::string dist_type = "roundrobin";
+  std::string dist_type = "hash_roundrobin";
 
   template <class V>
   void visit(V& v) {
     v.required(feature_names, "feature_names", "features that share the table");
     v.required(table_name, "table_name", "name in checkpoints");
     v.required(item_vocab_size_or_capacity, "item_vocab_size_or_capacity",
-               "maximum number of rows");
+               "rows at most, over all processes, of the table of each feature");
     v(sharding_type, "sharding_type", "model_parallel: rows are sharded over the processes");
     v(global_hbm_for_values, "global_hbm_for_values",
-      "no effect yet: bytes of GPU memory for rows, over all GPUs");
+      "bytes of GPU memory for rows, over all GPUs; the other rows are in pinned host memory");
     v(item_vocab_gpu_capacity, "item_vocab_gpu_capacity",
-      "no effect yet: rows in GPU memory; used if the above is None");
+      "rows in GPU memory, over all GPUs; used if the above is None");
     v(item_vocab_gpu_capacity_ratio, "item_vocab_gpu_capacity_ratio",
-      "no effect yet: share of rows in GPU memory; used if both above are None");
-    v(evict_strategy, "evict_strategy", "no effect yet: lru or lfu");
-    v(caching, "caching", "no effect yet: cache rows in GPU memory and keep all in host memory");
+      "share of rows in GPU memory; used if both above are None; all three None: all rows");
+    v(evict_strategy, "evict_strategy",
+      "what a full table evicts: lru: ids not seen for longest; lfu: ids seen least often");
+    v(caching, "caching",
+      "all rows are in host memory; GPU memory for rows is a cache of those in use");
     v(dist_type, "dist_type",
-      "no effect yet: continuous, roundrobin or hash_roundrobin: assignment of ids to ranks");
+      "which process owns an id: hash_roundrobin: by a hash; roundrobin: id modulo the processes; "
+      "continuous: a block of ids each");
   }
 
   bool operator==(const DynamicEmbeddingArgs&) const = default;

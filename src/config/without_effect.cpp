@@ -13,18 +13,10 @@
 namespace seqfuse::config {
 namespace {
 
-constexpr std::string_view kTableMemory = "a table keeps all of its rows in device memory";
-
-constexpr std::array<WithoutEffect, 9> kParameters = {{
+constexpr std::array<WithoutEffect, 3> kParameters = {{
     {NetworkArgs::kName, "kernel_backend", ""},
     {NetworkArgs::kName, "embedding_backend", "there is only one backend"},
     {TensorModelParallelArgs::kName, "tensor_model_parallel_size", ""},
-    {DynamicEmbeddingArgs::kName, "global_hbm_for_values", kTableMemory},
-    {DynamicEmbeddingArgs::kName, "item_vocab_gpu_capacity", kTableMemory},
-    {DynamicEmbeddingArgs::kName, "item_vocab_gpu_capacity_ratio", kTableMemory},
-    {DynamicEmbeddingArgs::kName, "caching", kTableMemory},
-    {DynamicEmbeddingArgs::kName, "evict_strategy", "a table has a row for each id from the start"},
-    {DynamicEmbeddingArgs::kName, "dist_type", "a hash of the id assigns rows to processes"},
 }};
 
 struct Literals {
@@ -70,7 +62,6 @@ std::span<const WithoutEffect> parameters_without_effect() {
 std::string warn_without_effect(const Config& config) {
   std::map<std::string_view, std::set<std::string>> found;
   collect(config.network, found);
-  for (const DynamicEmbeddingArgs& table : config.dynamic_embeddings) collect(table, found);
   std::string text;
   for (const auto& [reason, names] : found) {
     std::string list;

@@ -19,7 +19,7 @@ constexpr Seconds kBeatInterval(1), kCheckInterval(0.1);
 // Covers the start, while every machine loads torch and opens the data.
 constexpr double kStartSeconds = 600;
 
-std::vector<uint8_t> bytes_of(const std::string& text) {
+std::vector<uint8_t> text_bytes(const std::string& text) {
   return {text.begin(), text.end()};
 }
 
@@ -40,7 +40,7 @@ Watchdog::Watchdog(c10::intrusive_ptr<c10d::Store> store, const Launch& launch,
       store_(std::move(store)),
       allowed_seconds_(kStartSeconds) {
   write_beat();
-  store_->set(key_of("process", launch_.rank), bytes_of(PeerProcess::self()));
+  store_->set(key_of("process", launch_.rank), text_bytes(PeerProcess::self()));
   for (int rank = 0; rank < launch_.size; ++rank) {
     const std::vector<uint8_t> told = store_->get(key_of("process", rank));
     peers_.push_back({.process = PeerProcess(std::string(told.begin(), told.end())),
@@ -95,12 +95,12 @@ void Watchdog::find_culprit() {
 
 void Watchdog::leave() {
   stop();
-  store_->set(beat_keys_[launch_.rank], bytes_of(json{{"left", true}}.dump()));
+  store_->set(beat_keys_[launch_.rank], text_bytes(json{{"left", true}}.dump()));
 }
 
 void Watchdog::fail(const std::string& error) {
   stop();
-  store_->set(beat_keys_[launch_.rank], bytes_of(json{{"failed", first_line(error)}}.dump()));
+  store_->set(beat_keys_[launch_.rank], text_bytes(json{{"failed", first_line(error)}}.dump()));
   // If this process serves the store, it must live until the others have read it.
   if (launch_.store_is_served || launch_.rank != 0) return;
   const auto others_live = [this] {
@@ -156,7 +156,7 @@ void Watchdog::write_beat() {
             {"what", waits_for_.empty() ? what_ : waits_for_ + ", " + what_}};
   }
   store_call_began_ = Clock::now();
-  store_->set(key_of("beat", launch_.rank), bytes_of(beat.dump()));
+  store_->set(key_of("beat", launch_.rank), text_bytes(beat.dump()));
   store_call_began_ = Clock::time_point::max();
 }
 

@@ -14,17 +14,6 @@ namespace {
 using ops::hash_table::sum_by_id;
 using ops::hash_table::unique_ids;
 
-RowOptimizer optimizer_of(UpdateKind kind) {
-  switch (kind) {
-    case UpdateKind::sgd:
-      return RowOptimizer::sgd;
-    case UpdateKind::row_wise_adagrad:
-      return RowOptimizer::row_wise_adagrad;
-    default:
-      return RowOptimizer::adam;  // adamw: tables have no weight decay
-  }
-}
-
 // A table of hashes in a checkpoint: per row, and [capacity, calls].
 void put(StateTensors& state, const std::string& prefix, const HashTableContents& table) {
   state[prefix + "scores"] = table.scores;
@@ -51,16 +40,35 @@ void take(const StateTensors& state, const std::string& prefix, HashTableContent
   table.calls = numbers[1].item<int64_t>();
 }
 
+// Slots of several processes mean nothing in one.
+DynamicRowsContents without_shards(DynamicRowsContents contents, const StateTensors& state) {
+  if (state.contains("shards")) contents.table.slots = at::Tensor();
+  if (state.contains("counted_shards")) contents.counted.slots = at::Tensor();
+  return contents;
+}
+
 }  // namespace
 
+RowOptimizer row_optimizer(UpdateKind kind) {
+  switch (kind) {
+    case UpdateKind::sgd:
+      return RowOptimizer::sgd;
+    case UpdateKind::row_wise_adagrad:
+      return RowOptimizer::row_wise_adagrad;
+    default:
+      return RowOptimizer::adam;
+  }
+}
+
 DynamicTable::DynamicTable(DynamicRowsOptions options, int64_t vocabulary,
-                           distributed::ProcessGroup& group)
+                           distributed::ProcessGroup& group, IdDealing dealing)
     : EmbeddingTable(options.table.name, options.table.dim, group),
       vocabulary_(vocabulary),
+      capacity_(options.table.capacity),
+      exchange_(name_, dealing, group),
       options_(std::move(options)) {
-  SEQFUSE_CHECK(!group.several(), "table {}: dynamic tables run in one process; this job has {}",
-                name_, group.size());
   options_.optimizer = RowOptimizer::sgd;
+  options_.table.capacity = capacity_of_process(capacity_, group.size());
   rows_.emplace(options_);
 }
 
@@ -72,14 +80,24 @@ void DynamicTable::fetch(const at::Tensor& ids) {
   return_gradients();
   fetched_ = {};
   const bool training = torch::GradMode::is_enabled();
+  const bool several = group_.several();
+  if (several) fetched_.request = exchange_.ask(ids);
+  const at::Tensor& here = several ? fetched_.request.asked_ids : ids;
+  const at::Tensor& times = fetched_.request.asked_times;  // undefined: once
   if (training) {
-    DynamicRows::Scores scores;
+    DynamicRows::Scores scores{.custom = {}, .step = {}, .times = times};
     if (options_.table.score == Score::step) scores.step = rows_->table().calls() + 1;
-    fetched_.batch = rows_->fetch(ids, scores);
+    fetched_.batch = rows_->fetch(here, scores);
   } else {
-    fetched_.batch = rows_->find(ids);
+    fetched_.batch = rows_->find(here, times);
   }
-  fetched_.rows = rows_->unique_rows(fetched_.batch);
+  if (several) {
+    fetched_.ids = fetched_.request.ids;
+    fetched_.rows = exchange_.answer(fetched_.request, rows_->rows(fetched_.batch));
+  } else {
+    fetched_.ids = fetched_.batch.unique.ids;
+    fetched_.rows = rows_->unique_rows(fetched_.batch);
+  }
   fetched_.rows.set_requires_grad(training && trained_);
 }
 
@@ -88,7 +106,7 @@ void DynamicTable::fetch_all() {
 }
 
 at::Tensor DynamicTable::lookup(const at::Tensor& ids) {
-  return lookup_fetched(name_, fetched_.rows, fetched_.batch.unique.ids, ids);
+  return lookup_fetched(name_, fetched_.rows, fetched_.ids, ids);
 }
 
 at::Tensor DynamicTable::rows() const {
@@ -98,16 +116,25 @@ at::Tensor DynamicTable::rows() const {
 }
 
 void DynamicTable::return_gradients() {
-  take_gradient();
+  if (!group_.several()) return take_gradient();
+  if (!fetched_.rows.defined() || !fetched_.rows.requires_grad()) return;
+  const Fetched fetched = std::exchange(fetched_, {});
+  at::Tensor gradient = fetched.rows.grad();
+  if (!gradient.defined()) gradient = torch::zeros_like(fetched.rows);  // no loss in this process
+  add_gradient(fetched.batch,
+               sum_by_id(fetched.batch.unique, exchange_.give_back(fetched.request, gradient)));
 }
 
 void DynamicTable::take_gradient() const {
-  if (!fetched_.rows.defined()) return;
+  if (group_.several() || !fetched_.rows.defined()) return;
   const Fetched fetched = std::exchange(fetched_, {});
-  at::Tensor gradient = fetched.rows.grad();
-  if (!gradient.defined()) return;
-  gradient = gradient.masked_fill(fetched.batch.slots.lt(0).unsqueeze(1), 0);
-  returned_.push_back({.batch = fetched.batch, .gradient = std::move(gradient)});
+  const at::Tensor gradient = fetched.rows.grad();
+  if (gradient.defined()) add_gradient(fetched.batch, gradient);
+}
+
+void DynamicTable::add_gradient(const DynamicRows::Batch& batch, const at::Tensor& gradient) const {
+  returned_.push_back(
+      {.batch = batch, .gradient = gradient.masked_fill(batch.slots.lt(0).unsqueeze(1), 0)});
 }
 
 // Adds the gradients of a step's batches. Of several batches on a GPU it reads the numbers of ids,
@@ -131,12 +158,12 @@ void DynamicTable::combine() const {
 
 void DynamicTable::make_state(UpdateKind kind, bool averaged) {
   SEQFUSE_CHECK_AS(UsageError, !averaged,
-                   "table {}: a dynamic table has no averages of its rows; set "
-                   "OptimizerArgs.average_decay to 0",
+                   "table {}: a table of DynamicEmbeddingArgs has no averages of its rows: set "
+                   "OptimizerArgs.average_decay to 0, or use EmbeddingArgs",
                    name_);
   DynamicRowsContents contents = rows_->contents();
   DynamicRowsOptions options = options_;
-  options.optimizer = optimizer_of(kind);
+  options.optimizer = row_optimizer(kind);
   DynamicRows rows(options);
   contents.table.rows =
       at::constant_pad_nd(contents.table.rows.slice(1, 0, dim_), {0, rows.table().width() - dim_});
@@ -192,7 +219,19 @@ std::vector<std::string> DynamicTable::state_names() const {
 }
 
 TableContents DynamicTable::contents() const {
-  const DynamicRowsContents dynamic = rows_->contents();
+  DynamicRowsContents dynamic = rows_->contents();
+  if (!group_.several()) return to_table(dynamic);
+  at::Tensor shards, counted_shards;
+  dynamic.table = exchange_.gather(dynamic.table, shards);
+  if (options_.admit_from > 1) dynamic.counted = exchange_.gather(dynamic.counted, counted_shards);
+  if (!group_.is_first()) return {};
+  TableContents contents = to_table(dynamic);
+  contents.state["shards"] = shards;
+  if (counted_shards.defined()) contents.state["counted_shards"] = counted_shards;
+  return contents;
+}
+
+TableContents DynamicTable::to_table(const DynamicRowsContents& dynamic) const {
   TableContents contents;
   contents.ids = dynamic.table.ids;
   contents.rows = dynamic.table.rows.slice(1, 0, dim_).contiguous();
@@ -224,10 +263,10 @@ DynamicRowsContents DynamicTable::to_dynamic(const TableContents& given,
       name_, given.rows.size(-1), dim_);
   const int64_t count = given.size();
   SEQFUSE_CHECK_AS(
-      DataError, count <= options_.table.capacity,
+      DataError, count <= capacity_,
       "the checkpoint's table {} has {} rows; the capacity of the model's is {}: raise "
       "DynamicEmbeddingArgs.item_vocab_size_or_capacity",
-      name_, count, options_.table.capacity);
+      name_, count, capacity_);
   SEQFUSE_CHECK_AS(DataError,
                    !given.ids.defined() || (given.ids.scalar_type() == torch::kLong &&
                                             given.ids.dim() == 1 && given.ids.size(0) == count),
@@ -265,12 +304,40 @@ DynamicRowsContents DynamicTable::to_dynamic(const TableContents& given,
 }
 
 void DynamicTable::check(const TableContents& given, const LoadOptions& options) const {
-  rows_->check(to_dynamic(given, options));
+  DynamicRowsContents dynamic = to_dynamic(given, options);
+  if (!group_.several()) return rows_->check(without_shards(std::move(dynamic), given.state));
+  const at::Tensor rows = exchange_.rows_of_processes(dynamic.table.ids.cpu());
+  const int64_t most = rows.max().item<int64_t>();
+  SEQFUSE_CHECK_AS(
+      DataError, most <= options_.table.capacity,
+      "the checkpoint's table {} has {} rows for one of {} processes, which has room for "
+      "{}: raise DynamicEmbeddingArgs.item_vocab_size_or_capacity, or set dist_type to "
+      "'hash_roundrobin'",
+      name_, most, group_.size(), options_.table.capacity);
 }
 
 void DynamicTable::load(const TableContents& given, const LoadOptions& options) {
   const torch::NoGradGuard no_grad;
-  rows_->load(to_dynamic(given, options));
+  DynamicRowsContents dynamic;
+  if (group_.is_first()) {
+    check(given, options);
+    dynamic = to_dynamic(given, options);
+  }
+  if (group_.several()) {
+    const bool counts = options_.admit_from > 1;
+    dynamic.table = exchange_.scatter(dynamic.table, found(given.state, "shards"));
+    if (counts) {
+      dynamic.counted = exchange_.scatter(dynamic.counted, found(given.state, "counted_shards"));
+    }
+    const bool has_row = group_.is_first() && dynamic.shared_row.defined();
+    const at::Tensor shared = has_row ? dynamic.shared_row.cpu().to(at::kFloat).contiguous()
+                                      : rows_->shared_row().cpu().clone();
+    group_.broadcast({shared}, "broadcast of table " + name_);
+    dynamic.shared_row = shared;
+  } else {
+    dynamic = without_shards(std::move(dynamic), given.state);
+  }
+  rows_->load(dynamic);
   fetched_ = {};
   returned_.clear();
 }

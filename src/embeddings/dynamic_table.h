@@ -1,4 +1,4 @@
-// A table of ids that are not known in advance, in one process.
+// A table of ids that are not known in advance; with several processes each owns a part of them.
 #pragma once
 
 #include <optional>
@@ -6,29 +6,35 @@
 #include <vector>
 
 #include "embeddings/dynamic/dynamic_rows.h"
+#include "embeddings/dynamic_exchange.h"
 #include "embeddings/table.h"
 
 namespace seqfuse::embeddings {
+
+// adamw: adam, since tables have no weight decay.
+RowOptimizer row_optimizer(UpdateKind kind);
 
 // Where gradients are recorded, fetch() gives new ids a row; under NoGradGuard it changes nothing, and
 // ids without a row have the shared row. Rows are float32. A step updates the rows of its own ids;
 // Adam's corrections count all steps.
 //
 // In a checkpoint the state of a table has, besides the optimiser's tensors: shared_row, scores,
-// touched, slots and table (capacity and calls), and of ids that have no row yet counted_ids,
-// counted_scores and so on. A table of the same capacity goes on with the same bits, evictions
-// included; a table with a fixed vocabulary takes the shared row for ids without one.
+// touched, slots and table (capacity and calls), of ids that have no row yet counted_ids,
+// counted_scores and so on, and of several processes shards (the rows and the capacity of each). A
+// table of the same capacity and as many processes goes on with the same bits, evictions included; a
+// table with a fixed vocabulary takes the shared row for ids without one.
 class DynamicTable : public EmbeddingTable {
  public:
-  // vocabulary: fetch_all() has ids 0..vocabulary - 1. The optimiser of options is set by make_state.
-  // Throws Error if the group has several processes.
-  DynamicTable(DynamicRowsOptions options, int64_t vocabulary, distributed::ProcessGroup& group);
+  // The capacity of options is that of all processes. vocabulary: fetch_all() has ids
+  // 0..vocabulary - 1. The optimiser of options is set by make_state.
+  DynamicTable(DynamicRowsOptions options, int64_t vocabulary, distributed::ProcessGroup& group,
+               IdDealing dealing = {});
 
   int64_t num_rows() const override { return vocabulary_; }
   int64_t rows_here() const override { return rows_->table().size(); }  // waits for a GPU
   at::TensorOptions options() const override;
   at::Tensor weight() const override { return {}; }
-  bool is_sharded() const override { return false; }
+  bool is_sharded() const override { return group_.several(); }
   bool gradient_is_summed_by_caller() const override { return false; }
 
   void fetch(const at::Tensor& ids) override;
@@ -53,20 +59,25 @@ class DynamicTable : public EmbeddingTable {
 
  private:
   struct Fetched {
-    DynamicRows::Batch batch;
-    at::Tensor rows;  // [unique, dim], a leaf
+    DynamicExchange::Request request;  // with several processes
+    DynamicRows::Batch batch;          // of the rows here
+    at::Tensor ids;                    // ascending
+    at::Tensor rows;                   // [ids, dim], a leaf
   };
   struct Returned {
     DynamicRows::Batch batch;
     at::Tensor gradient;  // float32 [unique, dim]; zeros for ids without a row
   };
+  void add_gradient(const DynamicRows::Batch& batch, const at::Tensor& gradient) const;
   void take_gradient() const;
   void combine() const;
   std::vector<std::string> state_names() const;
   DynamicRowsContents to_dynamic(const TableContents& given, const LoadOptions& options) const;
+  TableContents to_table(const DynamicRowsContents& dynamic) const;
 
-  const int64_t vocabulary_;
-  DynamicRowsOptions options_;
+  const int64_t vocabulary_, capacity_;
+  const DynamicExchange exchange_;
+  DynamicRowsOptions options_;  // of this process
   std::optional<DynamicRows> rows_;
   bool trained_ = false;
   mutable Fetched fetched_;

@@ -9,4 +9,9 @@ bool Placement::shards(const std::string& table, int64_t num_rows) const {
   return found->second == "model_parallel";
 }
 
+const DynamicPlacement* Placement::dynamic_of(const std::string& table) const {
+  const auto found = dynamic.find(table);
+  return found == dynamic.end() ? nullptr : &found->second;
+}
+
 }  // namespace seqfuse::embeddings

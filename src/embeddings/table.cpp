@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "embeddings/dynamic_placement.h"
 #include "embeddings/replicated_table.h"
 #include "embeddings/sharded_table.h"
 
@@ -17,7 +18,11 @@ void fetch_nothing(const Tables& tables) {
 }
 
 std::shared_ptr<EmbeddingTable> make_table(const std::string& name, int64_t num_rows,
-                                           const DrawRows& draw, const Placement& placement) {
+                                           const DrawRows& draw, const Placement& placement,
+                                           int64_t dim, const InitialRows& initial) {
+  if (const DynamicPlacement* dynamic = placement.dynamic_of(name)) {
+    return make_dynamic_table(name, num_rows, dim, initial, *dynamic, placement);
+  }
   if (placement.shards(name, num_rows)) {
     return std::make_shared<ShardedTable>(name, num_rows, draw, *placement.group);
   }

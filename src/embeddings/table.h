@@ -96,9 +96,17 @@ void fetch_nothing(const Tables& tables);
 // Draws the next n rows [n, D] of initial weights.
 using DrawRows = std::function<at::Tensor(int64_t)>;
 
-// Makes a replicated or sharded table, as placement says. Every process draws all rows, in blocks,
-// so that initial weights do not depend on the number of processes.
+// The distribution of initial weights: uniform in [-spread, spread), or normal with the standard
+// deviation spread, cut off at -2 and 2. A dynamic table draws a row by it, from seed and id.
+struct InitialRows {
+  bool normal = false;
+  double spread = 0;
+};
+
+// Makes a replicated, sharded or dynamic table [num_rows, dim], as placement says. Every process draws
+// all rows, in blocks, so that initial weights do not depend on the number of processes.
 std::shared_ptr<EmbeddingTable> make_table(const std::string& name, int64_t num_rows,
-                                           const DrawRows& draw, const Placement& placement);
+                                           const DrawRows& draw, const Placement& placement,
+                                           int64_t dim = 0, const InitialRows& initial = {});
 
 }  // namespace seqfuse::embeddings

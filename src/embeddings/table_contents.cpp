@@ -66,7 +66,8 @@ void check_ids(const std::string& table, int64_t num_rows, const TableContents& 
 }  // namespace
 
 bool is_of_dynamic_table(const std::string& name) {
-  static const std::set<std::string> names = {kSharedRow, "scores", "touched", "slots", "table"};
+  static const std::set<std::string> names = {kSharedRow, "scores", "touched",
+                                              "slots",    "table",  "shards"};
   return names.contains(name) || name.starts_with("counted_");
 }
 

@@ -16,28 +16,6 @@ namespace {
 
 constexpr size_t kMostColumns = 8;  // a wider table of metrics is transposed: one row per metric
 
-struct Cell {
-  std::string html, css_class;
-};
-using Row = std::vector<Cell>;
-
-// The first row and the first column are headings.
-std::string table(const std::vector<Row>& rows) {
-  std::string text = "<div class=\"scroll\"><table>\n";
-  for (size_t r = 0; r < rows.size(); ++r) {
-    text += "<tr>";
-    for (size_t c = 0; c < rows[r].size(); ++c) {
-      const Cell& cell = rows[r][c];
-      const char* tag = r == 0 || c == 0 ? "th" : "td";
-      text += cell.css_class.empty()
-                  ? fmt::format("<{0}>{1}</{0}>", tag, cell.html)
-                  : fmt::format("<{0} class=\"{2}\">{1}</{0}>", tag, cell.html, cell.css_class);
-    }
-    text += "</tr>\n";
-  }
-  return text + "</table></div>\n";
-}
-
 std::vector<Row> transposed(const std::vector<Row>& rows) {
   std::vector<Row> result(rows[0].size(), Row(rows.size()));
   for (size_t r = 0; r < rows.size(); ++r) {

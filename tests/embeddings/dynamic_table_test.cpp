@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "embeddings/dynamic/memory_plan.h"
 #include "embeddings/update/update_step.h"
 #include "tests/embeddings/counting_table.h"
 #include "tests/missing_gpu.h"
@@ -321,6 +322,78 @@ TEST_P(DynamicTableTest, ResumesWithTheSameBits) {
   }
 }
 
+// Runs of equal ids that are longer than a warp's piece, begin and end in it, or are its only one.
+TEST_P(DynamicTableTest, SumsOfFewIdsThatAreMostOfABatch) {
+  torch::manual_seed(2);
+  for (const int64_t count : {1, 127, 128, 129, 5000}) {
+    for (const int64_t dim : {1, 3, 128, 130, 260}) {
+      SCOPED_TRACE(testing::Message() << count << " ids, dim " << dim);
+      at::Tensor batch = torch::randint(-40, 40, {count}, torch::kLong);
+      batch.masked_fill_(torch::rand({count}).lt(0.5), 7)
+          .masked_fill_(torch::rand({count}).lt(0.2), -1);
+      const at::Tensor gradients = torch::randn({count, dim});
+      const auto unique = ops::hash_table::unique_ids(batch.to(device()));
+      const at::Tensor sums = ops::hash_table::sum_by_id(unique, gradients.to(device())).cpu();
+      const auto [ids, inverse, often] = at::_unique2(batch, true, true, true);
+      const at::Tensor expected = torch::zeros({ids.numel(), dim}, torch::kDouble)
+                                      .index_add_(0, inverse, gradients.to(torch::kDouble));
+      const int64_t used = ids.numel();
+      EXPECT_TRUE(unique.ids.cpu().slice(0, 0, used).equal(ids));
+      EXPECT_TRUE(unique.often.cpu().slice(0, 0, used).equal(often));
+      EXPECT_TRUE(at::allclose(sums.slice(0, 0, used).to(torch::kDouble), expected, 1e-5, 1e-4));
+      EXPECT_EQ(sums.slice(0, used).abs().sum().item<float>(), 0);
+    }
+  }
+}
+
+// Rows in the host's memory, behind a cache or not, are the same rows.
+TEST_P(DynamicTableTest, WhereRowsAreDoesNotChangeThem) {
+  const auto train = [&](int64_t device_rows, bool cached) {
+    DynamicRowsOptions options = options_of(200, 4, device());
+    options.table.in_order = true;
+    options.table.initial_capacity = 30;
+    options.table.device_rows = device_rows;
+    options.table.cached = cached;
+    options.table.list_evicted = 10'000;
+    auto table = table_of_options(options);
+    table->make_state(UpdateKind::adam, false);
+    for (int64_t number = 1; number <= 40; ++number) {
+      const at::Tensor batch = (torch::arange(60, torch::kLong) * 37 * number).remainder(451);
+      const at::Tensor gradient = torch::arange(240, torch::kFloat).view({60, 4}).sin() * 0.1;
+      step(*table, number, batch.to(device()), gradient.to(device()), 1 + number % 2);
+      const_cast<DynamicRows&>(table->dynamic_rows()).table().erase(ids({number}));
+    }
+    return table;
+  };
+  const auto plain = train(int64_t{1} << 40, false);
+  const TableContents expected = plain->contents();
+  EXPECT_GT(plain->dynamic_rows().table().counts().evicted, 100);
+  const auto evicted = const_cast<DynamicRows&>(plain->dynamic_rows()).table().take_evicted();
+  for (const auto& [device_rows, cached] :
+       {std::pair<int64_t, bool>{0, false}, {77, false}, {20, true}, {100, true}, {200, true}}) {
+    SCOPED_TRACE(testing::Message() << device_rows << (cached ? " cached" : ""));
+    const auto other = train(device_rows, cached);
+    const TableContents actual = other->contents();
+    EXPECT_TRUE(actual.ids.equal(expected.ids));
+    EXPECT_TRUE(actual.rows.equal(expected.rows));
+    EXPECT_TRUE(actual.state.at("exp_avg_sq").equal(expected.state.at("exp_avg_sq")));
+    EXPECT_TRUE(read(*other, {3, 70, 9999}).equal(read(*plain, {3, 70, 9999})));
+    const auto gone = const_cast<DynamicRows&>(other->dynamic_rows()).table().take_evicted();
+    EXPECT_TRUE(gone.ids.equal(evicted.ids));
+    EXPECT_TRUE(gone.scores.equal(evicted.scores));
+  }
+}
+
+// Cut off to integers, 0.2 and 0.7 would be the same score.
+TEST_P(DynamicTableTest, ScoresThatAreNotIntegersAreRefused) {
+  DynamicRowsOptions options = options_of(10, 3, device());
+  options.table.score = Score::custom;
+  DynamicRows rows(options);
+  const at::Tensor scores = torch::tensor({0.2F, 0.7F});
+  EXPECT_THROW(rows.fetch(ids({1, 2}), {.custom = scores}), UsageError);
+  EXPECT_EQ(rows.table().size(), 0);
+}
+
 // As serving does, which has a row for each id.
 TEST_P(DynamicTableTest, ATableWithAFixedVocabularyLoadsItsRows) {
   const auto mine = table(100);
@@ -380,6 +453,46 @@ TEST_P(DynamicTableTest, EmptyBatchesAndStepsWithoutGradients) {
   UpdateStep update(args_, 1, kRate, kScale);
   mine->apply_gradients(update);
   EXPECT_FALSE(mine->gradient().defined());
+}
+
+// 1000 rows: 9 buckets of 128 slots; a slot has 21 bytes besides its row.
+TEST(MemoryPlan, CountsWhatATableAllocates) {
+  HashTableOptions options = options_of(1000, 3).table;
+  options.initial_capacity = 1000;
+  options.state = 6;
+  const MemoryPlan plan = plan_memory(options, 1000);
+  EXPECT_EQ(plan.row_bytes, 48);  // 9 numbers, rounded up to 12
+  EXPECT_EQ(plan.device_bytes, 9 * 128 * (48 + 21));
+  EXPECT_EQ(plan.device_bytes, HashTable(options).bytes());
+  options.device_rows = 100;
+  EXPECT_EQ(plan_memory(options, 1000).device_bytes,
+            plan.device_bytes);  // on the CPU it is all the same
+  options.device = at::Device("cuda");
+  const MemoryPlan split = plan_memory(options, 1000);
+  EXPECT_EQ(split.device_bytes, 9 * 128 * 21 + 100 * 48);
+  EXPECT_EQ(split.host_bytes, (9 * 128 - 100) * 48);
+  options.cached = true;
+  const MemoryPlan cached = plan_memory(options, 1000);
+  EXPECT_EQ(cached.device_bytes, 9 * 128 * 21 + 128 * (48 + 21 + 8));
+  EXPECT_EQ(cached.host_bytes, 9 * 128 * 48);
+}
+
+TEST(MemoryPlan, WhatDoesNotFitSaysWhatWould) {
+  HashTableOptions options = options_of(1'000'000, 128).table;
+  options.state = 256;
+  const MemoryPlan plan = plan_memory(options, options.capacity);
+  EXPECT_EQ(why_memory_does_not_suffice(plan, {.device = 2'000'000'000, .host = 0}), "");
+  const std::string why = why_memory_does_not_suffice(plan, {.device = 100'000'000, .host = 0});
+  EXPECT_THAT(why, testing::AllOf(testing::HasSubstr("1000000 rows take 1.66 GB"),
+                                  testing::HasSubstr("100 MB are free"),
+                                  testing::HasSubstr("at most 60120")));
+  options.capacity = 60'120;
+  EXPECT_EQ(why_memory_does_not_suffice(plan_memory(options, 60'120), {.device = 100'000'000}), "");
+  options.device = at::Device("cuda");
+  options.device_rows = 10;
+  EXPECT_THAT(why_memory_does_not_suffice(plan_memory(options, 60'120),
+                                          {.device = 100'000'000, .host = 1'000'000}),
+              testing::HasSubstr("host's memory"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Cpu, DynamicTableTest, testing::Values("cpu"));

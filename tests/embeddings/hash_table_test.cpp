@@ -36,7 +36,7 @@ std::vector<T> host(const at::Tensor& tensor) {
 }
 
 int64_t slots_of_buckets(const HashTable& table) {
-  return table.rows().size(0) / table_op::kSlots;
+  return table_op::buckets_for(table.capacity());
 }
 
 class HashTableTest : public testing::TestWithParam<const char*> {
@@ -47,7 +47,11 @@ class HashTableTest : public testing::TestWithParam<const char*> {
     }
   }
 
-  at::Device device() const { return at::Device(GetParam()); }
+  // "cuda_cached": rows in the host's memory behind a cache; "_split": some rows there.
+  bool is(const char* kind) const {
+    return std::string(GetParam()).find(kind) != std::string::npos;
+  }
+  at::Device device() const { return at::Device(is("cuda") ? "cuda" : "cpu"); }
   at::Tensor to_device(const Ids& ids) const {
     return torch::tensor(ids, torch::kLong).to(device());
   }
@@ -58,6 +62,9 @@ class HashTableTest : public testing::TestWithParam<const char*> {
     options.capacity = capacity;
     options.dim = dim;
     options.device = device();
+    if (is("split")) options.device_rows = std::min<int64_t>(70, capacity / 2);
+    if (is("cached")) options.device_rows = std::max<int64_t>(40, capacity / 10);
+    options.cached = is("cached");
     return options;
   }
 
@@ -69,9 +76,9 @@ class HashTableTest : public testing::TestWithParam<const char*> {
   void mark(HashTable& table, const Ids& ids, const at::Tensor& slots) const {
     std::vector<float> marks;
     for (const int64_t id : ids) marks.push_back(mark_of(id));
-    const at::Tensor there = slots.ge(0);
-    const at::Tensor values = torch::tensor(marks, torch::kFloat).to(device());
-    table.rows().select(1, 0).index_put_({slots.masked_select(there)}, values.masked_select(there));
+    at::Tensor rows = table.read_rows(slots);
+    rows.select(1, 0).copy_(torch::tensor(marks, torch::kFloat));
+    table.write_rows(slots, rows);
   }
   static float mark_of(int64_t id) {
     return static_cast<float>(table_op::mix(static_cast<uint64_t>(id)) >> 40);
@@ -367,7 +374,8 @@ TEST_P(HashTableTest, ScoresStartAnewAfterErase) {
   HashTable table(counting);
   for (int i = 0; i < 5; ++i) insert(table, {3, 4});
   const auto before = host<int64_t>(table.find(to_device({3})));
-  table.rows().fill_(9);
+  const at::Tensor both = table.find(to_device({3, 4}));
+  table.write_rows(both, torch::full({2, 2}, 9.0F));
   table.erase(to_device({3}));
   const auto again = insert(table, {3});
   EXPECT_EQ(host<int64_t>(again.slots), before);  // the same slot
@@ -379,7 +387,8 @@ TEST_P(HashTableTest, ScoresStartAnewAfterErase) {
   }
   EXPECT_EQ(scores, (std::map<int64_t, int64_t>{{3, 1}, {4, 5}}));
   // Its row is the initial one, not that of before.
-  EXPECT_EQ(table.rows().index_select(0, again.slots).eq(9).sum().item<int64_t>(), 0);
+  EXPECT_EQ(table.read_rows(again.slots).eq(9).sum().item<int64_t>(), 0);
+  EXPECT_EQ(table.read_rows(table.find(to_device({4}))).eq(9).sum().item<int64_t>(), 2);
 }
 
 TEST_P(HashTableTest, RowsOfAnyLengthStartAndMoveWhole) {
@@ -392,13 +401,13 @@ TEST_P(HashTableTest, RowsOfAnyLengthStartAndMoveWhole) {
     HashTable table(wide);
     const Ids first = multiples(60), second = multiples(300, 9);
     const at::Tensor slots = insert(table, first).slots;
-    const at::Tensor before = table.rows().index_select(0, slots).cpu();
+    const at::Tensor before = table.read_rows(slots).cpu();
     EXPECT_TRUE(before.slice(1, 0, dim).ge(1).all().item<bool>());
     EXPECT_TRUE(before.slice(1, 0, dim).lt(2).all().item<bool>());
     EXPECT_EQ(before.slice(1, dim).abs().sum().item<float>(), 0);
     insert(table, second);
     const at::Tensor later = table.find(to_device(first));
-    EXPECT_TRUE(table.rows().index_select(0, later).cpu().equal(before));
+    EXPECT_TRUE(table.read_rows(later).cpu().equal(before));
     const at::Tensor missing = torch::full({dim}, 7.0F).to(device());
     const at::Tensor index = to_device({2, 0, 1, 2});
     const at::Tensor some = at::cat({later.slice(0, 0, 2), to_device({-1})});
@@ -410,25 +419,65 @@ TEST_P(HashTableTest, RowsOfAnyLengthStartAndMoveWhole) {
   }
 }
 
+TEST_P(HashTableTest, RepeatedIdsComeInOnce) {
+  HashTableOptions some = options(900);
+  some.initial_capacity = 900;
+  HashTable table(some);
+  if (!table.takes_repeated()) GTEST_SKIP() << "sorts repeated ids";
+  std::set<int64_t> model;
+  Random random(3);
+  for (int step = 0; step < 20; ++step) {
+    Ids ids;
+    for (int i = 0; i < 700; ++i) ids.push_back(static_cast<int64_t>(random.below(40 * step + 2)));
+    HashTable::Insert batch{.ids = to_device(ids)};
+    batch.repeated = true;
+    const auto inserted = table.insert(batch);
+    EXPECT_TRUE(inserted.slots.ge(0).all().item<bool>());
+    EXPECT_TRUE(table.find(to_device(ids)).equal(inserted.slots));
+    mark(table, ids, inserted.slots);
+    model.insert(ids.begin(), ids.end());
+    EXPECT_EQ(table.size(), static_cast<int64_t>(model.size()));
+    expect_marks(table);
+  }
+  EXPECT_EQ(table.counts().failed, 0);
+}
+
+TEST_P(HashTableTest, LookingUpIsFindingAndGathering) {
+  for (const int64_t dim : {1, 6, 128, 132}) {
+    SCOPED_TRACE(dim);
+    HashTableOptions some = options(400, dim);
+    some.init = {.kind = RowInit::uniform, .a = 1, .b = 2, .seed = 5};
+    HashTable table(some);
+    insert(table, multiples(300, 5));
+    const at::Tensor ids = (torch::arange(1000, torch::kLong) * 3 % 700 * 5).to(device());
+    const at::Tensor missing = torch::full({dim}, 7.0F).to(device());
+    const at::Tensor unknown = torch::ones({1}, torch::kLong).to(device());
+    const at::Tensor rows = table.look_up(ids, missing, unknown), slots = table.find(ids);
+    EXPECT_TRUE(rows.equal(table.gather(slots, {}, missing)));
+    EXPECT_GT(slots.lt(0).sum().item<int64_t>(), 500);
+    EXPECT_EQ(unknown.item<int64_t>(), 1 + slots.lt(0).sum().item<int64_t>());
+    EXPECT_EQ(table.look_up(to_device({}), missing, unknown).size(0), 0);
+  }
+}
+
 TEST_P(HashTableTest, LoadingGoesOnAsIfNothingHadHappened) {
   const auto run = [&](HashTable& table, int from, int to) {
-    Ids slots;
     for (int step = from; step < to; ++step) {
       Random random(static_cast<uint64_t>(step));
-      const auto inserted = insert(table, random_ids(random, 100, 3000));
-      for (const int64_t slot : host<int64_t>(inserted.slots)) slots.push_back(slot);
+      insert(table, random_ids(random, 100, 3000));
     }
-    return slots;
   };
   HashTableOptions full = options(700);
   full.in_order = true;
   full.init = {.kind = RowInit::normal, .a = 0, .b = 1, .seed = 1};
   HashTable whole(full), first(full), second(full);
   run(whole, 0, 20);
-  const Ids expected = run(whole, 20, 40);
+  run(whole, 20, 40);
   run(first, 0, 20);
   second.load(first.contents());
-  EXPECT_EQ(run(second, 20, 40), expected);
+  run(second, 20, 40);
+  EXPECT_TRUE(second.contents().slots.equal(whole.contents().slots));
+  EXPECT_TRUE(second.contents().ids.equal(whole.contents().ids));
   EXPECT_TRUE(second.contents().rows.equal(whole.contents().rows));
   EXPECT_TRUE(second.contents().scores.equal(whole.contents().scores));
 
@@ -436,8 +485,8 @@ TEST_P(HashTableTest, LoadingGoesOnAsIfNothingHadHappened) {
   HashTable larger(options(5000));
   larger.load(whole.contents());
   const HashTableContents contents = whole.contents();
-  const at::Tensor slots = larger.find(contents.ids);
-  EXPECT_TRUE(larger.rows().index_select(0, slots).equal(contents.rows));
+  const at::Tensor slots = larger.find(contents.ids.to(device()));
+  EXPECT_TRUE(larger.read_rows(slots).cpu().equal(contents.rows));
   HashTable smaller(options(699));
   insert(smaller, {5});
   EXPECT_THROW(
@@ -523,6 +572,20 @@ TEST_P(HashTableTest, IdsThatAreNotAllowedInAreLeftOut) {
   EXPECT_EQ(table.size(), 3);
 }
 
+// What a batch of an increment has: the rows of the inserts since.
+TEST_P(HashTableTest, ContentsSinceAnInsertAreTheRowsOfLaterOnes) {
+  HashTable table(options(300));
+  insert(table, multiples(100));
+  insert(table, {8, 16, 5});
+  const int64_t before = table.calls();
+  insert(table, {16, 7});
+  const HashTableContents later = table.contents(before + 1), two = table.contents(before);
+  auto ids = host<int64_t>(later.ids);
+  EXPECT_THAT(ids, testing::UnorderedElementsAre(16, 7));
+  EXPECT_THAT(host<int64_t>(two.ids), testing::UnorderedElementsAre(8, 16, 5, 7));
+  EXPECT_EQ(later.rows.size(0), 2);
+}
+
 TEST_P(HashTableTest, OptionsOutOfRangeAreNamed) {
   EXPECT_THROW(HashTable{options(0)}, UsageError);
   HashTableOptions bounds = options(10);
@@ -543,8 +606,8 @@ TEST_P(HashTableTest, OptionsOutOfRangeAreNamed) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Cpu, HashTableTest, testing::Values("cpu"));
-INSTANTIATE_TEST_SUITE_P(Cuda, HashTableTest, testing::Values("cuda"));
+INSTANTIATE_TEST_SUITE_P(Cpu, HashTableTest, testing::Values("cpu", "cpu_split", "cpu_cached"));
+INSTANTIATE_TEST_SUITE_P(Cuda, HashTableTest, testing::Values("cuda", "cuda_split", "cuda_cached"));
 
 // The contents of a table after evictions, erasures and growth. A batch is several tasks of a thread.
 HashTableContents after_many_calls(at::Device device) {

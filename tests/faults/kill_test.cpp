@@ -24,6 +24,14 @@ using Seconds = std::chrono::duration<double>;
 using testing::AnyOf;
 using testing::ElementsAre;
 
+// Rows of 8 of the 16 ids of items: every step evicts some.
+constexpr const char* kDynamicItems =
+    "--gin item/DynamicEmbeddingArgs.feature_names=['item'] "
+    "--gin item/DynamicEmbeddingArgs.table_name='item' "
+    "--gin item/DynamicEmbeddingArgs.item_vocab_size_or_capacity=8 "
+    "--gin RetrievalArgs.num_negatives=1 --gin TrainerArgs.train_batch_size=1 "
+    "--gin DatasetArgs.max_history_seqlen=3";
+
 int64_t kills_wanted() {
   const char* wanted = std::getenv("SEQFUSE_FAULT_KILLS");
   if (wanted != nullptr) return std::atoll(wanted);
@@ -37,28 +45,28 @@ bool has_half_written(const std::string& checkpoints) {
   return false;
 }
 
-double seconds_of(const std::string& run) {
+double seconds_of(const std::string& run, const std::string& more) {
   const auto start = Clock::now();
-  const Outcome outcome = Background(train_command(run)).wait();
+  const Outcome outcome = Background(train_command(run, more)).wait();
   EXPECT_EQ(outcome.code, 0) << outcome.out;
   return Seconds(Clock::now() - start).count();
 }
 
-TEST(Kill, AtAnyMomentLeavesAWholeCheckpointAndTheSameEnd) {
+// more: arguments of the runs.
+void kill_at_any_moment(int64_t wanted, const std::string& more) {
   const TemporaryDirectory directory;
   const std::string undisturbed = (directory.path() / "undisturbed").string();
   // The duration of a run, and of one without any step (the finished run, resumed).
-  const double life = seconds_of(undisturbed), start = seconds_of(undisturbed);
+  const double life = seconds_of(undisturbed, more), start = seconds_of(undisturbed, more);
 
   Random random(2026);
-  const int64_t wanted = kills_wanted();
   int64_t kills = 0, half_written = 0, before_any = 0, runs = 0;
   const auto first_kill = Clock::now();
   for (bool ended = true; kills < wanted || !ended;) {
     const std::string run = fmt::format("{}/run{}", directory.path().string(), runs);
     int64_t newest_step = 0;
     for (ended = false; !ended;) {
-      Background training(train_command(run));
+      Background training(train_command(run, more));
       if (kills < wanted) {
         // A quarter more than the remaining time, so that some runs finish.
         const double left = start + (life - start) * static_cast<double>(40 - newest_step) / 40;
@@ -97,10 +105,18 @@ TEST(Kill, AtAnyMomentLeavesAWholeCheckpointAndTheSameEnd) {
       "{} kills in {:.0f} s over {} runs of {:.1f} s: {} while a checkpoint was half written, {} "
       "before the first was whole\n",
       kills, seconds, runs, life, half_written, before_any);
-  RecordProperty("kills", std::to_string(kills));
+  testing::Test::RecordProperty("kills", std::to_string(kills));
   if (wanted >= 100) {
     EXPECT_GT(half_written, 0) << "no moment was in the middle of a checkpoint";
   }
+}
+
+TEST(Kill, AtAnyMomentLeavesAWholeCheckpointAndTheSameEnd) {
+  kill_at_any_moment(kills_wanted(), "");
+}
+
+TEST(Kill, DynamicTablesGoOnWithTheSameRowsAndEvictions) {
+  kill_at_any_moment(kills_wanted() / 5, kDynamicItems);
 }
 
 }  // namespace

@@ -1,5 +1,9 @@
 """seqfuse.DynamicEmbedding against torch's optimisers; resuming, evaluation, errors."""
 
+import subprocess
+import sys
+import time
+
 import pytest
 import torch
 
@@ -190,3 +194,121 @@ def test_wrong_arguments():
     with pytest.raises(ValueError, match="1 scores are given with 2 ids"):
         table(torch.tensor([1, 2]), scores=torch.tensor([1]))
     assert table.contents()["counted_ids"].numel() == 0
+
+
+def test_float_scores_are_refused(device):
+    table = table_of(device, score="custom")
+    with pytest.raises(ValueError, match="expected integers"):
+        table(torch.tensor([1, 2], device=device), scores=torch.tensor([0.2, 0.7]))
+    assert len(table) == 0
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean"])
+def test_a_bag_equals_torchs(device, mode):
+    table = table_of(device, optimizer="sgd")
+    bag = seqfuse.DynamicEmbeddingBag(table, mode=mode)
+    ids = torch.tensor([5, -1, 5, 5, 2**62, 9], device=device)
+    offsets = torch.tensor([0, 3, 3, 4, 6], device=device)  # the second bag is empty
+    places = torch.tensor([0, 1, 0, 0, 2, 3], device=device)
+    weight = table(torch.tensor([5, -1, 2**62, 9], device=device)).detach().clone().requires_grad_()
+    generator = torch.Generator().manual_seed(1)
+    for _ in range(5):
+        factor = torch.randn(4, 4, generator=generator).to(device)
+        mine = bag(ids, offsets)
+        theirs = torch.nn.functional.embedding_bag(places, weight, offsets, mode=mode, include_last_offset=True)
+        torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-6)
+        (mine * factor).sum().backward()
+        (gradient,) = torch.autograd.grad((theirs * factor).sum(), weight)
+        with torch.no_grad():
+            weight -= 0.05 * gradient
+    jagged = torch.nested.nested_tensor_from_jagged(ids, offsets)
+    assert torch.equal(bag(jagged), bag(ids, offsets))
+    with pytest.raises(ValueError, match="offsets"):
+        bag(ids)
+
+
+def test_a_read_only_feature_shares_a_table_and_inserts_nothing(device):
+    table = table_of(device)
+    bag = seqfuse.DynamicEmbeddingBag(table)
+    reader = seqfuse.DynamicEmbeddingBag(table, read_only=True)
+    offsets = torch.tensor([0, 2], device=device)
+    bag(torch.tensor([1, 2], device=device), offsets)
+    pooled = reader(torch.tensor([1, 3], device=device), offsets)
+    assert not pooled.requires_grad and len(table) == 2 and table.counts()["unknown"] == 1
+    rows = table(torch.tensor([1], device=device)).detach()
+    torch.testing.assert_close(pooled, rows + table.shared_row())
+
+
+def trained(table, first, last, device):
+    for step in range(first, last):
+        ids = torch.arange(20) * 7 * step % 131 - 9
+        (table(ids.to(device)) * torch.arange(20, device=device).unsqueeze(1).sin()).sum().backward()
+
+
+@pytest.mark.parametrize("options", [{}, {"device_rows": 30}, {"device_rows": 25, "cached": True}])
+def test_increments_on_a_dump_are_the_whole_table(device, tmp_path, options):
+    def make():
+        return table_of(device, capacity=60, evicted_listed=1000, in_order=True, initial_capacity=20, **options)
+
+    table = make()
+    with pytest.raises(ValueError, match="continues a dump"):
+        table.dump_increment(tmp_path / "early.pt")
+    trained(table, 1, 10, device)
+    table.dump(tmp_path / "base.pt")
+    files = []
+    for number in range(3):
+        trained(table, 10 + 3 * number, 13 + 3 * number, device)
+        table.erase(torch.tensor([number * 7 - 9], device=device))
+        table.evicted_keys()  # does not take them from the increment
+        files.append(tmp_path / f"increment{number}.pt")
+        table.dump_increment(files[-1])
+    increment = torch.load(files[0], weights_only=True)
+    assert len(increment["gone"]) > 0 and len(increment["ids"]) < 60
+    assert not torch.isin(increment["gone"], increment["ids"]).any()
+
+    again = make()
+    again.load(tmp_path / "base.pt", files)
+    for other in (table, again):
+        trained(other, 30, 34, device)
+    expected, actual = table.contents(), again.contents()
+    for name in expected:
+        assert torch.equal(expected[name], actual[name]), name
+    with pytest.raises(ValueError, match="in order"):
+        make().load(tmp_path / "base.pt", files[1:])
+    with pytest.raises(ValueError, match="not an increment"):
+        make().load(tmp_path / "base.pt", [tmp_path / "base.pt"])
+
+
+def test_an_increment_without_all_evicted_ids_is_refused(device, tmp_path):
+    table = table_of(device, capacity=10, evicted_listed=2)
+    table(torch.arange(10, device=device))
+    table.dump(tmp_path / "base.pt")
+    table(torch.arange(10, 15, device=device))
+    with pytest.raises(ValueError, match="3 ids were evicted that were not listed"):
+        table.dump_increment(tmp_path / "increment.pt")
+    ids, _, more = table.evicted_keys()
+    assert len(ids) == 2 and more == 3
+
+
+WRITER = """
+import sys, torch, seqfuse
+table = seqfuse.DynamicEmbedding(64, capacity=4000, evicted_listed=100)
+table(torch.arange(4000)).sum().backward()
+table.dump(sys.argv[1])
+print("written", flush=True)
+while True:
+    table.dump(sys.argv[1])
+"""
+
+
+def test_a_process_killed_while_it_dumps_leaves_a_whole_file(tmp_path):
+    path = tmp_path / "items.pt"
+    for moment in (0.001, 0.013, 0.037):
+        writer = subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE)
+        writer.stdout.readline()
+        time.sleep(moment)
+        writer.kill()
+        writer.wait()
+        table = seqfuse.DynamicEmbedding(64, capacity=4000)
+        table.load(path)
+        assert len(table) == 4000

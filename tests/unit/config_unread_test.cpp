@@ -42,8 +42,6 @@ TEST(ConfigUnread, EveryParameterIsReadOrSaidToBeWithoutEffect) {
   const std::string text = sources();
   for (const ClassInfo& info : classes()) {
     for (const ParameterInfo& parameter : info.parameters) {
-      // DynamicEmbeddingArgs shares this name with RandomDistribution.
-      if (parameter.name == "dist_type") continue;
       const bool read = std::regex_search(text, std::regex("(\\.|->)" + parameter.name + "\\b"));
       EXPECT_EQ(read, !is_without_effect(info.name, parameter.name))
           << info.name << "." << parameter.name << (read ? " is read" : " is never read");
@@ -56,18 +54,8 @@ TEST(ConfigUnread, WhatIsSetWithoutEffectIsNamedOnce) {
     return warn_without_effect(load_config_text("t.gin", kMinimalConfig + lines).config);
   };
   EXPECT_EQ(warning("NetworkArgs.kernel_backend = 'cutlass'"), "");
-  const std::string tables =
-      "DynamicEmbeddingArgs.item_vocab_size_or_capacity = 9\n"
-      "a/DynamicEmbeddingArgs.feature_names = ['a']\na/DynamicEmbeddingArgs.table_name = 'a'\n"
-      "b/DynamicEmbeddingArgs.feature_names = ['b']\nb/DynamicEmbeddingArgs.table_name = 'b'\n";
-  EXPECT_EQ(warning(tables + "a/DynamicEmbeddingArgs.evict_strategy = 'lru'"), "");
-  EXPECT_EQ(warning(tables + "a/DynamicEmbeddingArgs.evict_strategy = 'lfu'\n"
-                             "DynamicEmbeddingArgs.caching = True\n"
-                             "b/DynamicEmbeddingArgs.item_vocab_gpu_capacity_ratio = 0.1\n"),
-            "no effect: DynamicEmbeddingArgs.evict_strategy (a table has a row for each id from "
-            "the start); DynamicEmbeddingArgs.caching, "
-            "DynamicEmbeddingArgs.item_vocab_gpu_capacity_ratio (a table keeps all of its rows in "
-            "device memory)");
+  EXPECT_EQ(warning("NetworkArgs.embedding_backend = 'other'"),
+            "no effect: NetworkArgs.embedding_backend (there is only one backend)");
 }
 
 }  // namespace

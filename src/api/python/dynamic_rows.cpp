@@ -49,6 +49,8 @@ DynamicRowsOptions options_of(const DynamicRows::Numbers& integers,
   table.evict = integers.at("evict") != 0;
   table.in_order = integers.at("in_order") != 0;
   table.list_evicted = integers.at("list_evicted");
+  table.device_rows = integers.at("device_rows");
+  table.cached = integers.at("cached") != 0;
   table.device = device;
   table.init = {.kind = choice<op::RowInit::Kind>("init", words.at("init"), kInits),
                 .a = reals.at("a"),
@@ -109,16 +111,14 @@ DynamicRows::Batch DynamicRows::fetch(const at::Tensor& ids,
   check_ids(ids, rows_.options().table.device);
   return with_python_errors([&] {
     auto batch = c10::make_intrusive<DynamicBatch>();
-    batch->batch = rows_.fetch(ids, {.custom = scores.value_or(at::Tensor()), .step = step});
+    batch->batch = rows_.fetch_each(ids, {.custom = scores.value_or(at::Tensor()), .step = step});
     return batch;
   });
 }
 
-DynamicRows::Batch DynamicRows::find(const at::Tensor& ids) {
+at::Tensor DynamicRows::look_up(const at::Tensor& ids) {
   check_ids(ids, rows_.options().table.device);
-  auto batch = c10::make_intrusive<DynamicBatch>();
-  batch->batch = rows_.find(ids);
-  return batch;
+  return rows_.look_up(ids);
 }
 
 at::Tensor DynamicRows::rows(const Batch& batch) const {
@@ -141,12 +141,18 @@ void DynamicRows::check_failures() {
   rows_.check_failures();
 }
 
+at::Tensor DynamicRows::contains(const at::Tensor& ids) const {
+  check_ids(ids, rows_.options().table.device);
+  return rows_.table().find(ids.flatten().contiguous()).ge(0);
+}
+
 DynamicRows::Numbers DynamicRows::counts() const {
   const embeddings::HashTableCounts counts = rows_.table().counts();
   Numbers numbers;
   numbers.insert("size", counts.size);
   numbers.insert("capacity", rows_.table().capacity());
   numbers.insert("bytes", rows_.table().bytes());
+  numbers.insert("host_bytes", rows_.table().host_bytes());
   numbers.insert("failed", counts.failed);
   numbers.insert("evicted", counts.evicted);
   numbers.insert("early", counts.early);
@@ -159,8 +165,8 @@ std::tuple<at::Tensor, at::Tensor, int64_t> DynamicRows::take_evicted() {
   return {evicted.ids, evicted.scores, evicted.left_out};
 }
 
-DynamicRows::Tensors DynamicRows::contents() const {
-  const embeddings::DynamicRowsContents contents = rows_.contents();
+DynamicRows::Tensors DynamicRows::contents(int64_t since) const {
+  const embeddings::DynamicRowsContents contents = rows_.contents(since);
   Tensors tensors;
   put(tensors, "", contents.table);
   if (contents.counted.ids.defined()) put(tensors, "counted_", contents.counted);

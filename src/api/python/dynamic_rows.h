@@ -31,7 +31,7 @@ class DynamicRows : public torch::CustomClassHolder {
 
   Batch fetch(const at::Tensor& ids, const std::optional<at::Tensor>& scores,
               std::optional<int64_t> step);
-  Batch find(const at::Tensor& ids);
+  at::Tensor look_up(const at::Tensor& ids);  // rows, for evaluation
   at::Tensor rows(const Batch& batch) const;
   // t: the number of this update, from 1.
   void update(const Batch& batch, const at::Tensor& gradients, double learning_rate, double beta1,
@@ -40,12 +40,16 @@ class DynamicRows : public torch::CustomClassHolder {
   void clear() { rows_.clear(); }
   void check_failures();
 
-  // size, capacity (allocated), bytes, failed, evicted, early, unknown.
+  // bool [n]: the ids that have a row. Changes nothing.
+  at::Tensor contains(const at::Tensor& ids) const;
+
+  // size, capacity (allocated), bytes, host_bytes, failed, evicted, early, unknown.
   Numbers counts() const;
   // Ids, scores, and how many more there were.
   std::tuple<at::Tensor, at::Tensor, int64_t> take_evicted();
   // ids, rows, scores, touched, slots, table; the same with counted_ in front; shared_row.
-  Tensors contents() const;
+  // since: only rows that fetches from this number on had (table[1]: the fetches so far).
+  Tensors contents(int64_t since) const;
   void load(const Tensors& contents);
   at::Tensor shared_row() const { return rows_.shared_row(); }
 

@@ -67,8 +67,8 @@ DynamicRows::DynamicRows(DynamicRowsOptions options)
   if (options_.admit_from > 1) counted_.emplace(counter_options(options_));
 }
 
-DynamicRows::Batch DynamicRows::find(const at::Tensor& ids) {
-  Batch batch{.unique = unique_ids(ids.contiguous()), .slots = {}};
+DynamicRows::Batch DynamicRows::find(const at::Tensor& ids, const at::Tensor& times) {
+  Batch batch{.unique = unique_ids(ids.contiguous(), times), .slots = {}};
   batch.slots = table_.find(batch.unique.ids, batch.unique.limit);
   batch.changes = table_.changes();
   unknown_.add_(batch.unique.often.mul(batch.slots.lt(0)).sum());
@@ -95,7 +95,13 @@ DynamicRows::Batch DynamicRows::fetch(const at::Tensor& ids, const Scores& score
   SEQFUSE_CHECK_AS(UsageError, !scores.custom.defined() || scores.custom.numel() == ids.numel(),
                    "table {}: {} scores are given with {} ids; expected one for each",
                    options_.table.name, scores.custom.numel(), ids.numel());
-  Batch batch{.unique = unique_ids(ids.contiguous()), .slots = {}};
+  SEQFUSE_CHECK_AS(UsageError,
+                   !scores.custom.defined() || at::isIntegralType(scores.custom.scalar_type(),
+                                                                  /*includeBool=*/false),
+                   "table {}: scores are {}; expected integers, since fractions would be cut off: "
+                   "scale and round them",
+                   options_.table.name, toString(scores.custom.scalar_type()));
+  Batch batch{.unique = unique_ids(ids.contiguous(), scores.times), .slots = {}};
   HashTable::Insert insert{.ids = batch.unique.ids,
                            .limit = batch.unique.limit,
                            .often = batch.unique.often,
@@ -113,8 +119,25 @@ DynamicRows::Batch DynamicRows::fetch(const at::Tensor& ids, const Scores& score
   return batch;
 }
 
+DynamicRows::Batch DynamicRows::fetch_each(const at::Tensor& ids, const Scores& scores) {
+  if (!table_.takes_repeated() || counted_) return fetch(ids, scores);
+  table_.check_scores(scores.custom.defined(), scores.step.has_value());
+  Batch batch{.unique = {}, .slots = {}, .each = ids.flatten().contiguous()};
+  HashTable::Insert insert{.ids = batch.each, .step = scores.step};
+  insert.repeated = true;
+  batch.slots = table_.insert(insert).slots;
+  batch.changes = table_.changes();
+  if (options_.failure_is_error) failures_.after_insert(table_);
+  return batch;
+}
+
+at::Tensor DynamicRows::look_up(const at::Tensor& ids) {
+  return table_.look_up(ids.flatten().contiguous(), shared_row_, unknown_);
+}
+
 at::Tensor DynamicRows::rows(const Batch& batch) const {
-  return table_.gather(batch.slots, batch.unique.inverse, shared_row_);
+  return table_.gather(batch.slots, batch.each.defined() ? at::Tensor() : batch.unique.inverse,
+                       shared_row_);
 }
 
 at::Tensor DynamicRows::unique_rows(const Batch& batch) const {
@@ -122,7 +145,16 @@ at::Tensor DynamicRows::unique_rows(const Batch& batch) const {
 }
 
 void DynamicRows::update(const RowUpdate& update, const Batch& batch, const at::Tensor& gradients) {
-  update_unique(update, batch, ops::hash_table::sum_by_id(batch.unique, gradients));
+  if (batch.each.defined()) {
+    // Slots stand for ids; those of ids without a row are -1, and left out.
+    const bool known = batch.changes == table_.changes();
+    const auto slots = unique_ids(known ? batch.slots : table_.find(batch.each));
+    const at::Tensor sums = ops::hash_table::sum_by_id(slots, gradients, /*zeros=*/false);
+    table_.update(update, slots.ids, sums, slots.limit);
+    return;
+  }
+  update_unique(update, batch,
+                ops::hash_table::sum_by_id(batch.unique, gradients, /*zeros=*/false));
 }
 
 void DynamicRows::update_unique(const RowUpdate& update, const Batch& batch,
@@ -142,9 +174,9 @@ void DynamicRows::check_failures() {
   if (options_.failure_is_error) failures_.check(table_);
 }
 
-DynamicRowsContents DynamicRows::contents() const {
+DynamicRowsContents DynamicRows::contents(int64_t since) const {
   DynamicRowsContents contents{
-      .table = table_.contents(), .counted = {}, .shared_row = shared_row_.clone()};
+      .table = table_.contents(since), .counted = {}, .shared_row = shared_row_.cpu().clone()};
   if (counted_) contents.counted = counted_->contents();
   return contents;
 }

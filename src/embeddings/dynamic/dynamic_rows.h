@@ -49,17 +49,24 @@ class DynamicRows {
     ops::hash_table::UniqueIds unique;
     at::Tensor slots;     // int64 [unique]; -1: the shared row
     int64_t changes = 0;  // of the table when they were found
+    at::Tensor each;  // int64 [n]: of fetch_each, the ids; slots are then [n], and unique is empty
   };
   struct Scores {
     at::Tensor custom;            // int64 [n], for Score::custom: of equal ids the highest counts
     std::optional<int64_t> step;  // for Score::step
+    at::Tensor times;             // int64 [n]: how often each id is there; undefined: once
   };
   // Training: ids, int64 of any shape, on the table's device, get rows. Throws Error if one finds no
   // place; on a GPU a later call does, or check_failures. Throws UsageError, and changes nothing, if
   // scores or a step are given for a table of another Score, are missing, or are not one for each id.
   Batch fetch(const at::Tensor& ids, const Scores& scores);
-  // Evaluation and serving: changes nothing but the count of unknown ids.
-  Batch find(const at::Tensor& ids);
+  // The same, for rows() and update() alone: saves time on a GPU where HashTable::takes_repeated().
+  Batch fetch_each(const at::Tensor& ids, const Scores& scores);
+  // Evaluation and serving: changes nothing but the count of unknown ids. times: as in Scores.
+  Batch find(const at::Tensor& ids, const at::Tensor& times = {});
+
+  // The rows of ids, float32 [n, dim], as rows(find(ids)) has them, in less time.
+  at::Tensor look_up(const at::Tensor& ids);
 
   // float32 [n, dim]: the row of each id of the batch.
   at::Tensor rows(const Batch& batch) const;
@@ -81,7 +88,8 @@ class DynamicRows {
   // These wait for a GPU.
   int64_t unknown() const;  // ids of find, repeats included, that had the shared row
   void check_failures();
-  DynamicRowsContents contents() const;
+  // since: of HashTable::contents; frequencies are all there.
+  DynamicRowsContents contents(int64_t since = 0) const;
   // As HashTable::load: all of the contents or, with DataError, nothing.
   void load(const DynamicRowsContents& contents);
   // Throws what load does, except for want of memory.

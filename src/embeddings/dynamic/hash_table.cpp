@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/log.h"
+#include "base/progress.h"
 
 namespace seqfuse::embeddings {
 namespace {
@@ -47,6 +49,9 @@ HashTableOptions checked(HashTableOptions options) {
                    init.kind == RowInit::constant || init.kind == RowInit::uniform || init.b >= 0,
                    "table {}: the standard deviation of initial weights is {}; expected 0 or more",
                    name, init.b);
+  SEQFUSE_CHECK_AS(UsageError, options.device_rows >= (options.cached ? 1 : 0),
+                   "table {}: {} rows are in the memory of the device; expected at least {}", name,
+                   options.device_rows, options.cached ? "1, for the cache" : "0");
   options.initial_capacity = std::min(options.initial_capacity, options.capacity);
   return options;
 }
@@ -60,19 +65,6 @@ const uint8_t* bytes_of(const at::Tensor& tensor) {
 
 }  // namespace
 
-HashTable::HashTable(HashTableOptions options)
-    : options_(checked(std::move(options))),
-      stride_((width() + kVectorFloats - 1) / kVectorFloats * kVectorFloats),
-      storage_(allocate(options_.initial_capacity)),
-      values_(allocate_rows(storage_)) {
-  options_.device = values_.device();  // with its number
-  const auto integer = at::TensorOptions().device(options_.device).dtype(at::kLong);
-  if (options_.list_evicted > 0) {
-    evicted_ids_ = at::empty({options_.list_evicted}, integer);
-    evicted_scores_ = at::empty_like(evicted_ids_);
-  }
-}
-
 // Runs make(); if memory does not suffice, the error says what it was for.
 template <class Make>
 auto HashTable::with_memory(int64_t capacity, Make&& make) const {
@@ -85,31 +77,135 @@ auto HashTable::with_memory(int64_t capacity, Make&& make) const {
   }
 }
 
+HashTable::HashTable(HashTableOptions options)
+    : options_(checked(std::move(options))),
+      stride_((width() + kVectorFloats - 1) / kVectorFloats * kVectorFloats),
+      storage_(allocate(options_.initial_capacity)) {
+  options_.device = storage_.digests.device();  // with its number
+  values_ = allocate_rows(storage_);
+  if (options_.cached) {
+    const int64_t rows = std::min(options_.device_rows, options_.capacity);
+    with_memory(rows, [&] { cache_.emplace(rows, stride_, options_.device, options_.in_order); });
+  }
+  const auto integer = at::TensorOptions().device(options_.device).dtype(at::kLong);
+  if (options_.list_evicted > 0) {
+    evicted_ids_ = at::empty({options_.list_evicted + 1}, integer);
+    evicted_scores_ = at::empty_like(evicted_ids_);
+  }
+}
+
 Storage HashTable::allocate(int64_t capacity) const {
   return with_memory(capacity, [&] { return Storage(capacity, options_.device); });
 }
 
-at::Tensor HashTable::allocate_rows(const Storage& storage) const {
-  const auto floats = at::TensorOptions().device(options_.device).dtype(at::kFloat);
-  return with_memory(storage.capacity,
-                     [&] { return at::zeros({storage.slots(), stride_}, floats); });
+at::TensorOptions HashTable::floats() const {
+  return at::TensorOptions().device(options_.device).dtype(at::kFloat);
+}
+
+HashTable::Values HashTable::allocate_rows(const Storage& storage) const {
+  return with_memory(storage.capacity, [&] {
+    Values values;
+    int64_t here = options_.cached ? 0 : std::min(options_.device_rows, storage.slots());
+    const int64_t host = storage.slots() - here;
+    if (host > 0 && options_.device.is_cpu()) {
+      values.host = at::zeros({host, stride_}, floats());
+    } else if (host > 0) {
+      values.host = op::pinned_rows(host, stride_);
+    }
+    if (host > 0 && !values.host.defined()) {
+      log::warning(
+          "table",
+          "table {}: {}B of the host's memory cannot be pinned; its rows are in the memory "
+          "of the GPU",
+          options_.name, format_count(static_cast<double>(host * stride_ * 4)));
+      values.host = at::zeros({host, stride_}, floats());
+    }
+    values.here = at::zeros({here, stride_}, floats());
+    return values;
+  });
 }
 
 int64_t HashTable::bytes() const {
-  return static_cast<int64_t>(values_.nbytes() + storage_.digests.nbytes() +
+  const bool host_is_device = values_.host.defined() && values_.host.device() == options_.device;
+  return static_cast<int64_t>(values_.here.nbytes() + storage_.digests.nbytes() +
                               storage_.keys.nbytes() + storage_.scores.nbytes() +
-                              storage_.touched.nbytes());
+                              storage_.touched.nbytes() +
+                              (host_is_device ? values_.host.nbytes() : 0)) +
+         (cache_ ? cache_->bytes() : 0);
 }
 
-at::Tensor HashTable::rows() const {
-  return values_.slice(1, 0, width());
+int64_t HashTable::host_bytes() const {
+  const bool apart = values_.host.defined() && values_.host.device() != options_.device;
+  return apart ? static_cast<int64_t>(values_.host.nbytes()) : 0;
 }
 
-op::Rows HashTable::row_view(const at::Tensor& values) const {
-  return {.values = values.mutable_data_ptr<float>(),
-          .stride = stride_,
-          .dim = options_.dim,
-          .width = width()};
+op::Rows HashTable::view_of(const Values& values) const {
+  op::Rows rows{.values = values.here.mutable_data_ptr<float>(),
+                .stride = stride_,
+                .dim = options_.dim,
+                .width = width()};
+  if (values.host.defined()) {
+    rows.others = values.host.mutable_data_ptr<float>();
+    rows.split = values.here.size(0);
+  }
+  return rows;
+}
+
+op::Rows HashTable::view() const {
+  return cache_ ? cache_->rows(view_of(values_)) : view_of(values_);
+}
+
+at::Tensor HashTable::read_rows(const at::Tensor& slots) const {
+  op::Rows whole = view();
+  whole.dim = width();
+  at::Tensor rows = at::empty({slots.numel(), width()}, floats());
+  const at::Tensor nothing = at::zeros({width()}, floats());
+  op::run(op::GatherRows{.rows = whole,
+                         .slots = slots.const_data_ptr<int64_t>(),
+                         .index = nullptr,
+                         .count = slots.numel(),
+                         .missing = nothing.const_data_ptr<float>(),
+                         .out = rows.mutable_data_ptr<float>()},
+          options_.device);
+  return rows;
+}
+
+void HashTable::write_rows(const at::Tensor& slots, const at::Tensor& given) {
+  const at::Tensor rows = given.to(floats()).contiguous();
+  op::run(op::CopyRows{.from = {.values = rows.mutable_data_ptr<float>(),
+                                .stride = width(),
+                                .dim = options_.dim,
+                                .width = width()},
+                       .to = view(),
+                       .from_slots = nullptr,
+                       .to_slots = slots.const_data_ptr<int64_t>(),
+                       .states = nullptr,
+                       .state = 0,
+                       .count = slots.numel(),
+                       .limit = nullptr},
+          options_.device);
+}
+
+// Rows [n, width], on any device, to slots of these values, some at a time.
+void HashTable::copy_in(const Values& values, const at::Tensor& slots,
+                        const at::Tensor& rows) const {
+  const int64_t block = std::max<int64_t>(1, kRowsBlockBytes / std::max<int64_t>(1, stride_ * 4));
+  for (int64_t begin = 0; begin < slots.numel(); begin += block) {
+    const int64_t end = std::min(slots.numel(), begin + block);
+    const at::Tensor part = rows.slice(0, begin, end).to(floats()).contiguous();
+    op::run(op::CopyRows{.from = {.values = part.mutable_data_ptr<float>(),
+                                  .stride = width(),
+                                  .dim = options_.dim,
+                                  .width = width()},
+                         .to = view_of(values),
+                         .from_slots = nullptr,
+                         .to_slots = slots.const_data_ptr<int64_t>() + begin,
+                         .states = nullptr,
+                         .state = 0,
+                         .count = end - begin,
+                         .limit = nullptr},
+            options_.device);
+  }
 }
 
 at::Tensor HashTable::find(const at::Tensor& ids, const at::Tensor& limit) const {
@@ -121,7 +217,7 @@ at::Tensor HashTable::find(const at::Tensor& ids, const at::Tensor& limit) const
                    .limit = integers(limit),
                    .slots = slots.mutable_data_ptr<int64_t>()},
           options_.device);
-  return slots;
+  return cache_ ? cache_->places(ids, limit, slots) : slots;
 }
 
 void HashTable::check_scores(bool scores, bool step) const {
@@ -134,6 +230,11 @@ void HashTable::check_scores(bool scores, bool step) const {
                    "table {}: a step is {} with a batch; expected exactly if the table's score is "
                    "step",
                    options_.name, step ? "given" : "not given");
+}
+
+bool HashTable::takes_repeated() const {
+  return options_.device.is_cuda() && capacity() == options_.capacity && !options_.in_order &&
+         !cache_ && (options_.score == Score::lru || options_.score == Score::step);
 }
 
 HashTable::Inserted HashTable::insert(const Insert& batch) {
@@ -151,7 +252,8 @@ HashTable::Inserted HashTable::insert(const Insert& batch) {
   result.states = at::zeros({count}, batch.ids.options().dtype(at::kByte));
   op::Evicted evicted{};
   at::Tensor evicted_slots, kept_count;
-  if (batch.list) {
+  const bool list = batch.list || cache_;  // evicted rows leave the cache too
+  if (list) {
     result.evicted_ids = at::empty_like(batch.ids);
     result.evicted_scores = at::empty_like(batch.ids);
     evicted_slots = at::full({count}, -1, batch.ids.options());
@@ -168,6 +270,12 @@ HashTable::Inserted HashTable::insert(const Insert& batch) {
                .slots = nullptr,
                .room = options_.list_evicted};
   }
+  at::Tensor leaders, claims, claimed;
+  if (batch.repeated) {
+    leaders = at::empty_like(batch.ids);
+    claims = at::empty({op::claim_slots(count)}, batch.ids.options().dtype(at::kInt));
+    claimed = at::empty_like(result.states);
+  }
   op::run(op::Insert{.table = storage_.view(),
                      .keys = batch.ids.const_data_ptr<int64_t>(),
                      .count = count,
@@ -182,27 +290,25 @@ HashTable::Inserted HashTable::insert(const Insert& batch) {
                      .in_order = options_.in_order,
                      .evicted = evicted,
                      .slots = result.slots.mutable_data_ptr<int64_t>(),
-                     .states = result.states.mutable_data_ptr<uint8_t>()},
+                     .states = result.states.mutable_data_ptr<uint8_t>(),
+                     .leaders = batch.repeated ? leaders.mutable_data_ptr<int64_t>() : nullptr,
+                     .claims = batch.repeated ? claims.mutable_data_ptr<int32_t>() : nullptr,
+                     .claimed = batch.repeated ? claimed.mutable_data_ptr<uint8_t>() : nullptr},
           options_.device);
-  if (batch.list) {
+  if (list) {
     at::Tensor listed = storage_.counters.slice(0, op::kListed, op::kCounters);
     result.evicted_count = listed.clone();
     listed.copy_(kept_count);
-    result.evicted_rows = at::zeros({count, width()}, values_.options());
+    if (cache_) {
+      evicted_slots = cache_->places(result.evicted_ids, result.evicted_count, evicted_slots);
+    }
     // The rows with their state, before others are put there.
-    op::Rows whole = row_view(values_);
-    whole.dim = width();
-    const at::Tensor nothing = at::zeros({width()}, values_.options());
-    op::run(op::GatherRows{.rows = whole,
-                           .slots = evicted_slots.const_data_ptr<int64_t>(),
-                           .index = nullptr,
-                           .count = count,
-                           .missing = nothing.const_data_ptr<float>(),
-                           .out = result.evicted_rows.mutable_data_ptr<float>()},
-            options_.device);
+    if (batch.list) result.evicted_rows = read_rows(evicted_slots);
+    if (cache_) cache_->erase(result.evicted_ids, result.evicted_count, {});
+    if (!batch.list) list_evicted(result);
   }
   if (width() == 0) return result;
-  op::run(op::InitializeRows{.rows = row_view(values_),
+  op::run(op::InitializeRows{.rows = view_of(values_),
                              .init = options_.init,
                              .ids = batch.ids.const_data_ptr<int64_t>(),
                              .slots = result.slots.const_data_ptr<int64_t>(),
@@ -211,11 +317,29 @@ HashTable::Inserted HashTable::insert(const Insert& batch) {
                              .count = count,
                              .limit = integers(batch.limit)},
           options_.device);
+  if (batch.repeated) result.slots = result.slots.index_select(0, leaders);
+  if (cache_) result.slots = cache_->bring(batch.ids, batch.limit, result.slots, view_of(values_));
   return result;
+}
+
+// Adds the evicted ids of a batch to those kept for take_evicted().
+void HashTable::list_evicted(const Inserted& batch) {
+  at::Tensor listed = storage_.counters.slice(0, op::kListed, op::kCounters);
+  if (evicted_ids_.defined()) {
+    const at::Tensor index = at::arange(batch.evicted_ids.numel(), batch.evicted_ids.options());
+    const at::Tensor place = index + listed;
+    const at::Tensor kept =
+        index.lt(batch.evicted_count).logical_and(place.lt(options_.list_evicted));
+    const at::Tensor where = place.masked_fill(kept.logical_not(), options_.list_evicted);
+    evicted_ids_.scatter_(0, where, batch.evicted_ids);
+    evicted_scores_.scatter_(0, where, batch.evicted_scores);
+  }
+  listed.add_(batch.evicted_count);
 }
 
 void HashTable::erase(const at::Tensor& ids, const at::Tensor& limit, const at::Tensor& allowed) {
   ++changes_;
+  if (cache_) cache_->erase(ids, limit, allowed);
   op::run(op::Erase{.table = storage_.view(),
                     .keys = ids.const_data_ptr<int64_t>(),
                     .count = ids.numel(),
@@ -229,18 +353,20 @@ void HashTable::clear() {
   storage_.digests.zero_();
   storage_.touched.zero_();
   storage_.counters.zero_();
+  if (cache_) cache_->clear();
   size_at_most_ = 0;
 }
 
 at::Tensor HashTable::scores_of(const at::Tensor& slots) const {
-  return storage_.scores.index_select(0, slots.clamp_min(0)).mul_(slots.ge(0));
+  const at::Tensor places = cache_ ? cache_->homes(slots) : slots;
+  return storage_.scores.index_select(0, places.clamp_min(0)).mul_(places.ge(0));
 }
 
 at::Tensor HashTable::gather(const at::Tensor& slots, const at::Tensor& index,
                              const at::Tensor& missing) const {
   const int64_t count = index.defined() ? index.numel() : slots.numel();
-  at::Tensor out = at::empty({count, options_.dim}, values_.options());
-  op::run(op::GatherRows{.rows = row_view(values_),
+  at::Tensor out = at::empty({count, options_.dim}, floats());
+  op::run(op::GatherRows{.rows = view(),
                          .slots = slots.const_data_ptr<int64_t>(),
                          .index = integers(index),
                          .count = count,
@@ -250,10 +376,29 @@ at::Tensor HashTable::gather(const at::Tensor& slots, const at::Tensor& index,
   return out;
 }
 
+at::Tensor HashTable::look_up(const at::Tensor& ids, const at::Tensor& missing,
+                              const at::Tensor& unknown) const {
+  if (cache_) {
+    const at::Tensor slots = find(ids);
+    unknown.add_(slots.lt(0).sum());
+    return gather(slots, {}, missing);
+  }
+  at::Tensor out = at::empty({ids.numel(), options_.dim}, floats());
+  op::run(op::FindRows{.table = storage_.view(),
+                       .rows = view(),
+                       .keys = ids.const_data_ptr<int64_t>(),
+                       .count = ids.numel(),
+                       .missing = missing.const_data_ptr<float>(),
+                       .out = out.mutable_data_ptr<float>(),
+                       .unknown = unknown.mutable_data_ptr<int64_t>()},
+          options_.device);
+  return out;
+}
+
 void HashTable::update(const op::RowUpdate& update, const at::Tensor& slots,
                        const at::Tensor& gradients, const at::Tensor& limit,
                        const op::StepNumbers& step) {
-  op::run(op::UpdateRows{.rows = row_view(values_),
+  op::run(op::UpdateRows{.rows = view(),
                          .update = update,
                          .slots = slots.const_data_ptr<int64_t>(),
                          .gradients = gradients.const_data_ptr<float>(),
@@ -311,7 +456,7 @@ at::Tensor HashTable::insert_scored(const Storage& storage, const at::Tensor& id
 void HashTable::grow(int64_t capacity) {
   // Nothing of the table changes until all memory is there.
   Storage larger = allocate(capacity);
-  const at::Tensor values = allocate_rows(larger);
+  Values values = allocate_rows(larger);
   const at::Tensor from = storage_.digests.nonzero().flatten();
   const at::Tensor ids = storage_.keys.index_select(0, from),
                    scores = storage_.scores.index_select(0, from);
@@ -320,16 +465,20 @@ void HashTable::grow(int64_t capacity) {
                 "table {}: not all of {} ids found a place in a table of {} rows while it grew",
                 options_.name, ids.numel(), capacity);
   larger.touched.index_copy_(0, to, storage_.touched.index_select(0, from));
-  const int64_t row_bytes = std::max<int64_t>(1, stride_ * 4);  // a table may have ids alone
-  const int64_t block = std::max<int64_t>(1, kRowsBlockBytes / row_bytes);
-  for (int64_t begin = 0; begin < from.numel(); begin += block) {
-    const int64_t end = std::min(from.numel(), begin + block);
-    values.index_copy_(0, to.slice(0, begin, end),
-                       values_.index_select(0, from.slice(0, begin, end)));
-  }
+  const at::Tensor places = cache_ ? cache_->places(ids, {}, from) : from;
+  op::run(op::CopyRows{.from = view(),
+                       .to = view_of(values),
+                       .from_slots = places.const_data_ptr<int64_t>(),
+                       .to_slots = to.const_data_ptr<int64_t>(),
+                       .states = nullptr,
+                       .state = 0,
+                       .count = ids.numel(),
+                       .limit = nullptr},
+          options_.device);
   larger.counters.copy_(storage_.counters);
   storage_ = std::move(larger);
-  values_ = values;
+  values_ = std::move(values);
+  if (cache_) cache_->clear();  // all rows are at home now
 }
 
 HashTable::EvictedIds HashTable::take_evicted() {

@@ -4,9 +4,11 @@
 #include <torch/types.h>
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 
+#include "embeddings/dynamic/row_cache.h"
 #include "ops/torch/hash_table.h"
 
 namespace seqfuse::embeddings {
@@ -27,9 +29,13 @@ struct HashTableOptions {
   int64_t list_evicted = 0;  // the ids of so many evicted rows are kept for take_evicted()
   RowInit init;
   at::Device device = at::kCPU;
+  // Rows in the device's memory; the others are in pinned memory of the host. cached: all rows are
+  // there, and so many of those in use also in the device's memory. Keys are always in the latter.
+  int64_t device_rows = std::numeric_limits<int64_t>::max();
+  bool cached = false;
 };
 
-// Every row, in the order of the slots. All tensors are on the table's device.
+// Rows in the order of the slots, on the CPU.
 struct HashTableContents {
   int64_t size() const { return ids.defined() ? ids.numel() : 0; }
 
@@ -64,13 +70,15 @@ class HashTable {
   const HashTableOptions& options() const { return options_; }
   int64_t capacity() const { return storage_.capacity; }  // allocated
   int64_t width() const { return options_.dim + options_.state; }
-  int64_t bytes() const;
+  int64_t bytes() const;                    // of the device's memory
+  int64_t host_bytes() const;               // of the host's, for rows of a table on a GPU
   int64_t calls() const { return calls_; }  // of insert
   // Changes with every call that may move, add or remove rows: slots found before may be wrong then.
   int64_t changes() const { return changes_; }
   const at::Tensor& counters() const { return storage_.counters; }  // ops::hash_table::Counter
 
-  // int64 [n]: the slots of ids [n]; -1 for ids without a row. Changes nothing.
+  // int64 [n]: the slots of ids [n]; -1 for ids without a row. Changes nothing. Slots are for the
+  // methods below, not indices of HashTableContents.
   at::Tensor find(const at::Tensor& ids, const at::Tensor& limit = {}) const;
 
   struct Insert {
@@ -81,6 +89,9 @@ class HashTable {
     at::Tensor allowed;           // uint8 [n]: 0: find only; undefined: all may come in
     std::optional<int64_t> step;  // of Score::step
     bool list = false;  // return the evicted rows instead of keeping their ids for take_evicted()
+    // Ids may be repeated: only if takes_repeated(), with neither of the above but step. Slots are then
+    // those of all of them, states those of one of each.
+    bool repeated = false;
   };
   struct Inserted {
     at::Tensor slots;   // int64 [n]; -1: no row
@@ -93,6 +104,9 @@ class HashTable {
   // options().capacity so does every insert whose n, added to those since the last wait, could fill
   // capacity(): the size and `limit` are read then, and the table grows only if they fill it.
   Inserted insert(const Insert& batch);
+  // Whether insert takes repeated ids: on a GPU, at the full capacity, with scores lru and step, unless in
+  // order or cached. It saves sorting the ids.
+  bool takes_repeated() const;
   // Throws UsageError unless scores are given exactly for Score::custom, a step for Score::step.
   void check_scores(bool scores, bool step) const;
 
@@ -104,18 +118,25 @@ class HashTable {
   // Weights of slots[index[i]], float32 [n, dim]; missing, [dim], where that is -1. index undefined: i.
   at::Tensor gather(const at::Tensor& slots, const at::Tensor& index,
                     const at::Tensor& missing) const;
+  // Weights of ids [n], which may be repeated, float32 [n, dim]; missing for those without a row, which
+  // are added to unknown, int64 [1]. Changes nothing else.
+  at::Tensor look_up(const at::Tensor& ids, const at::Tensor& missing,
+                     const at::Tensor& unknown) const;
   void update(const ops::hash_table::RowUpdate& update, const at::Tensor& slots,
               const at::Tensor& gradients, const at::Tensor& limit = {},
               const ops::hash_table::StepNumbers& step = {});
   // int64 [n]; 0 where slots [n] is -1.
   at::Tensor scores_of(const at::Tensor& slots) const;
-  // float32 [slots, width]: a view of all rows, also of empty slots.
-  at::Tensor rows() const;
+  // Whole rows with the optimiser's state, float32 [n, width]; zeros where slots [n] is -1, which
+  // write_rows leaves out.
+  at::Tensor read_rows(const at::Tensor& slots) const;
+  void write_rows(const at::Tensor& slots, const at::Tensor& rows);
 
   // These wait for a GPU.
   HashTableCounts counts() const;
   int64_t size() const { return counts().size; }
-  HashTableContents contents() const;
+  // since: only rows that inserts from this number on had.
+  HashTableContents contents(int64_t since = 0) const;
   // Replaces all rows, and sets the counts to 0. Throws DataError, and changes nothing, if they are more
   // than the capacity, are wider or narrower, an id is there twice, the tensors differ in length, or
   // slots are not where their ids can be.
@@ -141,17 +162,26 @@ class HashTable {
   at::Tensor checked_digests(const HashTableContents& given) const;
   at::Tensor checked_slots(const HashTableContents& given) const;
   bool keeps_slots(const HashTableContents& given) const;
-  ops::hash_table::Rows row_view(const at::Tensor& values) const;
+  // float32 [slots, stride], in one or two parts.
+  struct Values {
+    at::Tensor here, host;
+  };
+  ops::hash_table::Rows view_of(const Values& values) const;
+  ops::hash_table::Rows view() const;  // of rows by slots as find and insert return them
+  void copy_in(const Values& values, const at::Tensor& slots, const at::Tensor& rows) const;
+  void list_evicted(const Inserted& batch);
   template <class Make>
   auto with_memory(int64_t capacity, Make&& make) const;
   ops::hash_table::Storage allocate(int64_t capacity) const;
-  at::Tensor allocate_rows(const ops::hash_table::Storage& storage) const;
+  Values allocate_rows(const ops::hash_table::Storage& storage) const;
+  at::TensorOptions floats() const;
 
   HashTableOptions options_;
   int64_t stride_ = 0;
   ops::hash_table::Storage storage_;
-  at::Tensor values_;  // float32 [slots, stride]
-  at::Tensor evicted_ids_, evicted_scores_;
+  Values values_;
+  std::optional<RowCache> cache_;
+  at::Tensor evicted_ids_, evicted_scores_;  // [list_evicted + 1]; the last one is never read
   int64_t calls_ = 0, changes_ = 0;
   int64_t size_at_most_ = 0;
 };

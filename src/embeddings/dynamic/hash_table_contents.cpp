@@ -7,14 +7,33 @@
 #include "embeddings/dynamic/hash_table.h"
 
 namespace seqfuse::embeddings {
+namespace {
 
-HashTableContents HashTable::contents() const {
+constexpr int64_t kReadBytes = int64_t{64} << 20;  // of rows read at a time
+
+}  // namespace
+
+HashTableContents HashTable::contents(int64_t since) const {
   HashTableContents contents;
-  contents.slots = storage_.digests.nonzero().flatten();
-  contents.ids = storage_.keys.index_select(0, contents.slots);
-  contents.scores = storage_.scores.index_select(0, contents.slots);
-  contents.touched = storage_.touched.index_select(0, contents.slots);
-  contents.rows = rows().index_select(0, contents.slots);
+  at::Tensor there = storage_.digests.ne(0);
+  if (since > 0) {
+    const at::Tensor calls = storage_.touched.to(at::kLong).bitwise_and(0xFFFFFFFF);
+    there = there.logical_and(calls.ge(since));
+  }
+  const at::Tensor homes = there.nonzero().flatten();
+  const at::Tensor ids = storage_.keys.index_select(0, homes);
+  const at::Tensor places = cache_ ? cache_->places(ids, {}, homes) : homes;
+  const int64_t count = ids.numel();
+  contents.slots = homes.cpu();
+  contents.ids = ids.cpu();
+  contents.scores = storage_.scores.index_select(0, homes).cpu();
+  contents.touched = storage_.touched.index_select(0, homes).cpu();
+  contents.rows = at::empty({count, width()}, at::kFloat);
+  const int64_t block = std::max<int64_t>(1, kReadBytes / std::max<int64_t>(1, 4 * width()));
+  for (int64_t begin = 0; begin < count; begin += block) {
+    const int64_t end = std::min(count, begin + block);
+    contents.rows.slice(0, begin, end).copy_(read_rows(places.slice(0, begin, end)));
+  }
   contents.capacity = capacity();
   contents.calls = calls_;
   return contents;
@@ -121,13 +140,14 @@ HashTable HashTable::with(const HashTableContents& given) const {
   } else {
     loaded.storage_.touched.index_fill_(0, slots, 0);
   }
-  loaded.rows().index_copy_(0, slots, given.rows.to(options_.device, at::kFloat));
+  loaded.copy_in(loaded.values_, slots, given.rows);
   return loaded;
 }
 
 void HashTable::take(HashTable loaded) {
   storage_ = std::move(loaded.storage_);
   values_ = std::move(loaded.values_);
+  cache_ = std::move(loaded.cache_);
   calls_ = loaded.calls_;
   size_at_most_ = loaded.size_at_most_;
   ++changes_;

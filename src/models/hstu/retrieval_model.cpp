@@ -93,7 +93,8 @@ class HstuRetrievalModel : public RetrievalModel {
     const at::Tensor drawn =
         negatives.defined() ? negatives.to(tables_->device()) : draw_negatives(targets, seed);
     const EmbeddingTable& item = *tables_->item;
-    if (!item.is_sharded() && item.num_rows() < embeddings::kSparseTableRows) {
+    if (item.weight().defined() && !item.is_sharded() &&
+        item.num_rows() < embeddings::kSparseTableRows) {
       tables_->fetch(windows);
       return ops::sampled_softmax_loss(hidden_states(windows, seed), normalize(item.rows()),
                                        targets, drawn, temperature);

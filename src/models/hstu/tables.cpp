@@ -13,28 +13,31 @@ std::string table_name(const data::ContextFeature& feature) {
   return name;
 }
 
-std::shared_ptr<EmbeddingTable> Tables::add(const std::string& name, int64_t rows,
+std::shared_ptr<EmbeddingTable> Tables::add(const std::string& name, int64_t rows, int64_t width,
                                             const embeddings::DrawRows& draw,
+                                            const embeddings::InitialRows& initial,
                                             const embeddings::Placement& placement) {
-  auto table = embeddings::make_table(name, rows, draw, placement);
-  register_parameter(name, table->weight());
+  auto table = embeddings::make_table(name, rows, draw, placement, width, initial);
+  if (table->weight().defined()) register_parameter(name, table->weight());
   return table;
 }
 
 Tables::Tables(const ModelSpec& spec, Initializer& init, const embeddings::Placement& placement) {
   const config::NetworkArgs& network = spec.network;
   if (network.architecture == config::Architecture::hstu_research) {
+    constexpr double kStd = 0.02;
     const auto draw = [&](int64_t rows) {
-      return init.truncated_normal({rows, network.hidden_size}, 0.02);
+      return init.truncated_normal({rows, network.hidden_size}, kStd);
     };
-    item = add("item", spec.num_items + 1, draw, placement);
+    item = add("item", spec.num_items + 1, network.hidden_size, draw,
+               {.normal = true, .spread = kStd}, placement);
     return;
   }
   const auto width_or = [&](int64_t width) { return width > 0 ? width : network.hidden_size; };
   const auto add_uniform = [&](const std::string& name, int64_t rows, int64_t width) {
     const double bound = std::sqrt(1.0 / static_cast<double>(rows));
     const auto draw = [&](int64_t count) { return init.uniform({count, width}, bound); };
-    return add(name, rows, draw, placement);
+    return add(name, rows, width, draw, {.spread = bound}, placement);
   };
   const int64_t item_width = width_or(network.item_embedding_dim);
   item = add_uniform("item", spec.num_items + 1, item_width);

@@ -31,23 +31,25 @@ class Tables : public torch::nn::Module {
 
   embeddings::Tables all() const;  // in the order of fetch
 
-  at::Device device() const { return item->weight().device(); }
-  at::ScalarType dtype() const { return item->weight().scalar_type(); }
+  at::Device device() const { return item->options().device(); }
+  at::ScalarType dtype() const { return item->options().dtype().toScalarType(); }
 
  private:
   void fetch_others(const Windows& windows);
-  std::shared_ptr<EmbeddingTable> add(const std::string& name, int64_t rows,
+  std::shared_ptr<EmbeddingTable> add(const std::string& name, int64_t rows, int64_t width,
                                       const embeddings::DrawRows& draw,
+                                      const embeddings::InitialRows& initial,
                                       const embeddings::Placement& placement);
 };
 
 // The name of a context feature's table.
 std::string table_name(const data::ContextFeature& feature);
 
-// The placement that EmbeddingArgs.sharding_type and DynamicEmbeddingArgs.sharding_type ask for, by
-// feature: 'item', 'action' and the context features (BenchmarkDatasetArgs has its own names).
-// Throws UsageError if a table is to be sharded that the model does not have.
+// The placement that EmbeddingArgs and DynamicEmbeddingArgs ask for, by feature: 'item', 'action' and
+// the context features (BenchmarkDatasetArgs has its own names). device: of dynamic tables. Throws
+// UsageError if a table is to be sharded that the model does not have.
 embeddings::Placement table_placement(const config::Config& config, const ModelSpec& spec,
-                                      distributed::ProcessGroup& group);
+                                      distributed::ProcessGroup& group,
+                                      at::Device device = at::kCPU);
 
 }  // namespace seqfuse::models::hstu

@@ -90,13 +90,13 @@ int64_t victim(const View& table, const Place& place, uint32_t call) {
   return best;
 }
 
-// The first empty slot of the emptier bucket; -1: both are full.
+// The first empty slot of the bucket that a new key goes to (use_second); -1: both are full.
 int64_t empty_slot(const View& table, const Place& place) {
   const SlotMask first = slots_with(table, place.bucket[0], 0),
                  second = slots_with(table, place.bucket[1], 0);
-  const bool use_second = second.count() > first.count();
-  const int slot = use_second ? second.first() : first.first();
-  return slot < 0 ? -1 : place.bucket[use_second ? 1 : 0] * kSlots + slot;
+  const int side = use_second(first.count(), second.count()) ? 1 : 0;
+  const int slot = side == 1 ? second.first() : first.first();
+  return slot < 0 ? -1 : place.bucket[side] * kSlots + slot;
 }
 
 void insert_new(const Insert& p, int64_t i) {

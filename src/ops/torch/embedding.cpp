@@ -10,6 +10,7 @@
 #include "ops/torch/table.h"
 
 namespace seqfuse::ops {
+namespace embedding_op {
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -86,13 +87,15 @@ Tensor with_gradient(const Tensor& table, const Tensor& ids, bool sparse) {
 }
 
 }  // namespace
+}  // namespace embedding_op
 
 Tensor embedding_lookup(const Tensor& table, const Tensor& ids, bool sparse) {
-  static const auto op = find_operator<decltype(forward_shapes)>(kName);
+  static const auto op = find_operator<decltype(embedding_op::forward_shapes)>(embedding_op::kName);
   return op.call(table, ids, sparse);
 }
 
 TORCH_LIBRARY_FRAGMENT(seqfuse, library) {
+  using namespace embedding_op;
   Definition(library, "embedding_lookup(Tensor table, Tensor ids, bool sparse=False) -> Tensor")
       .kernels(&run_forward, &forward_shapes)
       .autograd(&with_gradient);

@@ -3,7 +3,7 @@
 #include <limits>
 #include <tuple>
 
-#include "ops/kernels/jagged/row_sums.h"
+#include "ops/kernels/hash_table/run_sums.h"
 #include "ops/torch/cuda.h"
 #include "ops/torch/table.h"
 
@@ -43,6 +43,12 @@ void run(const InitializeRows& params, [[maybe_unused]] at::Device device) {
 void run(const GatherRows& params, [[maybe_unused]] at::Device device) {
   SEQFUSE_RUN_ON(device, gather_rows, params);
 }
+void run(const FindRows& params, [[maybe_unused]] at::Device device) {
+  SEQFUSE_RUN_ON(device, find_rows, params);
+}
+void run(const CopyRows& params, [[maybe_unused]] at::Device device) {
+  SEQFUSE_RUN_ON(device, copy_rows, params);
+}
 void run(const UpdateRows& params, [[maybe_unused]] at::Device device) {
   SEQFUSE_RUN_ON(device, update_rows, params);
 }
@@ -68,13 +74,30 @@ View Storage::view() const {
           .capacity = capacity};
 }
 
-UniqueIds unique_ids(const Tensor& given) {
+Tensor pinned_rows([[maybe_unused]] int64_t rows, [[maybe_unused]] int64_t columns) {
+#ifdef SEQFUSE_HAS_CUDA
+  // torch's allocator of pinned memory would round a size up to a power of two.
+  void* memory = nullptr;
+  const size_t bytes = static_cast<size_t>(rows * columns) * sizeof(float);
+  if (bytes == 0) return at::empty({rows, columns}, at::kFloat);
+  if (cudaHostAlloc(&memory, bytes, cudaHostAllocPortable) != cudaSuccess) {
+    cudaGetLastError();  // so that no later call reports it
+    return {};
+  }
+  return at::from_blob(memory, {rows, columns}, [](void* data) { cudaFreeHost(data); }, at::kFloat);
+#else
+  return {};
+#endif
+}
+
+UniqueIds unique_ids(const Tensor& given, const Tensor& times) {
   const Tensor ids = given.flatten();
   const int64_t n = ids.numel();
   UniqueIds unique;
   if (ids.is_cpu() || n == 0) {
     std::tie(unique.ids, unique.inverse, unique.often) =
         at::_unique2(ids, /*sorted=*/true, /*return_inverse=*/true, /*return_counts=*/true);
+    if (times.defined()) unique.often.zero_().scatter_add_(0, unique.inverse, times.flatten());
     return unique;
   }
   Tensor sorted;
@@ -86,12 +109,22 @@ UniqueIds unique_ids(const Tensor& given) {
   unique.inverse = at::empty_like(ids).scatter_(0, unique.order, rank);
   unique.ids = at::full({n}, std::numeric_limits<int64_t>::max(), ids.options());
   unique.ids.scatter_(0, rank, sorted);  // equal ids write the same
-  unique.often = at::zeros({n}, ids.options()).scatter_add_(0, rank, at::ones({n}, ids.options()));
+  if (times.defined()) {
+    unique.often = at::zeros({n}, ids.options());
+    unique.often.scatter_add_(0, rank, times.flatten().index_select(0, unique.order));
+  } else {
+    // From where each id starts to where the next does: sums of ones would meet in few places, since
+    // few ids make up most of a batch.
+    const Tensor where = rank.masked_fill(starts.eq(0), n + 1);
+    const Tensor begins = at::full({n + 2}, n, ids.options());
+    begins.scatter_(0, where, at::arange(n, ids.options()));
+    unique.often = begins.slice(0, 1, n + 1) - begins.slice(0, 0, n);
+  }
   unique.sorted_rank = rank.to(at::kInt);
   return unique;
 }
 
-Tensor sum_by_id(const UniqueIds& unique, const Tensor& given) {
+Tensor sum_by_id(const UniqueIds& unique, const Tensor& given, [[maybe_unused]] bool zeros) {
   const Tensor gradients = given.to(at::kFloat).contiguous();
   const int64_t rows = unique.size();
   if (gradients.size(0) == 0) return at::zeros({rows, gradients.size(1)}, gradients.options());
@@ -101,20 +134,18 @@ Tensor sum_by_id(const UniqueIds& unique, const Tensor& given) {
   }
 #ifdef SEQFUSE_HAS_CUDA
   const DeviceGuard guard(gradients);
-  Tensor sums = at::zeros({rows, gradients.size(1)}, gradients.options());
-  const RowSumParams terms{.rows = gradients.const_data_ptr(),
-                           .ids = unique.inverse.const_data_ptr<int64_t>(),
-                           .more_ids = nullptr,
-                           .weights = nullptr,
-                           .positions = gradients.size(0),
-                           .columns = 1,
-                           .dim = gradients.size(1),
-                           .num_rows = rows};
-  C10_CUDA_CHECK(row_sums_cuda({.terms = terms,
-                                .sums = sums.mutable_data_ptr<float>(),
-                                .sorted_ids = unique.sorted_rank.const_data_ptr<int32_t>(),
-                                .order = unique.order.const_data_ptr<int64_t>()},
-                               DType::f32, c10::cuda::getCurrentCUDAStream()));
+  const int64_t n = gradients.size(0), dim = gradients.size(1);
+  Tensor sums = at::empty({rows, dim}, gradients.options());
+  if (zeros) sums.zero_();
+  const Tensor partial = at::empty({2 * run_pieces(n), dim}, gradients.options());
+  C10_CUDA_CHECK(sum_runs_cuda({.rows = gradients.const_data_ptr<float>(),
+                                .order = unique.order.const_data_ptr<int64_t>(),
+                                .rank = unique.sorted_rank.const_data_ptr<int32_t>(),
+                                .count = n,
+                                .dim = dim,
+                                .partial = partial.mutable_data_ptr<float>(),
+                                .sums = sums.mutable_data_ptr<float>()},
+                               c10::cuda::getCurrentCUDAStream()));
   return sums;
 #else
   return {};

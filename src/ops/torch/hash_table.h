@@ -18,6 +18,8 @@ void run(const Insert& params, at::Device device);
 void run(const Erase& params, at::Device device);
 void run(const InitializeRows& params, at::Device device);
 void run(const GatherRows& params, at::Device device);
+void run(const FindRows& params, at::Device device);
+void run(const CopyRows& params, at::Device device);
 void run(const UpdateRows& params, at::Device device);
 
 // The arrays of an empty table.
@@ -48,11 +50,16 @@ struct UniqueIds {
   Tensor sorted_rank;  // int32 [n]
 };
 
-// ids: int64 of any shape, contiguous.
-UniqueIds unique_ids(const Tensor& ids);
+// ids: int64 of any shape, contiguous. times: int64, how often each of them counts in `often`;
+// undefined: once.
+UniqueIds unique_ids(const Tensor& ids, const Tensor& times = {});
 
-// Sums of gradients [n, dim], float32, over equal ids: [u, dim], in the order of the batch, so with the
-// same bits in every run.
-Tensor sum_by_id(const UniqueIds& unique, const Tensor& gradients);
+// Uninitialised, float32 [rows, columns], in memory of the host that kernels of a GPU can use (pinned, exactly
+// as large as needed). Undefined if so much cannot be pinned, or in a build without CUDA.
+Tensor pinned_rows(int64_t rows, int64_t columns);
+
+// Sums of gradients [n, dim], float32, over equal ids: [u, dim], with the same bits in every run. zeros:
+// on a GPU, rows beyond the limit are 0, else anything.
+Tensor sum_by_id(const UniqueIds& unique, const Tensor& gradients, bool zeros = true);
 
 }  // namespace seqfuse::ops::hash_table

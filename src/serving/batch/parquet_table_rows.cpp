@@ -24,8 +24,8 @@ using data::arrow_value;
 constexpr int64_t kRowsAtOnce = 1024;  // each may be a long history
 
 // Points in time become dates, which say their unit.
-std::shared_ptr<arrow::StringArray> texts_of(std::shared_ptr<arrow::Array> array,
-                                             const std::string& what) {
+std::shared_ptr<arrow::StringArray> strings_of(std::shared_ptr<arrow::Array> array,
+                                               const std::string& what) {
   array = data::plain_values(std::move(array), what);
   if (array->type_id() == arrow::Type::TIMESTAMP) {
     const auto unit = static_cast<const arrow::TimestampType&>(*array->type()).unit();
@@ -55,13 +55,13 @@ struct Column {
           throw_error<DataError>("{} is {}: expected a value or a list in each row", what,
                                  rows->type()->ToString());
         }
-        texts = texts_of(rows, what);
+        texts = strings_of(rows, what);
     }
   }
 
   template <class Lists>
   void read_lists(const Lists& lists, const std::string& what) {
-    texts = texts_of(lists.values(), what);
+    texts = strings_of(lists.values(), what);
     for (int64_t row = 0; row <= lists.length(); ++row) offsets.push_back(lists.value_offset(row));
   }
 

@@ -14,7 +14,7 @@
 namespace seqfuse::serving {
 namespace {
 
-std::string shown(const std::string& file) {
+std::string shown_name(const std::string& file) {
   return file == "-" ? "standard input" : file;
 }
 
@@ -22,7 +22,7 @@ std::string shown(const std::string& file) {
 class TextRows final : public TableRows {
  public:
   TextRows(const std::string& file, TableFormat format, std::function<void()> interrupted)
-      : name_(shown(file)),
+      : name_(shown_name(file)),
         dialect_(dialect_of(format)),
         stream_(file, std::move(interrupted)),
         chunks_(stream_, name_, dialect_),

@@ -111,8 +111,9 @@ TableGrowth renumber(const std::string& table, const Rows& rows, int64_t rows_no
                      Checkpoint& checkpoint) {
   embeddings::TableContents& contents = checkpoint.tables.at(table);
   const auto size = std::ssize(rows);
+  const bool dynamic = contents.state.contains(embeddings::kSharedRow);
   SEQFUSE_CHECK_AS(
-      DataError, contents.size() == size,
+      DataError, contents.size() == size || (dynamic && contents.size() < size),
       "the checkpoint's table {} has {} rows, the vocabulary saved in its run {}: they "
       "are not of the same run",
       table, contents.size(), size);
@@ -126,7 +127,9 @@ TableGrowth renumber(const std::string& table, const Rows& rows, int64_t rows_no
   } else {
     contents.ids = map;
   }
-  return {.table = table, .kept = size, .added = rows_now - size};
+  // Rows of other ids lie elsewhere.
+  if (dynamic) contents.state.erase("slots");
+  return {.table = table, .kept = contents.size(), .added = rows_now - size};
 }
 
 }  // namespace

@@ -9,7 +9,7 @@ namespace seqfuse::training {
 namespace {
 
 using at::Tensor;
-using Lists = std::span<const std::vector<int64_t>>;  // ItemLists of some queries
+using ExcludedLists = std::span<const std::vector<int64_t>>;  // ItemLists of some queries
 
 constexpr int64_t kQueries = 512;  // that are scored at a time on the CPU
 
@@ -37,7 +37,7 @@ Tensor Catalogue::ranks(const Tensor& queries, std::span<const int64_t> targets,
   if (rows_.is_cuda()) return ranks_on_device(rows_, dense, targets, excluded);
   Tensor ranks = at::empty({dense.size(0)}, at::kLong);
   for_each_block(dense, [&](int64_t begin, const Tensor& block) {
-    const Lists lists = Lists(excluded).subspan(begin, block.size(0));
+    const ExcludedLists lists = ExcludedLists(excluded).subspan(begin, block.size(0));
     ranks_on_cpu(rows_, largest_norm_, block, targets.subspan(begin, block.size(0)), lists,
                  ranks.mutable_data_ptr<int64_t>() + begin);
   });
@@ -56,7 +56,7 @@ TopItems Catalogue::top(const Tensor& queries, int64_t k, const ItemLists& exclu
     return top;
   }
   for_each_block(dense, [&](int64_t begin, const Tensor& block) {
-    const Lists lists = Lists(excluded).subspan(begin, block.size(0));
+    const ExcludedLists lists = ExcludedLists(excluded).subspan(begin, block.size(0));
     top_on_cpu(rows_, largest_norm_, block, k, lists, items, top);
   });
   return top;

@@ -3,6 +3,7 @@
 #include <span>
 
 #include "base/log.h"
+#include "embeddings/dynamic_table.h"
 
 namespace seqfuse::training {
 
@@ -15,6 +16,14 @@ const Metrics& RunEvaluator::run(const config::TrainerArgs& args, distributed::P
                                   .stop = [&] { return !group.several() && stop(); },
                                   .group = &group};
   metrics_ = evaluate_(model_, dataset_, samples_, options);
+  for (const embeddings::EmbeddingTable* table : model_.tables()) {
+    const auto* dynamic = dynamic_cast<const embeddings::DynamicTable*>(table);
+    if (dynamic == nullptr) continue;
+    log::info("train",
+              "table {}: {} rows here; in evaluations so far ids without a row were looked up {} "
+              "times",
+              table->name(), dynamic->rows_here(), dynamic->dynamic_rows().unknown());
+  }
   if (metrics_.empty()) return metrics_;
   if (model_.spec().task == models::hstu::Task::retrieval && !target_counts_) {
     const auto evaluated =

@@ -29,6 +29,9 @@ std::string why_no_graphs(const config::Config& config, const models::hstu::Mode
     return "the number of in-batch negatives is read back in each step";
   }
   for (const embeddings::EmbeddingTable* table : tables) {
+    if (!table->weight().defined()) {
+      return fmt::format("table '{}' gives new ids a row, and grows", table->name());
+    }
     if (table->is_sharded() || table->num_rows() >= embeddings::kSparseTableRows) {
       return fmt::format("the number of rows of table '{}' that a step has is read back: it has {}",
                          table->name(), table->num_rows());

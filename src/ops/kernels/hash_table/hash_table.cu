@@ -1,7 +1,3 @@
-// Looking a key up takes eight lanes, each with 16 digests of a bucket; the second bucket is read only
-// if the first does not have the key. So a key costs one or two lines of 128 bytes and a sector of
-// keys, wherever in its bucket it is.
-//
 // An insert first looks all keys up and then places the missing ones, a warp a key. A slot belongs to
 // the warp that sets its `touched` to the number of this call, be it empty or that of an evicted key;
 // so no lock is needed, and keys of this call are never evicted by it. Few enough warps run that the
@@ -10,61 +6,20 @@
 #include <algorithm>
 
 #include "ops/kernels/hash_table/hash_table.h"
+#include "ops/kernels/hash_table/lookup.cuh"
 
 namespace seqfuse::ops::hash_table {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kLanes = 8;  // of a lookup
 constexpr unsigned kAll = 0xFFFFFFFFu;
 constexpr int64_t kMostWarps = 8192;    // that insert; more do not fit on a GPU
 constexpr int64_t kBucketsPerWarp = 4;  // at least
 
 using Wide = unsigned long long;
 
-__device__ __forceinline__ int64_t length_of(int64_t count, const int64_t* limit) {
-  return limit ? min(count, *limit) : count;
-}
-
 __device__ __forceinline__ void add(const View& table, Counter counter, int64_t n) {
   atomicAdd(reinterpret_cast<Wide*>(table.counters + counter), static_cast<Wide>(n));
-}
-
-// The slot of a key, for the lane that sees it; -1 for the others. Digests are used once, so they are
-// read past L1.
-__device__ __forceinline__ int64_t find_in(const View& table, int64_t bucket, uint8_t digest,
-                                           int64_t key, int lane) {
-  const uint4 words =
-      __ldcg(reinterpret_cast<const uint4*>(table.digests + bucket * kSlots) + lane);
-  const unsigned pattern = 0x01010101u * digest;
-  const unsigned word[4] = {words.x, words.y, words.z, words.w};
-#pragma unroll
-  for (int w = 0; w < 4; ++w) {
-    unsigned equal = __vcmpeq4(word[w], pattern) & 0x01010101u;
-    for (; equal; equal &= equal - 1) {
-      const int64_t slot = bucket * kSlots + lane * 16 + w * 4 + (__ffs(equal) - 1) / 8;
-      if (table.keys[slot] == key) return slot;
-    }
-  }
-  return -1;
-}
-
-// Each group of eight lanes looks up key i. found(slot) runs on the lane that sees it, absent() on the
-// first lane.
-template <class Found, class Absent>
-__device__ __forceinline__ void look_up(const View& table, int64_t key, Found&& found,
-                                        Absent&& absent) {
-  const int lane = threadIdx.x % kLanes;
-  const unsigned group = 0xFFu << (threadIdx.x % 32 / kLanes * kLanes);
-  const Place place = place_of(key, table.buckets);
-  int64_t slot = find_in(table, place.bucket[0], place.digest, key, lane);
-  bool any = __any_sync(group, slot >= 0);
-  if (!any && place.bucket[1] != place.bucket[0]) {
-    slot = find_in(table, place.bucket[1], place.digest, key, lane);
-    any = __any_sync(group, slot >= 0);
-  }
-  if (slot >= 0) found(slot);
-  if (!any && lane == 0) absent();
 }
 
 __device__ __forceinline__ int64_t group_of_grid() {
@@ -93,6 +48,31 @@ __global__ void __launch_bounds__(kThreads) touch_kernel(const __grid_constant__
         p.slots[i] = -1;
         p.states[i] = kAbsent;
       });
+}
+
+// Of equal keys that are not in the table the one that is first to claim them comes in.
+__global__ void __launch_bounds__(kThreads)
+    claim_kernel(const __grid_constant__ Insert p, int64_t slots) {
+  const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (i >= length_of(p.count, p.limit)) return;
+  int64_t leader = i;
+  bool first = false;
+  if (p.states[i] == kAbsent) {
+    const int64_t key = p.keys[i];
+    auto at = static_cast<int64_t>(mix(static_cast<uint64_t>(key))) & (slots - 1);
+    while (true) {
+      const int32_t before = atomicCAS(p.claims + at, -1, static_cast<int32_t>(i));
+      first = before < 0;
+      if (first) break;
+      if (p.keys[before] == key) {
+        leader = before;
+        break;
+      }
+      at = (at + 1) & (slots - 1);
+    }
+  }
+  p.leaders[i] = leader;
+  p.claimed[i] = first ? 1 : 0;
 }
 
 // The part of a bucket that a lane of a warp has: four slots.
@@ -145,18 +125,32 @@ __device__ int64_t take_victim(const View& table, const Part (&parts)[2], int si
     int64_t score = kMaxScore, slot = -1;
     int rank = 2 * kSlots;  // the position in both buckets
     uint32_t before = 0;
-    for (int side = 0; side < sides; ++side) {
+    // All at once: memory answers one request as soon as four.
+    uint4 touched[2] = {};
+    longlong2 scores[2][2] = {};
+#pragma unroll
+    for (int side = 0; side < 2; ++side) {
+      if (side == sides) break;
+      touched[side] = __ldcg(reinterpret_cast<const uint4*>(table.touched + parts[side].first));
+      const auto* its = reinterpret_cast<const longlong2*>(table.scores + parts[side].first);
+      scores[side][0] = __ldcg(its);
+      scores[side][1] = __ldcg(its + 1);
+    }
+#pragma unroll
+    for (int side = 0; side < 2; ++side) {
+      if (side == sides) break;
+      const unsigned calls[4] = {touched[side].x, touched[side].y, touched[side].z,
+                                 touched[side].w};
+      const int64_t its[4] = {scores[side][0].x, scores[side][0].y, scores[side][1].x,
+                              scores[side][1].y};
+#pragma unroll
       for (int k = 0; k < 4; ++k) {
-        if ((parts[side].word >> (8 * k) & 0xFF) == 0) continue;
-        const int64_t at = parts[side].first + k;
-        const uint32_t touched = __ldcg(table.touched + at);
-        if (touched == call) continue;
-        const int64_t its = __ldcg(table.scores + at);
-        if (slot >= 0 && its >= score) continue;
-        score = its;
-        slot = at;
+        if ((parts[side].word >> (8 * k) & 0xFF) == 0 || calls[k] == call) continue;
+        if (slot >= 0 && its[k] >= score) continue;
+        score = its[k];
+        slot = parts[side].first + k;
         rank = side * kSlots + lane * 4 + k;
-        before = touched;
+        before = calls[k];
       }
     }
     int best = rank;
@@ -177,30 +171,35 @@ __device__ int64_t take_victim(const View& table, const Part (&parts)[2], int si
   }
 }
 
-// The whole warp places key i, which is not in the table.
-__device__ void place_new(const Insert& p, int64_t i) {
+// Adds n to the number of keys, and returns how many of them are within the capacity; the others are
+// taken off again. For one lane.
+__device__ int reserve(const View& table, int n) {
+  auto* size = reinterpret_cast<Wide*>(table.counters + kSize);
+  const auto before = static_cast<int64_t>(atomicAdd(size, static_cast<Wide>(n)));
+  const int64_t left = table.capacity - before;
+  const int granted = left >= n ? n : left > 0 ? static_cast<int>(left) : 0;
+  if (granted < n) add(table, kSize, granted - n);
+  return granted;
+}
+
+// The whole warp places key i, which is not in the table. full: a place is not reserved for it. Returns
+// whether a reserved place was not needed.
+__device__ bool place_new(const Insert& p, int64_t i, bool full) {
   const View& table = p.table;
   const int lane = threadIdx.x % 32;
   const int64_t key = p.keys[i];
   const Place place = place_of(key, table.buckets);
   const int sides = place.bucket[1] == place.bucket[0] ? 1 : 2;
-  bool full = false;
-  if (lane == 0) {
-    auto* size = reinterpret_cast<Wide*>(table.counters + kSize);
-    full = static_cast<int64_t>(atomicAdd(size, Wide{1})) >= table.capacity;
-    if (full) add(table, kSize, -1);
-  }
-  full = __shfl_sync(kAll, full, 0);
   const Part parts[2] = {Part(table, place.bucket[0]), Part(table, place.bucket[1])};
   int64_t slot = -1;
-  bool evicted = false;
+  bool evicted = false, spare = false;
   if (!full) {
     const int first = __reduce_add_sync(kAll, __popc(parts[0].empty()));
     const int second = __reduce_add_sync(kAll, __popc(parts[1].empty()));
-    const int use = second > first ? 1 : 0;
+    const int use = use_second(first, second) ? 1 : 0;
     slot = take_empty(table, parts[use], p.call);
     if (slot < 0 && sides == 2) slot = take_empty(table, parts[1 - use], p.call);
-    if (slot < 0 && lane == 0) add(table, kSize, -1);
+    spare = slot < 0;
   }
   if (slot < 0 && p.evict) {
     slot = take_victim(table, parts, sides, p.call);
@@ -237,6 +236,7 @@ __device__ void place_new(const Insert& p, int64_t i) {
   // In order, the next key of this warp sees this one.
   __threadfence();
   __syncwarp();
+  return spare;
 }
 
 __global__ void __launch_bounds__(kThreads) place_kernel(const __grid_constant__ Insert p) {
@@ -247,8 +247,24 @@ __global__ void __launch_bounds__(kThreads) place_kernel(const __grid_constant__
   for (int64_t base = warp * 32; base < n; base += warps * 32) {
     const int64_t i = base + lane;
     const bool wanted = i < n && p.states[i] == kAbsent && (!p.allowed || p.allowed[i]);
-    for (unsigned lanes = __ballot_sync(kAll, wanted); lanes; lanes &= lanes - 1) {
-      place_new(p, base + __ffs(lanes) - 1);
+    unsigned lanes = __ballot_sync(kAll, wanted);
+    // All warps count keys in one place, so they do it for many at a time; in order for each, since
+    // what a key that finds no place leaves is the next one's.
+    const int together = p.in_order ? 1 : 32;
+    int reserved = 0, granted = 0, spare = 0;
+    for (; lanes; lanes &= lanes - 1) {
+      if (reserved == 0) {
+        reserved = min(together, __popc(lanes));
+        if (lane == 0) granted = reserve(p.table, reserved);
+        granted = __shfl_sync(kAll, granted, 0);
+      }
+      if (place_new(p, base + __ffs(lanes) - 1, granted <= 0)) ++spare;
+      --reserved;
+      --granted;
+      if (reserved == 0 && spare > 0) {
+        if (lane == 0) add(p.table, kSize, -spare);
+        spare = 0;
+      }
     }
   }
 }
@@ -284,8 +300,20 @@ cudaError_t find_cuda(const Find& params, cudaStream_t stream) {
 cudaError_t insert_cuda(const Insert& params, cudaStream_t stream) {
   if (params.count == 0) return cudaSuccess;
   touch_kernel<<<lookup_blocks(params.count), kThreads, 0, stream>>>(params);
-  const cudaError_t error = cudaGetLastError();
+  cudaError_t error = cudaGetLastError();
   if (error != cudaSuccess) return error;
+  Insert places = params;
+  if (params.leaders) {
+    const int64_t slots = claim_slots(params.count);
+    error =
+        cudaMemsetAsync(params.claims, 0xFF, static_cast<size_t>(slots) * sizeof(int32_t), stream);
+    if (error != cudaSuccess) return error;
+    const auto blocks = static_cast<unsigned>((params.count + kThreads - 1) / kThreads);
+    claim_kernel<<<blocks, kThreads, 0, stream>>>(params, slots);
+    error = cudaGetLastError();
+    if (error != cudaSuccess) return error;
+    places.allowed = params.claimed;
+  }
   int64_t warps = 1;
   if (!params.in_order) {
     warps = std::clamp<int64_t>(params.table.buckets / kBucketsPerWarp, 1, kMostWarps);
@@ -293,7 +321,7 @@ cudaError_t insert_cuda(const Insert& params, cudaStream_t stream) {
   }
   const auto threads = static_cast<unsigned>(32 * std::min<int64_t>(warps, kThreads / 32));
   const auto blocks = static_cast<unsigned>((warps * 32 + threads - 1) / threads);
-  place_kernel<<<blocks, threads, 0, stream>>>(params);
+  place_kernel<<<blocks, threads, 0, stream>>>(places);
   return cudaGetLastError();
 }
 

@@ -69,7 +69,7 @@ struct Evicted {
 
 struct Insert {
   View table;
-  const int64_t* keys;  // [count], each once
+  const int64_t* keys;  // [count], each once, unless leaders are given
   int64_t count;
   const int64_t* limit;    // null: count
   const int64_t* often;    // [count]: repeats in the batch; null: 1
@@ -83,7 +83,19 @@ struct Insert {
   Evicted evicted;
   int64_t* slots;   // [count]: -1: not in the table
   uint8_t* states;  // [count]: State
+  // CUDA: keys may be repeated, for scores lru and step, without often, given and allowed. Of equal keys
+  // that were not in the table one, the leader, has a slot and a state; the others are kAbsent.
+  int64_t* leaders = nullptr;  // [count]: the leader of each key; itself for those that were there
+  int32_t* claims = nullptr;   // [claim_slots(count)], to work with
+  uint8_t* claimed = nullptr;  // [count], to work with
 };
+
+// A power of two, at least twice the keys.
+inline constexpr int64_t claim_slots(int64_t count) {
+  int64_t slots = 64;
+  while (slots < 2 * count) slots *= 2;
+  return slots;
+}
 
 struct Erase {
   View table;

@@ -22,7 +22,7 @@ __global__ void __launch_bounds__(kRowThreads)
   if (i >= rows_of(p.count, p.limit) || (p.states && p.states[i] != p.state)) return;
   const int64_t slot = p.slots[i];
   if (slot < 0) return;
-  float* row = p.rows.values + slot * p.rows.stride;
+  float* row = p.rows.row(slot);
   const int64_t id = p.ids[i];
   for (int64_t c = threadIdx.x % Lanes; c < p.rows.width; c += Lanes) {
     row[c] = c < p.rows.dim ? initial_value(p.init, id, c) : 0.0F;
@@ -36,10 +36,22 @@ __global__ void __launch_bounds__(kRowThreads) gather_kernel(const __grid_consta
   const int64_t i = row_of_group<Lanes>();
   if (i >= p.count) return;
   const int64_t slot = p.slots[p.index ? p.index[i] : i];
-  const float* row = slot < 0 ? p.missing : p.rows.values + slot * p.rows.stride;
+  const float* row = slot < 0 ? p.missing : p.rows.row(slot);
   const T* from = reinterpret_cast<const T*>(row);
   T* to = reinterpret_cast<T*>(p.out + i * p.rows.dim);
   for (int64_t c = threadIdx.x % Lanes; c < p.rows.dim / kItems; c += Lanes) to[c] = from[c];
+}
+
+template <int Lanes, class T>
+__global__ void __launch_bounds__(kRowThreads) copy_kernel(const __grid_constant__ CopyRows p) {
+  constexpr int64_t kItems = sizeof(T) / sizeof(float);
+  const int64_t i = row_of_group<Lanes>();
+  if (i >= rows_of(p.count, p.limit) || (p.states && p.states[i] != p.state)) return;
+  const int64_t from = p.from_slots ? p.from_slots[i] : i, to = p.to_slots ? p.to_slots[i] : i;
+  if (from < 0 || to < 0) return;
+  const T* source = reinterpret_cast<const T*>(p.from.row(from));
+  T* target = reinterpret_cast<T*>(p.to.row(to));
+  for (int64_t c = threadIdx.x % Lanes; c < p.to.width / kItems; c += Lanes) target[c] = source[c];
 }
 
 // The update with a step's numbers from memory, if that is where they are. For a whole block, which
@@ -72,7 +84,7 @@ __global__ void __launch_bounds__(kRowThreads) update_kernel(const __grid_consta
   if (slot < 0) return;
   const int lane = threadIdx.x % Lanes;
   const int64_t dim = p.rows.dim;
-  float* row = p.rows.values + slot * p.rows.stride;
+  float* row = p.rows.row(slot);
   const float* gradient = p.gradients + i * dim;
   if (u.kind != RowOptimizer::row_wise_adagrad) {
     for (int64_t c = lane; c < dim; c += Lanes) update_column(u, gradient[c], row, dim, c);
@@ -115,6 +127,11 @@ bool aligned(const void* data) {
   return reinterpret_cast<uintptr_t>(data) % sizeof(float4) == 0;
 }
 
+// Whether rows can be read and written as float4.
+bool in_vectors(const Rows& rows) {
+  return rows.stride % 4 == 0 && aligned(rows.values) && aligned(rows.others);
+}
+
 }  // namespace
 
 cudaError_t initialize_rows_cuda(const InitializeRows& p, cudaStream_t stream) {
@@ -126,14 +143,27 @@ cudaError_t initialize_rows_cuda(const InitializeRows& p, cudaStream_t stream) {
 
 cudaError_t gather_rows_cuda(const GatherRows& p, cudaStream_t stream) {
   if (p.count == 0) return cudaSuccess;
-  const bool vectors = p.rows.dim % 4 == 0 && p.rows.stride % 4 == 0 && aligned(p.rows.values) &&
-                       aligned(p.missing) && aligned(p.out);
+  const bool vectors =
+      p.rows.dim % 4 == 0 && in_vectors(p.rows) && aligned(p.missing) && aligned(p.out);
   return launch_for(vectors ? p.rows.dim / 4 : p.rows.dim, [&](auto lanes) {
     const unsigned blocks = blocks_for<lanes.value>(p.count);
     if (vectors) {
       gather_kernel<lanes.value, float4><<<blocks, kRowThreads, 0, stream>>>(p);
     } else {
       gather_kernel<lanes.value, float><<<blocks, kRowThreads, 0, stream>>>(p);
+    }
+  });
+}
+
+cudaError_t copy_rows_cuda(const CopyRows& p, cudaStream_t stream) {
+  if (p.count == 0 || p.to.width == 0) return cudaSuccess;
+  const bool vectors = p.to.width % 4 == 0 && in_vectors(p.from) && in_vectors(p.to);
+  return launch_for(vectors ? p.to.width / 4 : p.to.width, [&](auto lanes) {
+    const unsigned blocks = blocks_for<lanes.value>(p.count);
+    if (vectors) {
+      copy_kernel<lanes.value, float4><<<blocks, kRowThreads, 0, stream>>>(p);
+    } else {
+      copy_kernel<lanes.value, float><<<blocks, kRowThreads, 0, stream>>>(p);
     }
   });
 }

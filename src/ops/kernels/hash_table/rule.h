@@ -5,9 +5,10 @@
 // a digest, one byte of the key's hash, so that one line of 128 bytes says which of a bucket's keys
 // are worth reading. Digest 0 marks an empty slot; so every int64 is a valid key.
 //
-// There are enough buckets for 120 keys in each when the table is full. With the choice of two, the
-// fullest bucket then has 124 or 125 keys: a table takes as many keys as its capacity says, and none
-// is evicted before.
+// There are enough buckets for 120 keys in each when the table is full. A new key goes to the first of
+// its buckets while that has few keys, so that most are found there, else to the emptier one. The
+// fullest bucket of a full table then has 123 to 125 keys: a table takes as many keys as its capacity
+// says, and none is evicted before.
 #pragma once
 
 #include "base/fixed_width.h"
@@ -17,6 +18,13 @@ namespace seqfuse::ops::hash_table {
 
 inline constexpr int kSlots = 128;  // of a bucket
 inline constexpr int kFill = 120;   // keys of a bucket when the table is full, on average
+
+inline constexpr int kFew = 96;  // keys of a bucket that new keys fill before they look at another
+
+// Whether a new key goes to its second bucket, by the empty slots of both.
+SEQFUSE_HOST_DEVICE constexpr bool use_second(int empty_in_first, int empty_in_second) {
+  return empty_in_second > empty_in_first && empty_in_first <= kSlots - kFew;
+}
 
 inline constexpr int64_t buckets_for(int64_t capacity) {
   return (capacity + kFill - 1) / kFill;
