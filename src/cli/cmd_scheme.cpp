@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cli/command_line.h"
+#include "cli/scheme_source.h"
 #include "cli/verbs.h"
 #include "fusion/legality.h"
 #include "fusion/scheme_text.h"
@@ -27,7 +28,9 @@ constexpr Segment kAttention{fusion::index_of(fusion::Op::qk),
 struct SchemeFlags {
   std::string scheme;
   std::vector<std::string> segments;
-  bool mha = false, list = false, legal = false, draw = false, json = false;
+  std::vector<int64_t> shape{768, 12, 3072, 512};
+  std::string dtype = "float16";
+  bool mha = false, list = false, legal = false, draw = false, json = false, dump_source = false;
 
   void add_to(CLI::App& app) {
     auto* given = app.add_option("scheme", scheme, "0 to 65535, or 16 characters 0 or 1");
@@ -42,6 +45,20 @@ struct SchemeFlags {
     auto* picture = app.add_flag("--draw", draw, "the operators, fused segments in brackets");
     app.add_flag("--json", json, "print JSON; with --list a line for each scheme")
         ->excludes(picture);
+    auto* source = app.add_flag("--dump-source", dump_source,
+                                "the CUDA source of the segments that are generated")
+                       ->excludes(all)
+                       ->excludes(picture);
+    app.add_option("--shape", shape, "of the source: HIDDEN,HEADS,INNER,SEQ")
+        ->delimiter(',')
+        ->expected(4)
+        ->check(whole_number(1))
+        ->needs(source)
+        ->capture_default_str();
+    app.add_option("--dtype", dtype, "of the source: float16 or bfloat16")
+        ->check(CLI::IsMember({"float16", "bfloat16"}))
+        ->needs(source)
+        ->capture_default_str();
     parts->excludes(given);
     all->excludes(given)->excludes(parts)->excludes(picture);
   }
@@ -165,6 +182,14 @@ int cmd_scheme(int argc, char** argv) {
   const Legality legality = fusion::check(scheme);
   if (flags.json) {
     fmt::print("{}\n", as_json(number, scheme, legality).dump(1));
+    return 0;
+  }
+  if (flags.dump_source) {
+    print_sources(legality.legal, {.hidden = flags.shape[0],
+                                   .heads = flags.shape[1],
+                                   .inner = flags.shape[2],
+                                   .seq = flags.shape[3],
+                                   .dtype = flags.dtype == "float16" ? DType::f16 : DType::bf16});
     return 0;
   }
   fmt::print("{}\n", fusion::printed(number, scheme));

@@ -158,11 +158,50 @@ std::string to_html(const LineChart& chart) {
                 svg(chart.title, content) + (names ? legend(chart) : ""));
 }
 
+std::string to_html(const ScatterChart& chart) {
+  Range range;
+  const auto shown = [](const Dot& dot) {
+    return std::isfinite(dot.x) && std::isfinite(dot.y) && dot.x > 0 && dot.y > 0;
+  };
+  for (const DotSeries& series : chart.series) {
+    for (const Dot& dot : series.dots) {
+      if (!shown(dot)) continue;
+      range.add(dot.x);
+      range.add(dot.y);
+    }
+  }
+  if (range.low > range.high)
+    return figure(chart.title, chart.x_label, "<p class=\"note\">no values yet</p>");
+  // Within a power of ten a logarithmic axis would have few ticks.
+  const Axis axis = range.high > 8 * range.low
+                        ? logarithmic_axis(range.low / 1.05, range.high * 1.05)
+                        : linear_axis(range.low * .95, range.high * 1.05, 6);
+  std::string content = y_grid(axis);
+  for (const Tick& tick : axis.ticks) content += x_tick(pixel_x(axis, tick.value), tick.label);
+  content += x_axis(chart.x_label);
+  content += fmt::format("<path class=\"reference r0\" d=\"M{} {}L{} {}\"/>\n", kLeft,
+                         kHeight - kBottom, kWidth - kRight, kTop);
+  std::string entries = legend_entry("reference r0", chart.diagonal);
+  for (const DotSeries& series : chart.series) {
+    if (series.dots.empty()) continue;
+    for (const Dot& dot : series.dots) {
+      if (!shown(dot)) continue;
+      content += fmt::format(
+          "<circle class=\"c{}\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3\"><title>{}</title></circle>\n",
+          series.color % kColors, pixel_x(axis, dot.x), pixel_y(axis, dot.y),
+          escape(dot.explanation));
+    }
+    entries += legend_entry(line_class(series.color), series.name);
+  }
+  return figure(chart.title, chart.x_label,
+                svg(chart.title, content) + "<ul class=\"legend\">" + entries + "</ul>");
+}
+
 std::string to_html(const BarChart& chart) {
   double highest = 0;
   for (const Bar& bar : chart.bars) highest = std::max(highest, bar.value);
   if (highest == 0) return figure(chart.title, chart.x_label, "<p class=\"note\">no data</p>");
-  const Axis y = linear_axis(0, highest * 1.08, 5, /*integers=*/true);
+  const Axis y = linear_axis(0, highest * 1.08, 5, chart.counts);
   std::string content = y_grid(y);
   const double pitch = (kWidth - kLeft - kRight) / static_cast<double>(chart.bars.size());
   for (size_t b = 0; b < chart.bars.size(); ++b) {

@@ -11,7 +11,6 @@
 
 #include "report/chart.h"
 #include "report/html.h"
-#include "report/page_assets.h"
 #include "report/page_tables.h"
 
 namespace seqfuse::report {
@@ -28,14 +27,6 @@ constexpr TrainingChart kTrainingCharts[] = {
     {"gradient_norm", "gradient norm", false},
     {"learning_rate", "learning rate", true},
 };
-
-std::string section(std::string_view title, const std::string& content) {
-  return fmt::format("<section><h2>{}</h2>\n{}</section>\n", title, content);
-}
-
-std::string charts(const std::string& content) {
-  return "<div class=\"charts\">\n" + content + "</div>\n";
-}
 
 std::string training_chart(const std::vector<RunLog>& runs, const TrainingChart& wanted) {
   LineChart chart{.title = wanted.title, .x_label = "step"};
@@ -136,23 +127,14 @@ std::string joined_names(const std::vector<RunLog>& runs) {
 
 std::string html_page(const std::vector<RunLog>& runs, const std::vector<RunDataset>& datasets,
                       const std::string& version) {
-  const std::string names = escape(joined_names(runs));
-  std::string page = fmt::format(
-      "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
-      "<title>seqfuse report: {}</title>\n<style>{}</style>\n</head>\n<body>\n"
-      "<header><h1>{}</h1>\n",
-      names, kStyle, names);
-  page += runs_table(runs) + "</header>\n<main>\n";
-  page += section("Metrics", metrics_table(runs) + metric_charts(runs));
-  page += section("Training", training_charts(runs));
-  page += section(runs.size() == 1 ? "Configuration" : "Configuration: differences",
+  const std::string names = joined_names(runs);
+  std::string main = section("Metrics", metrics_table(runs) + metric_charts(runs));
+  main += section("Training", training_charts(runs));
+  main += section(runs.size() == 1 ? "Configuration" : "Configuration: differences",
                   configuration(runs));
-  for (const RunDataset& dataset : datasets) page += dataset_section(dataset, datasets.size() > 1);
-  return page + fmt::format(
-                    "</main>\n<footer><p class=\"note\">seqfuse {}</p></footer>\n"
-                    "<script>{}</script>\n</body>\n</html>\n",
-                    escape(version), kScript);
+  for (const RunDataset& dataset : datasets) main += dataset_section(dataset, datasets.size() > 1);
+  return document("seqfuse report: " + names, "<h1>" + escape(names) + "</h1>\n" + runs_table(runs),
+                  main, version);
 }
 
 }  // namespace seqfuse::report

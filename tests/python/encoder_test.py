@@ -181,3 +181,52 @@ def test_on_a_gpu_also_in_a_graph(folder, dtype):
     rows.copy_(rows.flip(0))
     graph.replay()
     torch.testing.assert_close(states, encoder.encode_rows(rows, batch), rtol=0, atol=0)
+
+
+def write_plan(folder, **changes):
+    """A plan of two sequences of 5 tokens, by a scheme that fuses QK + mask and bias + residual + norm."""
+    config = json.loads((folder / "config.json").read_text())
+    model = {
+        "hidden": config["hidden_size"],
+        "heads": config["num_attention_heads"],
+        "inner": config["intermediate_size"],
+        "layers": config["num_hidden_layers"],
+        "activation": config["hidden_act"],
+    }
+    plan = {"format": 1, "model": model, "batch": 2, "seq": 5, "mask": "sliding:1", "dtype": "float64", "card": "cpu"}
+    plan |= {
+        "scheme": 42346,
+        "choices": {},
+        "milliseconds": 1.0,
+        "default_milliseconds": 1.0,
+        "version": "",
+        "date": "",
+    }
+    file = folder / "plan.json"
+    file.write_text(json.dumps(plan | changes))
+    return file
+
+
+def test_plans_compute_the_same(folder, encoder):
+    planned = seqfuse.Encoder.from_pretrained(folder, dtype=torch.float64, device="cpu", plan=write_plan(folder))
+    ids, _, types = make_inputs([5, 5])
+    expected = encoder(ids, None, types, mask="sliding:1")
+    torch.testing.assert_close(planned(ids, None, types, mask="sliding:1"), expected, rtol=0, atol=1e-12)
+
+
+def test_plans_are_refused_with_the_reason(folder):
+    def load(**changes):
+        return seqfuse.Encoder.from_pretrained(
+            folder, dtype=torch.float64, device="cpu", plan=write_plan(folder, **changes)
+        )
+
+    with pytest.raises(ValueError, match="for the card 'NVIDIA H200', and this is 'cpu'"):
+        load(card="NVIDIA H200")
+    with pytest.raises(ValueError, match="for float16, and the model is float64"):
+        load(dtype="float16")
+    with pytest.raises(ValueError, match="scheme 1365 is not legal"):
+        load(scheme=1365)
+    with pytest.raises(ValueError, match="2 sequences of 5 tokens, and the batch has 1 of 4 to 4"):
+        load().batch([4], mask="sliding:1")
+    with pytest.raises(ValueError, match="for the mask sliding:1, and mask is none"):
+        load().batch([5, 5])

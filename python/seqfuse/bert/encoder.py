@@ -30,19 +30,24 @@ class Encoder:
         *,
         dtype: torch.dtype | str | None = None,
         device: torch.device | str | None = None,
+        plan: str | os.PathLike | None = None,
     ) -> "Encoder":
         """The folder of a Hugging Face BERT: config.json, and model.safetensors or its parts with their index.
 
         dtype: float32 or float64 on a CPU, float16 or bfloat16 on a GPU; None: float32, on a GPU bfloat16 if the file
-        is, else float16. device: None: a GPU if torch finds one. Raises ImportError if the package was built without
-        models.
+        is, else float16. device: None: a GPU if torch finds one. plan: a file of `seqfuse tune`; the encoder then takes
+        batches of the plan's shape and mask alone. Raises ValueError for a plan of another model, dtype or card, and
+        ImportError if the package was built without models.
         """
         _library.load_decoder(_library.load())
         device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         if device.type == "cuda" and device.index is None:
             device = torch.device("cuda", torch.cuda.current_device())
         name = "auto" if dtype is None else str(dtype).removeprefix("torch.")
-        return cls(torch.classes.seqfuse.BertEncoder(os.fspath(directory), name, device), device)
+        model = torch.classes.seqfuse.BertEncoder(os.fspath(directory), name, device)
+        if plan is not None:
+            model.use_plan(os.fspath(plan))
+        return cls(model, device)
 
     @property
     def hidden_size(self) -> int:

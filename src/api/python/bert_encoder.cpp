@@ -1,10 +1,11 @@
 #include "api/python/bert_encoder.h"
 
+#include <fmt/ranges.h>
+
 #include "api/python/dtypes.h"
 #include "api/python/errors.h"
 
 namespace seqfuse::api {
-using models::bert::Model;
 using models::bert::SequenceMask;
 namespace {
 
@@ -22,10 +23,21 @@ void check_rows(const char* name, const at::Tensor& values, int64_t rows, at::De
 BertEncoder::BertEncoder(const std::string& directory, const std::string& dtype,
                          at::Device device) {
   with_python_errors([&] {
-    model_.emplace(Model::load(
+    model_.emplace(models::bert::Model::load(
         directory,
         dtype_named(dtype, [&] { return models::bert::default_dtype(directory, device); }),
         device));
+  });
+}
+
+void BertEncoder::use_plan(const std::string& file) {
+  with_python_errors([&] {
+    const models::bert::Plan plan = models::bert::load_plan(file);
+    try {
+      plan_.emplace(plan, *model_);
+    } catch (const UsageError& error) {
+      throw_error<UsageError>("{}: {}", file, error.what());
+    }
   });
 }
 
@@ -38,6 +50,14 @@ c10::intrusive_ptr<EncoderBatch> BertEncoder::batch(const std::vector<int64_t>& 
                        "a sequence has {} tokens; expected 0 to {}, the model's longest", length,
                        longest);
     }
+    if (plan_) {
+      const std::string why = plan_->why_not_for(lengths);
+      SEQFUSE_CHECK_AS(UsageError, why.empty(), "{}; an encoder without a plan takes any batch",
+                       why);
+      const std::string rules = fmt::format("{}", fmt::join(mask, "+"));
+      SEQFUSE_CHECK_AS(UsageError, rules == plan_->plan().mask,
+                       "the plan is for the mask {}, and mask is {}", plan_->plan().mask, rules);
+    }
     SequenceMask of_batch;
     {
       const std::lock_guard lock(mutex_);
@@ -47,6 +67,7 @@ c10::intrusive_ptr<EncoderBatch> BertEncoder::batch(const std::vector<int64_t>& 
     }
     auto made = c10::make_intrusive<EncoderBatch>();
     made->rows = models::bert::Rows::jagged(lengths, of_batch, model_->device());
+    if (plan_) plan_->prepare(made->rows, model_->device());
     made->positions = models::bert::positions_of(lengths, model_->device());
     return made;
   });
@@ -62,7 +83,7 @@ at::Tensor BertEncoder::states(const at::Tensor& ids, const std::optional<at::Te
     if (positions) check_rows("positions", *positions, rows, model_->device());
     return model_->states({ids.contiguous(), types ? types->contiguous() : at::Tensor(),
                            positions ? positions->contiguous() : batch->positions},
-                          batch->rows);
+                          batch->rows, plan_ ? plan_->program() : models::bert::fused());
   });
 }
 

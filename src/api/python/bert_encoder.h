@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "models/bert/model.h"
+#include "models/bert/plan.h"
 
 namespace seqfuse::api {
 
@@ -28,11 +29,15 @@ class BertEncoder : public torch::CustomClassHolder {
   // dtype that the device has no operators for.
   BertEncoder(const std::string& directory, const std::string& dtype, at::Device device);
 
+  // From now on all batches run by a plan of `seqfuse tune`. Not beside other calls. Throws ValueError for
+  // a file that is none, and for a plan of another model, dtype or card.
+  void use_plan(const std::string& file);
+
   const models::bert::Config& config() const { return model_->config(); }
   at::ScalarType dtype() const { return model_->dtype(); }
 
   // mask: as models::bert::SequenceMask::parse takes it. On a GPU, waits for it once. Throws ValueError:
-  // a length below 0 or beyond the model's, an unknown mask.
+  // a length below 0 or beyond the model's, an unknown mask; with a plan, another shape or mask than its.
   c10::intrusive_ptr<EncoderBatch> batch(const std::vector<int64_t>& lengths,
                                          const std::vector<std::string>& mask) const;
 
@@ -45,6 +50,7 @@ class BertEncoder : public torch::CustomClassHolder {
 
  private:
   std::optional<models::bert::Model> model_;
+  std::optional<models::bert::PlannedProgram> plan_;
   mutable std::mutex mutex_;
   mutable std::map<std::vector<std::string>, models::bert::SequenceMask> masks_;
 };

@@ -45,16 +45,23 @@ Tensor Model::embed(const Tokens& tokens) const {
                        config_.layer_norm_eps);
 }
 
-Tensor Model::states(const Tokens& tokens, const Rows& rows, const Program& program) const {
+Tensor Model::run_layers(Tensor states, const Rows& rows, const Program& program) const {
   const at::NoGradGuard no_grad;
-  SEQFUSE_CHECK(tokens.ids.numel() == rows.count(), "{} ids for {} rows", tokens.ids.numel(),
-                rows.count());
-  Tensor states = embed(tokens);
-  const Tensor dense = program.needs_dense_mask() ? rows.dense_mask(device()) : Tensor();
   for (const LayerWeights& layer : weights_.layers) {
-    states = program.run_layer(config_, layer, rows, dense, states);
+    states = program.run_layer(config_, layer, rows, rows.dense, states);
   }
   return states;
+}
+
+Tensor Model::states(const Tokens& tokens, const Rows& rows, const Program& program) const {
+  SEQFUSE_CHECK(tokens.ids.numel() == rows.count(), "{} ids for {} rows", tokens.ids.numel(),
+                rows.count());
+  const Tensor embedded = embed(tokens);
+  if (!program.needs_dense_mask() || rows.dense.defined())
+    return run_layers(embedded, rows, program);
+  Rows with_mask = rows;
+  with_mask.dense = rows.dense_mask(device());
+  return run_layers(embedded, with_mask, program);
 }
 
 at::ScalarType default_dtype(const std::filesystem::path& directory, at::Device device) {

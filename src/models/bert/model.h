@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <span>
+#include <vector>
 
 #include "models/bert/program.h"
 
@@ -40,8 +41,12 @@ class Model {
   at::ScalarType dtype() const { return weights_.norm_weight.scalar_type(); }
   at::Device device() const { return weights_.norm_weight.device(); }
 
+  const std::vector<LayerWeights>& layers() const { return weights_.layers; }
+
   // [R, H] each, without gradients.
   at::Tensor embed(const Tokens& tokens) const;
+  // All layers of what embed() gives. rows.dense is there if the program reads it.
+  at::Tensor run_layers(at::Tensor states, const Rows& rows, const Program& program) const;
   at::Tensor states(const Tokens& tokens, const Rows& rows, const Program& program = fused()) const;
 
  private:

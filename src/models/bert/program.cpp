@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/trace_range.h"
 
 namespace seqfuse::models::bert {
 namespace {
@@ -18,6 +19,16 @@ int last_reader(std::span<const Segment> segments, int op) {
     }
   }
   return reader;
+}
+
+// "gemm0 bias0+split"
+std::string names_of(const Segment& segment) {
+  std::string names;
+  for (int op = index_of(segment.first); op <= index_of(segment.last); ++op) {
+    if (!names.empty()) names += ' ';
+    names += kGraph[static_cast<size_t>(op)].name;
+  }
+  return names;
 }
 
 }  // namespace
@@ -41,6 +52,7 @@ Program::Program(std::vector<Segment> segments) : segments_(std::move(segments))
                 kOps);
   last_reads_.resize(segments_.size());
   for (const Segment& segment : segments_) {
+    names_.push_back(names_of(segment));
     const int reader = last_reader(segments_, index_of(segment.last));
     if (reader >= 0) last_reads_[static_cast<size_t>(reader)].push_back(index_of(segment.last));
   }
@@ -60,6 +72,7 @@ at::Tensor Program::run_layer(const Config& config, const LayerWeights& weights,
                .input = input,
                .outputs = {}};
   for (size_t s = 0; s < segments_.size(); ++s) {
+    const TraceRange range(names_[s].c_str());
     run.outputs[static_cast<size_t>(segments_[s].last)] = segments_[s].run(run);
     for (const int op : last_reads_[s]) run.outputs[static_cast<size_t>(op)].reset();
   }

@@ -4,7 +4,9 @@
 #include <torch/types.h>
 
 #include <array>
+#include <functional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "fusion/graph.h"
@@ -35,7 +37,7 @@ struct LayerRun {
 // kept: no later segment may read it.
 struct Segment {
   Op first, last;
-  at::Tensor (*run)(const LayerRun& run);
+  std::function<at::Tensor(const LayerRun& run)> run;
   bool reads_dense_mask = false;
 };
 
@@ -56,7 +58,8 @@ class Program {
  private:
   std::vector<Segment> segments_;
   std::vector<std::vector<int>>
-      last_reads_;  // of each segment: the operators whose value ends there
+      last_reads_;                  // of each segment: the operators whose value ends there
+  std::vector<std::string> names_;  // of each segment: its operators, for profilers
 };
 
 // Each operator alone, by plain ATen: the reference, for any dtype and device.

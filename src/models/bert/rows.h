@@ -7,10 +7,12 @@
 #include <span>
 
 #include "masks/mask.h"
-#include "models/bert/sequence_mask.h"
+#include "masks/sequence_mask.h"
 #include "ops/torch/masked_attention.h"
 
 namespace seqfuse::models::bert {
+
+using masks::SequenceMask;
 
 // Row g * length + i is token i of group g; tokens of different groups never see each other.
 struct Rows {
@@ -18,6 +20,7 @@ struct Rows {
   bool sees_all = false;                 // every token sees its whole group
   masks::Mask mask = masks::full(0, 0);  // [1 or groups, length, length]
   ops::BlockMaskTensors blocks;          // the same, on the device
+  at::Tensor dense;                      // dense_mask(), made before; undefined: made when needed
 
   int64_t count() const { return groups * length; }
   // bool [1 or groups, 1, length, length] on that device: for the reference.
