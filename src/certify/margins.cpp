@@ -1,0 +1,130 @@
+#include "certify/margins.h"
+
+#include <limits>
+
+#include "base/error.h"
+#include "certify/backward.h"
+#include "certify/forward.h"
+#include "certify/node_bounds.h"
+
+namespace seqfuse::certify {
+using at::Tensor;
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+// Whether intervals of a node gain from a backward pass: those of functions come from their inputs alone,
+// those of a matrix on the input are exact.
+bool is_worth_a_pass(const Graph& graph, int index) {
+  const Node& node = graph.node(index);
+  if (!node.bounded) return false;
+  switch (node.op) {
+    case Op::linear:
+      return graph.node(node.inputs[0]).op != Op::input;
+    case Op::add:
+    case Op::scores:
+    case Op::context:
+    case Op::product:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// e[label] - e[other] for all others, then their negatives: [B, 2 C, 1, C].
+Tensor margin_rows(int64_t classes, const std::vector<int64_t>& labels,
+                   const at::TensorOptions& options) {
+  const Tensor all = at::eye(classes, options);
+  const Tensor chosen = all.index_select(0, at::tensor(labels, at::kLong).to(options.device()));
+  const Tensor rows = chosen.unsqueeze(1) - all.unsqueeze(0);
+  return at::cat({rows, -rows}, 1).unsqueeze(2);
+}
+
+// Lower bounds of rows · output by intervals alone, with the last matrix merged into the rows.
+Tensor interval_bounds(const NodeBounds& bounds, const Tensor& rows) {
+  const Graph& graph = bounds.graph();
+  const int output = graph.output();
+  const Node& last = graph.node(output);
+  SEQFUSE_CHECK(last.op == Op::linear, "a graph must end with a matrix");
+  const auto total = [&](const Tensor& x, const Tensor& y) {
+    return at::sum(x.to(at::kDouble) * y.to(at::kDouble).unsqueeze(1), {2, 3});
+  };
+  const Tensor slopes = at::matmul(rows, last.linear->weight);
+  const Constants& constants = bounds.constants(output);
+  const Tensor constant = total(rows, constants.mid) - total(rows.abs(), constants.rad);
+  const Split& x = bounds.split(last.inputs[0]);
+  const Tensor size = slopes.abs();
+  const Tensor value = constant + total(slopes, x.mid) - total(size, x.rad);
+  const double lost = 2 * Rounding::of(at::kDouble).gamma(4 * slopes.size(-1) + 64);
+  return value - (constant.abs() + total(size, x.mid.abs() + x.rad)) * lost;
+}
+
+void bound_nodes(NodeBounds& bounds, const MarginOptions& options) {
+  const Graph& graph = bounds.graph();
+  if (options.method == Method::crown_baf) return bound_forward(bounds, graph.output());
+  for (int i = 0; i < graph.output(); ++i) {
+    if (options.method == Method::ibp && graph.node(i).in_softmax) continue;
+    bounds.set(i, bounds.by_intervals(i));
+    if (options.method == Method::crown && is_worth_a_pass(graph, i)) {
+      bounds.set(i, backward_interval(bounds, i, options.block_bytes));
+    }
+  }
+}
+
+}  // namespace
+
+const char* name_of(Method method) {
+  switch (method) {
+    case Method::ibp:
+      return "ibp";
+    case Method::crown_baf:
+      return "crown-baf";
+    case Method::crown:
+      return "crown";
+  }
+  return "";
+}
+
+Margins margins(const Graph& graph, const Ball& ball, const std::vector<int64_t>& labels,
+                const MarginOptions& options) {
+  const at::NoGradGuard no_grad;
+  const int64_t classes = graph.node(graph.output()).shape.back();
+  const auto of_method = [&](Method method) {
+    NodeBounds bounds(graph, ball);
+    MarginOptions with_method = options;
+    with_method.method = method;
+    bound_nodes(bounds, with_method);
+    const Tensor rows = margin_rows(classes, labels, ball.center.options());
+    Tensor found = interval_bounds(bounds, rows);
+    if (method != Method::ibp) {
+      found = at::fmax(found, lower_bounds(bounds, graph.output(), rows));
+    }
+    const Tensor usable = bounds.finite().unsqueeze(1).logical_and(at::isfinite(found));
+    return at::where(usable, found, at::full_like(found, -kInfinity));
+  };
+  Tensor lower = of_method(options.method);
+  // Where numbers became too large, those of intervals may not.
+  if (options.method != Method::ibp && !at::isfinite(lower).all().item<bool>()) {
+    lower = at::maximum(lower, of_method(Method::ibp));
+  }
+  lower = lower.cpu();
+  Margins result{lower.narrow(1, 0, classes).clone(), -lower.narrow(1, classes, classes)};
+  for (size_t b = 0; b < labels.size(); ++b) {
+    for (Tensor* column : {&result.lower, &result.upper}) {
+      column->select(0, static_cast<int64_t>(b)).select(0, labels[b]).zero_();
+    }
+  }
+  return result;
+}
+
+std::vector<double> smallest_margins(const Margins& margins, const std::vector<int64_t>& labels) {
+  std::vector<double> smallest;
+  for (size_t b = 0; b < labels.size(); ++b) {
+    Tensor row = margins.lower[static_cast<int64_t>(b)].clone();
+    row.select(0, labels[b]).fill_(kInfinity);
+    smallest.push_back(row.min().item<double>());
+  }
+  return smallest;
+}
+
+}  // namespace seqfuse::certify
