@@ -13,6 +13,8 @@ if(NOT SEQFUSE_CUDA STREQUAL "off")
     enable_language(CUDA)
     find_package(CUDAToolkit REQUIRED)
     message(STATUS "CUDA ${CMAKE_CUDA_COMPILER_VERSION}: kernels for ${SEQFUSE_CUDA_ARCHITECTURES}")
+    # Headers of the toolkit with which profilers see names of ranges.
+    find_path(SEQFUSE_NVTX_DIR nvtx3/nvToolsExt.h PATHS ${CUDAToolkit_INCLUDE_DIRS} NO_DEFAULT_PATH)
     # CUTLASS headers, for SM 9.0 kernels: from CUTLASS_DIR, or from the wheel beside torch or in .venv.
     file(GLOB cutlass_wheel ${PROJECT_SOURCE_DIR}/.venv/lib/python3*/site-packages/cutlass_library/source)
     find_path(SEQFUSE_CUTLASS_DIR cutlass/gemm/collective/collective_builder.hpp

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Checks the dependence order of the layers, and where torch and CUDA headers may be included.
 
-base < io < text < config < data < report < masks < fusion < ops < distributed < embeddings < kv_cache < models
-< training < serving < api < cli; search needs ops and base only. No torch header in base, io, text, config, data,
-report, masks, fusion, ops/kernels or ops/cpu; every header has #pragma once.
+base < io < text < config < data < report < masks < fusion < tuning < ops < distributed < embeddings < kv_cache < models
+< certify < training < serving < api < cli; search needs ops and base only. No torch header in base, io, text, config, data,
+report, masks, fusion, tuning, ops/kernels or ops/cpu; every header has #pragma once.
 """
 
 import pathlib
@@ -20,17 +20,19 @@ ORDER = [
     "report",
     "masks",
     "fusion",
+    "tuning",
     "ops",
     "distributed",
     "embeddings",
     "kv_cache",
     "models",
+    "certify",
     "training",
     "serving",
     "api",
     "cli",
 ]
-TORCH_FREE = ("base", "io", "text", "config", "data", "report", "masks", "fusion", "ops/kernels", "ops/cpu")
+TORCH_FREE = ("base", "io", "text", "config", "data", "report", "masks", "fusion", "tuning", "ops/kernels", "ops/cpu")
 INCLUDE = re.compile(r'^\s*#\s*include\s+(["<])([^">]+)[">]', re.MULTILINE)
 TORCH = re.compile(r"^(torch|ATen|c10|caffe2)/")
 

@@ -2,7 +2,7 @@
 #include "benchmarks/ops/op_bench.h"
 #include "ops/torch/ops.h"
 
-namespace seqfuse::bench {
+namespace seqfuse::bench::dropout_bench {
 namespace {
 
 [[maybe_unused]] const bool added = [] {
@@ -22,4 +22,4 @@ namespace {
 }();
 
 }  // namespace
-}  // namespace seqfuse::bench
+}  // namespace seqfuse::bench::dropout_bench

@@ -2,7 +2,7 @@
 #include "benchmarks/ops/op_bench.h"
 #include "ops/torch/ops.h"
 
-namespace seqfuse::bench {
+namespace seqfuse::bench::encoding_bench {
 namespace {
 
 [[maybe_unused]] const bool added = [] {
@@ -29,4 +29,4 @@ namespace {
 }();
 
 }  // namespace
-}  // namespace seqfuse::bench
+}  // namespace seqfuse::bench::encoding_bench

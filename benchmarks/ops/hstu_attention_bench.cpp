@@ -16,7 +16,7 @@
 #include "base/random.h"
 #include "ops/torch/ops.h"
 
-namespace seqfuse {
+namespace seqfuse::hstu_attention_bench {
 namespace {
 
 using at::Tensor;
@@ -158,4 +158,4 @@ const bool registered = [] {
 }();
 
 }  // namespace
-}  // namespace seqfuse
+}  // namespace seqfuse::hstu_attention_bench

@@ -15,7 +15,7 @@
 #include <chrono>
 #include <thread>
 
-namespace seqfuse::bench {
+namespace seqfuse::bench::hstu_layer_bench {
 namespace {
 
 constexpr int64_t kWidth = 1024, kHeads = 4, kHeadDim = 256, kBatch = 32;
@@ -175,5 +175,5 @@ const bool registered = [] {
 }();
 
 }  // namespace
-}  // namespace seqfuse::bench
+}  // namespace seqfuse::bench::hstu_layer_bench
 #endif

@@ -2,7 +2,7 @@
 #include "benchmarks/ops/op_bench.h"
 #include "ops/torch/ops.h"
 
-namespace seqfuse::bench {
+namespace seqfuse::bench::jagged_bench {
 namespace {
 
 constexpr int64_t kBatch = 128, kDim = 64;
@@ -39,4 +39,4 @@ Tensor lengths() {
 }();
 
 }  // namespace
-}  // namespace seqfuse::bench
+}  // namespace seqfuse::bench::jagged_bench

@@ -2,7 +2,7 @@
 #include "benchmarks/ops/op_bench.h"
 #include "ops/torch/ops.h"
 
-namespace seqfuse::bench {
+namespace seqfuse::bench::l2_normalize_bench {
 namespace {
 
 [[maybe_unused]] const bool added = [] {
@@ -19,4 +19,4 @@ namespace {
 }();
 
 }  // namespace
-}  // namespace seqfuse::bench
+}  // namespace seqfuse::bench::l2_normalize_bench

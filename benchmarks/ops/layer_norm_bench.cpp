@@ -2,7 +2,7 @@
 #include "benchmarks/ops/cuda_bench.h"
 #include "ops/torch/ops.h"
 
-namespace seqfuse::bench {
+namespace seqfuse::bench::layer_norm_bench {
 namespace {
 
 Tensor ours(const std::vector<Tensor>& in) {
@@ -70,4 +70,4 @@ void add_cuda(int64_t rows, int64_t dim, at::ScalarType type, const char* type_n
 }();
 
 }  // namespace
-}  // namespace seqfuse::bench
+}  // namespace seqfuse::bench::layer_norm_bench

@@ -8,7 +8,7 @@
 #include "ops/torch/matmul.h"
 
 #ifdef SEQFUSE_HAS_CUDA
-namespace seqfuse::bench {
+namespace seqfuse::bench::matmul_silu_bench {
 namespace {
 
 constexpr int64_t kWidth = 1024, kColumns = 4096;
@@ -58,5 +58,5 @@ const bool registered = [] {
 }();
 
 }  // namespace
-}  // namespace seqfuse::bench
+}  // namespace seqfuse::bench::matmul_silu_bench
 #endif

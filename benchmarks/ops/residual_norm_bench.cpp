@@ -2,7 +2,7 @@
 #include "benchmarks/ops/cuda_bench.h"
 #include "ops/torch/ops.h"
 
-namespace seqfuse::bench {
+namespace seqfuse::bench::residual_norm_bench {
 namespace {
 
 #ifdef SEQFUSE_HAS_CUDA
@@ -44,4 +44,4 @@ void add_cuda(int64_t rows, int64_t dim, at::ScalarType type, const char* type_n
 #endif
 
 }  // namespace
-}  // namespace seqfuse::bench
+}  // namespace seqfuse::bench::residual_norm_bench

@@ -12,7 +12,7 @@
 #include "base/parallel.h"
 #include "ops/torch/ops.h"
 
-namespace seqfuse {
+namespace seqfuse::sampled_softmax_bench {
 namespace {
 
 using at::Tensor;
@@ -129,4 +129,4 @@ void add(const char* name, void (*run)(benchmark::State&), const std::vector<Sha
 }();
 
 }  // namespace
-}  // namespace seqfuse
+}  // namespace seqfuse::sampled_softmax_bench

@@ -7,7 +7,7 @@
 #include "ops/torch/ops.h"
 
 #ifdef SEQFUSE_HAS_CUDA
-namespace seqfuse::bench {
+namespace seqfuse::bench::sampled_softmax_cuda_bench {
 namespace {
 
 struct Shape {
@@ -75,5 +75,5 @@ void add(const Shape& s, bool deterministic) {
 }();
 
 }  // namespace
-}  // namespace seqfuse::bench
+}  // namespace seqfuse::bench::sampled_softmax_cuda_bench
 #endif

@@ -26,7 +26,7 @@ from seqfuse.attention import hstu_attention  # noqa: E402 (load the operators f
 from seqfuse.bert.encoder import Encoder  # noqa: E402
 from seqfuse.bert.fused_layers import FusedEncoder, apply_fused_encoder  # noqa: E402
 from seqfuse.compat.hstu import hstu_attn_varlen_func  # noqa: E402
-from seqfuse.dynamic_embedding import DynamicEmbedding  # noqa: E402
+from seqfuse.dynamic_embedding import DynamicEmbedding, DynamicEmbeddingBag  # noqa: E402
 from seqfuse.embedding import embedding_lookup, position_encoding, time_encoding  # noqa: E402
 from seqfuse.gpt_neox.fused_layers import FusedKernels, apply_fused_kernels  # noqa: E402
 from seqfuse.gpt_neox.model import Generated, GPTNeoX  # noqa: E402
@@ -59,6 +59,7 @@ from seqfuse.run import RetrievalRun, load_run  # noqa: E402
 __all__ = [
     "BlockMask",
     "DynamicEmbedding",
+    "DynamicEmbeddingBag",
     "Encoder",
     "FusedEncoder",
     "FusedKernels",

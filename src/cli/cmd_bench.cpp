@@ -1,14 +1,18 @@
-// seqfuse bench decode MODEL|--shape NAME: how fast a model generates, beside the speed of memory.
+// seqfuse bench decode MODEL|--shape NAME: how fast a model generates, beside the speed of memory. bench
+// sparsity is in bench_sparsity.cpp.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/parallel.h"
 #include "cli/command_line.h"
+#include "cli/decode_ladder.h"
+#include "cli/decode_stream.h"
 #include "cli/decoding_model.h"
 #include "cli/verbs.h"
 #include "serving/decoding/decode_speed.h"
@@ -24,11 +28,14 @@ struct BenchFlags {
   std::string what;
   DecodingFlags decoding;
   std::vector<int64_t> lengths = {128, 1024}, batches = {1, 4};
-  int64_t tokens = 32;
-  bool eager = false, json = false;
+  int64_t tokens = 32, stream = 0;
+  std::string text_model, ids_file;
+  bool eager = false, ladder = false, json = false;
 
   void add_to(CLI::App& app) {
-    app.add_option("what", what, "decode")->required()->check(CLI::IsMember({"decode"}));
+    app.add_option("what", what, "decode; `seqfuse bench sparsity --help` has its own options")
+        ->required()
+        ->check(CLI::IsMember({"decode"}));
     decoding.add_to(app);
     app.get_option("MODEL")->required(false);
     app.remove_option(app.get_option("--cache-size"));  // as many as --cache-lengths need
@@ -48,18 +55,36 @@ struct BenchFlags {
         ->check(whole_number(1))
         ->capture_default_str();
     app.add_flag("--eager", eager, "GPU: PyTorch's operators one by one, without a CUDA graph");
+    app.add_flag("--ladder", ladder,
+                 "GPU: the parts of a step one by one; the first cache length and batch size");
+    app.add_option("--text-model", text_model,
+                   "--ladder: a small model, for the perplexity of --ids-file")
+        ->check(kPath);
+    app.add_option("--stream", stream, "so many tokens of --ids-file, repeated: time, loss, memory")
+        ->check(whole_number(1));
+    app.add_option("--ids-file", ids_file, "tokens: raw little-endian int32, or text")
+        ->check(kPath);
     app.add_flag("--json", json, "print JSON instead of a table");
   }
 
   void check() const {
     SEQFUSE_CHECK_AS(UsageError, decoding.model.empty() != decoding.shape.empty(),
                      "bench decode: give either the folder of a model or --shape");
+    SEQFUSE_CHECK_AS(UsageError, !ladder || stream == 0,
+                     "bench decode: --ladder and --stream are two measurements; give one");
+    SEQFUSE_CHECK_AS(UsageError, ladder || text_model.empty(),
+                     "bench decode: --text-model is for --ladder");
+    SEQFUSE_CHECK_AS(UsageError, ladder || stream > 0 || ids_file.empty(),
+                     "bench decode: --ids-file is for --ladder and --stream");
     SEQFUSE_CHECK_AS(UsageError, decoding.cache != "recompute",
                      "bench decode: --cache recompute keeps no cache, so there is no cache length");
   }
 
   serving::SpeedOptions options(int64_t length, int64_t batch) const {
-    return {.batch = batch, .cache_length = length, .steps = tokens, .eager = eager};
+    return {.batch = batch,
+            .cache_length = length,
+            .steps = tokens,
+            .step = {.graph = !eager, .own_kernels = !eager}};
   }
 
   kv_cache::Rule rule(const models::gpt_neox::Config& config, int64_t length) const {
@@ -104,6 +129,8 @@ void print_row(const serving::DecodeSpeed& speed, int64_t length, int64_t batch)
 }  // namespace
 
 int cmd_bench(int argc, char** argv) {
+  if (argc > 1 && std::string_view(argv[1]) == "sparsity")
+    return bench_sparsity(argc - 1, argv + 1);
   BenchFlags flags;
   CLI::App app(
       "How fast a GPT-NeoX language model generates: time per output token (TPOT, the median),\n"
@@ -112,6 +139,26 @@ int cmd_bench(int argc, char** argv) {
   flags.add_to(app);
   if (const auto done = parse_arguments(app, argc, argv)) return *done;
   flags.check();
+
+  if (flags.ladder || flags.stream > 0) {
+    const training::InterruptGuard interrupt;
+    const auto interrupted = [&] { return interrupt.signal() != 0; };
+    if (flags.ladder) {
+      print_ladder(flags.decoding,
+                   {.length = flags.lengths.front(),
+                    .batch = flags.batches.front(),
+                    .tokens = flags.tokens,
+                    .text_model = flags.text_model,
+                    .ids_file = flags.ids_file,
+                    .json = flags.json},
+                   interrupted);
+    } else {
+      print_stream(flags.decoding,
+                   {.tokens = flags.stream, .ids_file = flags.ids_file, .json = flags.json},
+                   interrupted);
+    }
+    return interrupt.signal() == 0 ? 0 : 128 + interrupt.signal();
+  }
 
   const auto config = open_config(flags.decoding);
   const auto model = open_model(flags.decoding, "bench", config,

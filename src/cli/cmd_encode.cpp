@@ -1,5 +1,6 @@
 // seqfuse encode MODEL: sentences to vectors, by a BERT.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
@@ -11,10 +12,12 @@
 #include "base/log.h"
 #include "base/progress.h"
 #include "cli/command_line.h"
+#include "cli/encoder_dtype.h"
 #include "cli/model_text.h"
 #include "cli/sentence_input.h"
 #include "cli/verbs.h"
 #include "data/export/vector_file.h"
+#include "models/bert/plan.h"
 #include "serving/encoding/sentence_encoder.h"
 #include "training/device/device.h"
 #include "training/loop/interrupt.h"
@@ -25,7 +28,7 @@ namespace {
 constexpr int64_t kSentencesAtOnce = 1 << 16;  // whose ids and vectors are in memory
 
 struct EncodeFlags {
-  std::string model, text_file, ids, pooling = "cls", output, device = "auto", dtype = "auto";
+  std::string model, text_file, ids, pooling = "cls", output, device = "auto", dtype = "auto", plan;
   std::vector<std::string> masks{"none"};
   int64_t max_length = 0, batch_tokens = 16384;
   bool normalize = false, no_truncation = false, json = false;
@@ -54,6 +57,8 @@ struct EncodeFlags {
     app.add_option("--batch-tokens", batch_tokens, "tokens that are computed together")
         ->check(whole_number(1))
         ->capture_default_str();
+    app.add_option("--plan", plan, "a plan of `seqfuse tune`, for batches of its shape")
+        ->check(kPath);
     app.add_option("--dtype", dtype,
                    "float32 or float64 (CPU), float16 or bfloat16 (GPU); auto: the first,\n"
                    "on a GPU bfloat16 if the file is")
@@ -64,20 +69,28 @@ struct EncodeFlags {
   }
 };
 
-at::ScalarType dtype_of_flag(const EncodeFlags& flags, at::Device device) {
-  if (flags.dtype == "float32") return at::kFloat;
-  if (flags.dtype == "float64") return at::kDouble;
-  if (flags.dtype == "float16") return at::kHalf;
-  if (flags.dtype == "bfloat16") return at::kBFloat16;
-  return models::bert::default_dtype(flags.model, device);
-}
-
 SentenceLimits limits_of(const EncodeFlags& flags, const models::bert::Config& config) {
   const int64_t most = config.max_position_embeddings;
   SEQFUSE_CHECK_AS(UsageError, flags.max_length <= most,
                    "--max-length is {}; the model takes at most {} tokens", flags.max_length, most);
   return {.most_tokens = flags.max_length > 0 ? flags.max_length : most,
           .truncate = !flags.no_truncation};
+}
+
+// The plan's program for the model. The mask must be the plan's.
+std::optional<models::bert::PlannedProgram> planned_program(const EncodeFlags& flags,
+                                                            const models::bert::Model& model) {
+  if (flags.plan.empty()) return std::nullopt;
+  const models::bert::Plan plan = models::bert::load_plan(flags.plan);
+  try {
+    models::bert::PlannedProgram program(plan, model);
+    const std::string mask = fmt::format("{}", fmt::join(flags.masks, "+"));
+    SEQFUSE_CHECK_AS(UsageError, mask == plan.mask, "the plan is for the mask {}, and --mask is {}",
+                     plan.mask, mask);
+    return program;
+  } catch (const UsageError& error) {
+    throw_error<UsageError>("--plan {}: {}", flags.plan, error.what());
+  }
 }
 
 struct Interrupted {};
@@ -124,12 +137,16 @@ int cmd_encode(int argc, char** argv) {
              : SentenceInput::of_ids(flags.ids, config.vocab_size);
 
   const at::Device device = training::choose_device(flags.device, /*required_sm=*/"");
-  const auto model = models::bert::Model::load(flags.model, dtype_of_flag(flags, device), device);
+  const auto model = models::bert::Model::load(
+      flags.model, encoder_dtype(flags.dtype, flags.model, device), device);
+  const auto plan = planned_program(flags, model);
+  const int64_t batch_tokens = plan ? plan->plan().batch * plan->plan().seq : flags.batch_tokens;
   const serving::SentenceEncoder encoder(
       model, mask,
       {.pooling = flags.pooling == "cls" ? serving::Pooling::cls : serving::Pooling::mean,
        .normalize = flags.normalize,
-       .batch_tokens = flags.batch_tokens});
+       .batch_tokens = batch_tokens,
+       .plan = plan ? &*plan : nullptr});
   const data::VectorFileInfo info{.vectors = "sentences",
                                   .run = flags.model,
                                   .count = input.count(),
@@ -155,6 +172,8 @@ int cmd_encode(int argc, char** argv) {
                                     {"mask", flags.masks},
                                     {"dtype", c10::getDtypeNames(model.dtype()).first},
                                     {"device", device.str()},
+                                    {"planned_batches", encoder.planned_batches()},
+                                    {"batches", encoder.batches()},
                                     {"seconds", seconds.count()},
                                     {"output", flags.output}};
     fmt::print("{}\n", summary.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
@@ -163,6 +182,8 @@ int cmd_encode(int argc, char** argv) {
   fmt::print("{}: {} sentence{}, {} float32 each{}, in {}\n", flags.output, info.count,
              info.count == 1 ? "" : "s", info.width, flags.normalize ? ", L2-normalised" : "",
              format_duration(seconds.count()));
+  if (plan)
+    fmt::print("{} of {} batches by the plan\n", encoder.planned_batches(), encoder.batches());
   if (const int64_t cut = input.truncated(); cut > 0) {
     fmt::print("{} longer than {} tokens and lost {}\n",
                cut == 1 ? "1 sentence was" : fmt::format("{} sentences were", cut),

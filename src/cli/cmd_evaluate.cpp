@@ -25,19 +25,20 @@ namespace seqfuse::cli {
 namespace {
 
 using training::Metrics;
-using Rows = std::vector<std::pair<std::string, Metrics>>;
+using MetricsRows = std::vector<std::pair<std::string, Metrics>>;
 
-Rows evaluate(const serving::TrainedRun& run, const data::Split& split,
-              const std::vector<data::Sample>& samples, int64_t batch_size) {
-  Rows rows = {
+MetricsRows evaluate(const serving::TrainedRun& run, const data::Split& split,
+                     const std::vector<data::Sample>& samples, int64_t batch_size) {
+  MetricsRows rows = {
       {"model", run.predictor->evaluate(*run.dataset, samples,
                                         {.batch_size = batch_size, .show_progress = true})}};
-  const Rows baselines = training::baselines(*run.dataset, split, samples, run.predictor->spec());
+  const MetricsRows baselines =
+      training::baselines(*run.dataset, split, samples, run.predictor->spec());
   rows.insert(rows.end(), baselines.begin(), baselines.end());
   return rows;
 }
 
-nlohmann::json to_json(const Metrics& metrics) {
+nlohmann::json metrics_json(const Metrics& metrics) {
   nlohmann::json object = nlohmann::json::object();
   for (const auto& [name, value] : metrics) object[name] = value;
   return object;
@@ -77,7 +78,7 @@ int cmd_evaluate(int argc, char** argv) {
   if (max_users > 0 && samples.size() > max_users) samples.resize(max_users);
   log::info("evaluate", "{}, step {}, {} {} windows; {}", run.path.string(), run.step,
             samples.size(), split_name, split.rule);
-  const Rows rows = evaluate(run, split, samples, config.trainer.eval_batch_size);
+  const MetricsRows rows = evaluate(run, split, samples, config.trainer.eval_batch_size);
   std::optional<training::TargetCounts> targets;
   if (run.predictor->is_retrieval()) {
     targets = training::count_targets(*run.dataset, samples);
@@ -93,7 +94,7 @@ int cmd_evaluate(int argc, char** argv) {
                            {"windows", samples.size()}};
   if (targets) result["seen_targets"] = targets->seen;
   for (const auto& [name, metrics] : rows) {
-    (name == "model" ? result["model"] : result["baselines"][name]) = to_json(metrics);
+    (name == "model" ? result["model"] : result["baselines"][name]) = metrics_json(metrics);
   }
   // Directory names may contain bytes that are not UTF-8.
   fmt::print("{}\n", result.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));

@@ -25,7 +25,7 @@ namespace {
 using Row = serving::RankedItem;
 
 // The flags of a request, as they were typed.
-struct Flags {
+struct RecommendFlags {
   std::string user, history, actions, timestamps, request_time, candidates;
   std::vector<std::string> context;
   BatchFlags batch;
@@ -100,7 +100,7 @@ void print_json(const serving::TrainedRun& run, const std::vector<Row>& rows) {
 int cmd_recommend(int argc, char** argv) {
   std::string path, checkpoint, data;
   std::string device = "cpu";  // one request is answered before a GPU is ready
-  Flags flags;
+  RecommendFlags flags;
   int64_t top_k = 10;
   bool include_seen = false, skip_unknown = false, json = false;
   CLI::App app("The best items for users or a history; of a ranking run: candidates, best first.",

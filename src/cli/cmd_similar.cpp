@@ -15,9 +15,10 @@
 namespace seqfuse::cli {
 namespace {
 
-using Rows = std::vector<serving::RankedItem>;
+using RankedItems = std::vector<serving::RankedItem>;
 
-void print_json(const serving::TrainedRun& run, const std::string& id, const Rows& rows) {
+void print_similar_json(const serving::TrainedRun& run, const std::string& id,
+                        const RankedItems& rows) {
   const nlohmann::json result = {{"run", run.path.string()},
                                  {"step", run.step},
                                  {"item", id},
@@ -52,9 +53,9 @@ int cmd_similar(int argc, char** argv) {
              .device = training::choose_device(device, /*required_sm=*/""),
              .needs_dataset = false,
              .without_dataset = ""});
-  const Rows rows = serving::similar_items(run, item, top_k);
+  const RankedItems rows = serving::similar_items(run, item, top_k);
   if (json) {
-    print_json(run, item, rows);
+    print_similar_json(run, item, rows);
   } else {
     print_ranked_items(*run.vocabulary, rows, {"cosine"});
   }

@@ -132,9 +132,18 @@ void tell_what_has_no_effect(const config::Config& config, models::hstu::Task ta
   if (const std::string warning = config::warn_without_effect(config); !warning.empty()) {
     log::warning("train", "{}", warning);
   }
-  if (!config.benchmark_dataset &&
-      (!config.embeddings.empty() || !config.dynamic_embeddings.empty())) {
+  if (!config.benchmark_dataset && !config.embeddings.empty()) {
     log::info("train", "sizes of embedding tables come from the dataset, not from EmbeddingArgs");
+  }
+  for (const config::DynamicEmbeddingArgs& table : config.dynamic_embeddings) {
+    if (device.is_cpu() && (table.caching || table.global_hbm_for_values ||
+                            table.item_vocab_gpu_capacity || table.item_vocab_gpu_capacity_ratio)) {
+      log::info(
+          "train",
+          "DynamicEmbeddingArgs of table '{}': caching and what is in GPU memory only have an "
+          "effect on a GPU",
+          table.table_name);
+    }
   }
   if ((config.network.recompute_input_layernorm || config.network.recompute_input_silu) &&
       (device.is_cpu() || config.network.dtype_str == config::ComputeType::float32)) {
@@ -159,15 +168,15 @@ std::pair<int64_t, int64_t> count_parameters(const models::Model& model) {
 
 void tell_sharded_tables(const models::Model& model, int processes) {
   for (const auto* table : model.tables()) {
-    if (!table->is_sharded()) continue;
+    if (!table->is_sharded() || !table->weight().defined()) continue;
     log::info("train", "table {}: {} rows over {} processes, {} here", table->name(),
               table->num_rows(), processes, table->rows_here());
   }
 }
 
-void print_result(const training::TrainResult& result, const data::Dataset& dataset,
-                  const data::Split& split, const config::Config& config,
-                  const models::hstu::ModelSpec& spec, const training::RunDirectory& run) {
+void print_training_result(const training::TrainResult& result, const data::Dataset& dataset,
+                           const data::Split& split, const config::Config& config,
+                           const models::hstu::ModelSpec& spec, const training::RunDirectory& run) {
   using Rows = std::vector<std::pair<std::string, training::Metrics>>;
   Rows rows;
   if (!result.metrics.empty()) {
@@ -284,7 +293,8 @@ int train(int argc, char** argv, const distributed::Launch& launch,
                                 launch, device, config.trainer.rank_timeout_seconds)
                           : std::make_unique<distributed::ProcessGroup>();
   if (group->several()) log::info("train", "{} processes, {}", launch.size, group->backend());
-  const embeddings::Placement placement = models::hstu::table_placement(config, spec, *group);
+  const embeddings::Placement placement =
+      models::hstu::table_placement(config, spec, *group, device);
   const auto model = unless_out_of_memory(config, [&] {
     auto made = models::hstu::make_task_model(spec, static_cast<uint64_t>(config.trainer.seed),
                                               torch::kFloat, placement);
@@ -342,7 +352,7 @@ int train(int argc, char** argv, const distributed::Launch& launch,
           path.string());
     }
   } else if (first) {
-    print_result(result, *dataset, split, config, spec, run);
+    print_training_result(result, *dataset, split, config, spec, run);
   }
   group->leave();
   return result.signal != 0 ? 128 + result.signal : 0;

@@ -43,10 +43,15 @@ constexpr Entry kVerbs[] = {
     {"generate", nullptr, "seqfuse_cmd_generate", "continue prompts with a GPT-NeoX model"},
     {"perplexity", nullptr, "seqfuse_cmd_perplexity", "how well a GPT-NeoX model predicts a text"},
     {"encode", nullptr, "seqfuse_cmd_encode", "vectors of sentences by a BERT encoder"},
+    {"certify", nullptr, "seqfuse_cmd_certify",
+     "how far embeddings may move before a BERT classifier changes its mind"},
+    {"tune", nullptr, "seqfuse_cmd_tune", "the fastest fusion of a BERT's operators, as a plan"},
     {"mask", cmd_mask, nullptr, "mask show: draws an attention mask and counts its blocks"},
     {"scheme", cmd_scheme, nullptr,
      "which operators of a BERT layer a fusion scheme joins, and what is legal"},
-    {"bench", nullptr, "seqfuse_cmd_bench", "bench decode: how fast a GPT-NeoX model generates"},
+    {"predict", cmd_predict, nullptr, "how long a fusion scheme takes, learned from measured ones"},
+    {"bench", nullptr, "seqfuse_cmd_bench",
+     "bench decode: how fast a GPT-NeoX model generates; bench sparsity: a BERT's attention"},
 };
 
 void print_help() {

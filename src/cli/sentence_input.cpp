@@ -84,8 +84,7 @@ std::vector<int64_t> SentenceInput::ids_of_line(const std::string& line, const s
     if (cut) ids.resize(static_cast<size_t>(limits.most_tokens));
   }
   SEQFUSE_CHECK_AS(DataError, !cut || limits.truncate,
-                   "{}: it has more than {} tokens; shorten it, or leave out --no-truncation",
-                   source, limits.most_tokens);
+                   "{}: it has more than {} tokens; {}", source, limits.most_tokens, limits.advice);
   if (cut) ++truncated_;
   return ids;
 }

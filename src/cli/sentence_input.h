@@ -13,6 +13,7 @@ namespace seqfuse::cli {
 struct SentenceLimits {
   int64_t most_tokens = 0;  // of a sentence
   bool truncate = true;     // longer ones; else they are refused
+  const char* advice = "shorten it, or leave out --no-truncation";  // where they are refused
 };
 
 // One sentence a line, read whole and turned into ids as they are asked for.

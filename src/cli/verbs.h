@@ -13,6 +13,7 @@ int cmd_synthesize(int argc, char** argv);
 int cmd_report(int argc, char** argv);
 int cmd_mask(int argc, char** argv);  // mask show
 int cmd_scheme(int argc, char** argv);
+int cmd_predict(int argc, char** argv);
 
 // In libseqfuse_engine.so, which main() loads when one of them is called.
 int cmd_train(int argc, char** argv);  // train ranking | train retrieval
@@ -23,6 +24,8 @@ int cmd_export(int argc, char** argv);
 int cmd_generate(int argc, char** argv);
 int cmd_perplexity(int argc, char** argv);
 int cmd_encode(int argc, char** argv);
-int cmd_bench(int argc, char** argv);  // bench decode
+int cmd_tune(int argc, char** argv);
+int cmd_bench(int argc, char** argv);       // bench decode
+int bench_sparsity(int argc, char** argv);  // bench sparsity, called by cmd_bench
 
 }  // namespace seqfuse::cli

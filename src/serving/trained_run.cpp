@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "data/dataset/saved_vocabulary.h"
 #include "data/synthesize/generated_dataset.h"
 #include "training/checkpoint/checkpoint.h"
@@ -124,6 +125,12 @@ TrainedRun open_trained_run(const fs::path& path, const OpenOptions& options) {
   check_fits(*run.vocabulary, spec, path);
   const auto model = models::hstu::make_task_model(spec, std::nullopt);
   training::load_weights(*model, model->tables(), checkpoint);
+  for (const auto* table : model->tables()) {
+    const embeddings::TableContents& contents = checkpoint.tables.at(table->name());
+    if (!contents.state.contains(embeddings::kSharedRow)) continue;
+    log::info("run", "table {}: {} of {} ids have no row, and use the shared one", table->name(),
+              table->num_rows() - contents.size(), table->num_rows());
+  }
   run.predictor = std::make_shared<const Predictor>(model, options.device);
   return run;
 }

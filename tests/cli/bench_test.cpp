@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+
 #include "tests/cli/language_model.h"
 #include "tests/cli/seqfuse_process.h"
 
@@ -78,6 +80,32 @@ TEST_F(BenchVerb, PrintsATable) {
               AllOf(HasSubstr("TPOT ms"), HasSubstr("1st token ms"), HasSubstr(" % ")));
   EXPECT_EQ(std::count(outcome.out.begin(), outcome.out.end(), '\n'), 2);
   EXPECT_THAT(outcome.err, HasSubstr("[bench] Float on cpu: weights"));
+}
+
+TEST_F(BenchVerb, StreamsATextAgainAndAgain) {
+  std::ofstream(folder() + "/text.txt") << "3, 1, 4, 1, 5, 9, 2";
+  const std::string text = " --ids-file " + folder() + "/text.txt";
+  const std::string arguments = "--stream 41 --cache streaming --start 2 --recent 6" + text;
+  const json streamed = report(arguments);
+  EXPECT_EQ(streamed["part"].get<int>(), 41);
+  ASSERT_EQ(streamed["parts"].size(), 1U);
+  EXPECT_EQ(streamed["parts"][0]["tokens"].get<int>(), 41);
+  EXPECT_GT(streamed["parts"][0]["tpot_ms"].get<double>(), 0);
+  EXPECT_FALSE(streamed["flat"].get<bool>()) << "one part is not compared with any";
+  const Outcome table = bench(folder() + " " + arguments);
+  EXPECT_THAT(table.out, AllOf(HasSubstr("bytes in use"), HasSubstr("not flat: the 0 parts")));
+  EXPECT_THAT(bench(folder() + " --stream 70" + text).err,
+              HasSubstr("70 tokens in a full cache of 64"));
+  EXPECT_THAT(bench(folder() + " --stream 9").err, HasSubstr("--stream needs --ids-file"));
+}
+
+TEST_F(BenchVerb, TheLadderIsOfAGpu) {
+  EXPECT_THAT(bench(folder() + " --ladder").err, HasSubstr("the device is cpu"));
+  EXPECT_THAT(bench(folder() + " --ladder --weights int8").err, HasSubstr("got int8"));
+  EXPECT_THAT(bench(folder() + " --ladder --text-model " + folder()).err,
+              HasSubstr("--text-model and --ids-file go together"));
+  EXPECT_THAT(bench(folder() + " --ladder --stream 5").err, HasSubstr("give one"));
+  EXPECT_THAT(bench(folder() + " --ids-file x").err, HasSubstr("for --ladder and --stream"));
 }
 
 TEST_F(BenchVerb, MeasuresNamedShapes) {

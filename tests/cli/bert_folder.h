@@ -41,16 +41,30 @@ class BertFolder {
     }
   }
 
-  void write(const std::filesystem::path& folder) const {
-    const nlohmann::json config = {{"model_type", "bert"},
-                                   {"vocab_size", vocab_},
-                                   {"hidden_size", kHidden},
-                                   {"intermediate_size", kInner},
-                                   {"num_hidden_layers", 1},
-                                   {"num_attention_heads", 2},
-                                   {"hidden_act", "gelu"},
-                                   {"type_vocab_size", 2},
-                                   {"max_position_embeddings", kPositions}};
+  // A pooler and a classifier that pass on the first numbers of the first token's state, times weight.
+  void add_classifier(int64_t classes, float weight) {
+    add_linear("pooler.dense", kHidden, kHidden);
+    add_linear("classifier", classes, kHidden);
+    for (int64_t i = 0; i < kHidden; ++i) {
+      tensors_.at("pooler.dense.weight").values[static_cast<size_t>(i * kHidden + i)] = 1;
+    }
+    for (int64_t i = 0; i < classes; ++i) {
+      tensors_.at("classifier.weight").values[static_cast<size_t>(i * kHidden + i)] = weight;
+    }
+  }
+
+  // changes: of config.json.
+  void write(const std::filesystem::path& folder, const nlohmann::json& changes = {}) const {
+    nlohmann::json config = {{"model_type", "bert"},
+                             {"vocab_size", vocab_},
+                             {"hidden_size", kHidden},
+                             {"intermediate_size", kInner},
+                             {"num_hidden_layers", 1},
+                             {"num_attention_heads", 2},
+                             {"hidden_act", "gelu"},
+                             {"type_vocab_size", 2},
+                             {"max_position_embeddings", kPositions}};
+    if (changes.is_object()) config.update(changes);
     std::ofstream(folder / "config.json") << config;
     std::map<std::string, io::TensorView> views;
     for (const auto& [name, tensor] : tensors_) {

@@ -10,7 +10,7 @@ using namespace seqfuse::test;
 
 constexpr const char* kLists[] = {"row_begin",    "column", "bitmap",        "row_order",
                                   "column_begin", "row",    "column_bitmap", "column_order",
-                                  "bits",         "seen",   "pair_order"};
+                                  "bits",         "seen"};
 
 void expect_same_lists(const Mask& mask, const std::string& what) {
   const auto expected = ops::build_block_mask(mask, at::kCPU);

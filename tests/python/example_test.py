@@ -1,5 +1,7 @@
 """The examples, shortened."""
 
+import json
+import os
 import pathlib
 import re
 import subprocess
@@ -42,3 +44,16 @@ def test_graph_attention_network_learns(tmp_path):
     finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert finished.stdout.startswith("Graph(rows=1600, columns=1600, edges=")
     assert float(re.search(r"test accuracy (0\.[0-9]+|1\.0+)", finished.stdout)[1]) > 0.8
+
+
+def test_models_of_certified_training_can_be_certified(tmp_path):
+    command = [sys.executable, "examples/certified_training.py", tmp_path, "--steps", "30", "--length", "3"]
+    finished = subprocess.run([*command, "--test", "2"], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert len(re.findall(r"accuracy [01]\.[0-9]+, certified by intervals at 0.05: [01]\.", finished.stdout)) == 2
+    binary = os.environ.get("SEQFUSE_BINARY", ROOT / "build/bin/seqfuse")
+    for name in ("normal", "certified"):
+        certify = [binary, "certify", tmp_path / name, "--ids-file", tmp_path / "test.txt", "--eps", "0", "--json"]
+        finished = subprocess.run(certify, capture_output=True, text=True, check=True)
+        lines = [json.loads(line) for line in finished.stdout.splitlines()]
+        assert [line["tokens"] for line in lines] == [4, 4]
+        assert all(line["certified"] for line in lines)

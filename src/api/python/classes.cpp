@@ -29,7 +29,8 @@ TORCH_LIBRARY_FRAGMENT(seqfuse, library) {
       .def("eos_ids", [](const Self& self) { return self->config().eos_ids; })
       .def("dtype", [](const Self& self) { return std::string(c10::toString(self->dtype())); })
       .def("generate", &LanguageModel::generate)
-      .def("losses", &LanguageModel::losses);
+      .def("losses", &LanguageModel::losses)
+      .def("hidden_states", &LanguageModel::hidden_states);
   using Encoder = c10::intrusive_ptr<BertEncoder>;
   library.class_<EncoderBatch>("EncoderBatch")
       .def("rows", [](const c10::intrusive_ptr<EncoderBatch>& self) { return self->rows.count(); });
@@ -41,6 +42,7 @@ TORCH_LIBRARY_FRAGMENT(seqfuse, library) {
       .def("num_layers", [](const Encoder& self) { return self->config().num_layers; })
       .def("longest", [](const Encoder& self) { return self->config().max_position_embeddings; })
       .def("dtype", [](const Encoder& self) { return c10::getDtypeNames(self->dtype()).first; })
+      .def("use_plan", &BertEncoder::use_plan)
       .def("batch", &BertEncoder::batch)
       .def("states", &BertEncoder::states);
   library.class_<DynamicBatch>("DynamicBatch");
@@ -48,12 +50,13 @@ TORCH_LIBRARY_FRAGMENT(seqfuse, library) {
       .def(torch::init<DynamicRows::Numbers, c10::Dict<std::string, double>,
                        c10::Dict<std::string, std::string>, at::Device>())
       .def("fetch", &DynamicRows::fetch)
-      .def("find", &DynamicRows::find)
+      .def("look_up", &DynamicRows::look_up)
       .def("rows", &DynamicRows::rows)
       .def("update", &DynamicRows::update)
       .def("erase", &DynamicRows::erase)
       .def("clear", &DynamicRows::clear)
       .def("check_failures", &DynamicRows::check_failures)
+      .def("contains", &DynamicRows::contains)
       .def("counts", &DynamicRows::counts)
       .def("take_evicted", &DynamicRows::take_evicted)
       .def("contents", &DynamicRows::contents)

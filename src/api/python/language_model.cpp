@@ -4,6 +4,7 @@
 
 #include "api/python/dtypes.h"
 #include "api/python/errors.h"
+#include "base/error.h"
 #include "serving/decoding/generate.h"
 #include "serving/decoding/memory_plan.h"
 #include "serving/decoding/perplexity.h"
@@ -70,6 +71,26 @@ std::tuple<std::vector<std::vector<int64_t>>, std::vector<std::string>> Language
       finishes.emplace_back(serving::name_of(generated.finish));
     }
     return std::tuple(std::move(ids), std::move(finishes));
+  });
+}
+
+std::vector<at::Tensor> LanguageModel::hidden_states(const std::vector<int64_t>& ids) const {
+  return with_python_errors([&] {
+    const auto count = static_cast<int64_t>(ids.size());
+    SEQFUSE_CHECK_AS(UsageError, count >= 1, "hidden states of no tokens; expected 1 or more");
+    for (const int64_t id : ids) {
+      SEQFUSE_CHECK_AS(DataError, id >= 0 && id < config().vocab_size,
+                       "the id {} is not in the model's vocabulary of {}", id, config().vocab_size);
+    }
+    const auto rule = kv_cache::Rule::full(count);
+    check_cache_memory(rule, 1);
+    kv_cache::Cache cache = model_->make_cache(rule, 1);
+    cache.begin_prefill(0, count);
+    std::vector<at::Tensor> states;
+    const at::Tensor on_device = at::tensor(ids, at::kLong).to(model_->device()).unsqueeze(0);
+    states.push_back(model_->states(on_device, cache, &states));
+    for (at::Tensor& state : states) state = state.squeeze(0);
+    return states;
   });
 }
 

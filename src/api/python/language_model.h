@@ -15,8 +15,8 @@
 
 namespace seqfuse::api {
 
-// Loaded once, then constant: generate and losses may run in several threads. Both throw ValueError
-// for what is wrong with the arguments.
+// Loaded once, then constant: its functions may run in several threads. They throw ValueError for what is
+// wrong with the arguments.
 class LanguageModel : public torch::CustomClassHolder {
  public:
   // directory: of a Hugging Face GPT-NeoX. dtype: float32, float16, bfloat16, float64, or auto: float32
@@ -38,6 +38,10 @@ class LanguageModel : public torch::CustomClassHolder {
   // -log of the probability of each id but the first: float64 [ids - 1], fewer where watch stops it.
   at::Tensor losses(const c10::intrusive_ptr<CacheRule>& rule, const std::vector<int64_t>& ids,
                     int64_t tokens_per_pass, const c10::intrusive_ptr<Watch>& watch) const;
+
+  // Of one pass over all ids, as a prompt is read: what goes into each layer, then what the last norm
+  // makes of what the last layer gives; [ids, H] each.
+  std::vector<at::Tensor> hidden_states(const std::vector<int64_t>& ids) const;
 
  private:
   void check_cache_memory(const kv_cache::Rule& rule, int64_t texts) const;

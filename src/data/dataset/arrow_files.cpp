@@ -39,9 +39,9 @@ class HashedFile final : public arrow::io::OutputStream {
 };
 
 // An open IPC file; it appears only when close() succeeds.
-class Writer {
+class ArrowWriter {
  public:
-  Writer(const std::filesystem::path& file, const std::shared_ptr<arrow::Schema>& schema)
+  ArrowWriter(const std::filesystem::path& file, const std::shared_ptr<arrow::Schema>& schema)
       : name_(file.string()) {
     out_ = std::make_shared<HashedFile>(
         arrow_value<IoError>(arrow::io::FileOutputStream::Open(name_), name_));
@@ -97,7 +97,7 @@ std::string write_sequences(const std::filesystem::path& file, const SequenceCol
   add_list("actions", columns.actions);
   add_list("timestamps", columns.timestamps);
   const auto schema = arrow::schema(fields);
-  Writer writer(file, schema);
+  ArrowWriter writer(file, schema);
   writer.write(*arrow::RecordBatch::Make(schema, rows, arrays));
   return writer.close();
 }
@@ -108,7 +108,7 @@ std::string write_vocabulary(const std::filesystem::path& file, int64_t size,
   std::vector<std::shared_ptr<arrow::Field>> fields = {arrow::field("id", arrow::utf8(), false)};
   if (title) fields.push_back(arrow::field("title", arrow::utf8(), false));
   const auto schema = arrow::schema(fields);
-  Writer writer(file, schema);
+  ArrowWriter writer(file, schema);
   const auto column = [&](const std::function<std::string(int64_t)>& text, int64_t begin,
                           int64_t end) {
     arrow::StringBuilder builder;

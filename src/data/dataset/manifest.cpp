@@ -15,7 +15,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* kActionKinds[] = {"none", "classes", "bits"};
 
-Json to_json(const VocabularyEntry& entry) {
+Json vocabulary_json(const VocabularyEntry& entry) {
   return {{"file", entry.file}, {"size", entry.size}, {"hash", entry.hash}};
 }
 
@@ -134,7 +134,7 @@ Json context_to_json(const Manifest& summary, const std::vector<VocabularyEntry>
   for (size_t f = 0; f < summary.context.size(); ++f) {
     context.push_back({{"name", summary.context[f].name},
                        {"vocab_size", summary.context[f].vocab_size},
-                       {"vocabulary", to_json(vocabularies[f])}});
+                       {"vocabulary", vocabulary_json(vocabularies[f])}});
   }
   return context;
 }
@@ -246,8 +246,8 @@ std::string manifest_to_json(const ManifestFile& manifest) {
         {"median", manifest.lengths.median},
         {"max", manifest.lengths.max}}},
       {"context", context_to_json(summary, manifest.context)},
-      {"item_vocabulary", to_json(manifest.items)},
-      {"user_vocabulary", to_json(manifest.users)},
+      {"item_vocabulary", vocabulary_json(manifest.items)},
+      {"user_vocabulary", vocabulary_json(manifest.users)},
       {"vocabulary_hash", summary.hash},
       {"shards", Json::array()},
       {"sources", Json::array()},
@@ -313,7 +313,7 @@ std::string vocabulary_to_json(const VocabularyFile& vocabulary) {
                {"has_timestamps", summary.has_timestamps},
                {"actions", actions_to_json(summary)},
                {"context", context_to_json(summary, vocabulary.context)},
-               {"item_vocabulary", to_json(vocabulary.items)},
+               {"item_vocabulary", vocabulary_json(vocabulary.items)},
                {"vocabulary_hash", summary.hash},
                {"typical_gap", vocabulary.typical.gap},
                {"typical_action", vocabulary.typical.action}};

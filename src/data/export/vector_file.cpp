@@ -26,7 +26,7 @@ static_assert(std::endian::native == std::endian::little, "both formats use litt
 
 constexpr int64_t kRowGroup = 1 << 14;  // rows that the Parquet writer keeps in memory
 
-ordered_json to_json(const VectorFileInfo& info) {
+ordered_json description_json(const VectorFileInfo& info) {
   ordered_json json = {{"vectors", info.vectors},
                        {"count", info.count},
                        {"width", info.width},
@@ -47,14 +47,14 @@ std::string text_of(const ordered_json& json) {
   return json.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
 }
 
-class Writer {
+class VectorWriter {
  public:
-  virtual ~Writer() = default;
+  virtual ~VectorWriter() = default;
   virtual void add(const VectorBlock& block) = 0;
   virtual void close() = 0;
 };
 
-class ParquetWriter final : public Writer {
+class ParquetWriter final : public VectorWriter {
  public:
   ParquetWriter(const fs::path& file, const VectorFileInfo& info)
       : name_(file.string()), width_(info.width) {
@@ -63,8 +63,8 @@ class ParquetWriter final : public Writer {
     const auto vector = arrow::fixed_size_list(arrow::field("item", arrow::float32(), false),
                                                static_cast<int32_t>(width_));
     fields.push_back(arrow::field("vector", vector, false));
-    schema_ =
-        arrow::schema(fields, arrow::key_value_metadata({"seqfuse"}, {text_of(to_json(info))}));
+    schema_ = arrow::schema(
+        fields, arrow::key_value_metadata({"seqfuse"}, {text_of(description_json(info))}));
     out_ = arrow_value<IoError>(arrow::io::FileOutputStream::Open(name_), name_);
     // Neither ids nor floats repeat. The Arrow schema says that lists have one length.
     const auto layout = parquet::WriterProperties::Builder()
@@ -131,13 +131,13 @@ std::string npy_header(int64_t rows, int64_t width) {
   return std::string(prefix, kPrefix) + header;
 }
 
-class NpyWriter final : public Writer {
+class NpyWriter final : public VectorWriter {
  public:
   NpyWriter(const fs::path& file, const fs::path& ids_file, const VectorFileInfo& info)
       : name_(file.string()),
         ids_file_(ids_file),
         out_(file, std::ios::binary),
-        description_(to_json(info)) {
+        description_(description_json(info)) {
     write(npy_header(info.count, info.width));
   }
 
@@ -188,7 +188,7 @@ fs::path ids_path(const fs::path& npy_file) {
 
 void write_vectors(const fs::path& file, const VectorFileInfo& info,
                    const std::function<void(const AddVectors&)>& produce) {
-  const auto write = [&](Writer& writer) {
+  const auto write = [&](VectorWriter& writer) {
     int64_t added = 0;
     produce([&](const VectorBlock& block) {
       SEQFUSE_CHECK(block.values.size() == block.ids.size() * static_cast<size_t>(info.width),

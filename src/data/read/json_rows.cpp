@@ -11,15 +11,13 @@
 namespace seqfuse::data {
 namespace {
 
-using Json = nlohmann::json;
-
 constexpr std::string_view kList = "[...]";
 constexpr size_t kMembersShown = 12;
 
 // Passes each scalar of an object, and each list, to a visitor with its path; keeps nothing of what
 // is inside lists.
 template <class Visit>
-class Members final : public nlohmann::json_sax<Json> {
+class Members final : public nlohmann::json_sax<nlohmann::json> {
  public:
   explicit Members(Visit& visit) : visit_(visit) {}
 
@@ -88,7 +86,7 @@ class Members final : public nlohmann::json_sax<Json> {
 template <class Visit>
 std::string visit_members(std::string_view row, Visit visit) {
   Members<Visit> members(visit);
-  Json::sax_parse(row.begin(), row.end(), &members);
+  nlohmann::json::sax_parse(row.begin(), row.end(), &members);
   return members.problem();
 }
 

@@ -46,7 +46,7 @@ bool is_space(char c) {
 }
 
 // The fields of a time while it is read.
-struct Fields {
+struct TimeFields {
   int year = 0, month = 0, day = 0;
   int hour = 0, minute = 0, second = 0;
   int64_t nanoseconds = 0;
@@ -130,7 +130,7 @@ class Reader {
   std::string_view rest_;
 };
 
-bool read_field(char code, Reader& in, Fields& out) {
+bool read_field(char code, Reader& in, TimeFields& out) {
   switch (code) {
     case 'Y':
       return in.number(4, 4, 0, 9999, out.year);
@@ -239,7 +239,7 @@ std::string TimeFormat::example() const {
 
 std::optional<Time> TimeFormat::parse(std::string_view time, int64_t units_per_second) const {
   Reader in(trim(time));
-  Fields fields;
+  TimeFields fields;
   for (size_t i = 0; i < expanded_.size(); ++i) {
     const char c = expanded_[i];
     const bool read = c == '%'   ? read_field(expanded_[++i], in, fields)

@@ -15,13 +15,13 @@ namespace {
 constexpr int kDecimals = 9;  // of a fraction
 constexpr int64_t kMostDigits = 20;
 
-bool is_digit(char c) {
+bool is_ascii_digit(char c) {
   return c >= '0' && c <= '9';
 }
 
 std::string_view take_digits(std::string_view& text) {
-  const size_t count =
-      static_cast<size_t>(std::find_if_not(text.begin(), text.end(), is_digit) - text.begin());
+  const size_t count = static_cast<size_t>(
+      std::find_if_not(text.begin(), text.end(), is_ascii_digit) - text.begin());
   const std::string_view digits = text.substr(0, count);
   text.remove_prefix(count);
   return digits;
@@ -54,7 +54,7 @@ std::optional<Time> parse_decimal(std::string_view text) {
   if (digits.empty()) return std::nullopt;
   if (text.starts_with('e') || text.starts_with('E')) {
     text.remove_prefix(1);
-    if (text.starts_with('+') && text.size() > 1 && is_digit(text[1])) text.remove_prefix(1);
+    if (text.starts_with('+') && text.size() > 1 && is_ascii_digit(text[1])) text.remove_prefix(1);
     int exponent = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), exponent);
     if (error != std::errc()) return std::nullopt;
@@ -89,7 +89,7 @@ std::optional<Time> parse_decimal(std::string_view text) {
 // Removes count digits from the start of text; -1 if it does not begin with them.
 int take_number(std::string_view& text, size_t count) {
   if (text.size() < count ||
-      !std::all_of(text.begin(), text.begin() + static_cast<int64_t>(count), is_digit)) {
+      !std::all_of(text.begin(), text.begin() + static_cast<int64_t>(count), is_ascii_digit)) {
     return -1;
   }
   const auto value = static_cast<int>(leading_digits(text, static_cast<int>(count)));

@@ -34,7 +34,7 @@ constexpr double kProfileEnterRate = 0.3;
 
 // intercept, taste, second taste, appeal, polish, generous, sociable,
 // {active degree, follows, fans, friends, registration}
-constexpr Mixtures kMixtures = {{
+constexpr Mixtures kKuaiRandMixtures = {{
     {-2.2F, 1.8F, .4F, .4F, 0, .3F, 0, {.8F, .3F, 0, 0, -.4F}},         // is_click
     {-4.6F, 1.7F, .6F, .3F, .3F, .5F, 0, {.3F, .4F, 0, .4F, 0}},        // is_like
     {-4.6F, 1.3F, .7F, 0, .4F, 0, .4F, {0, .9F, -.4F, 0, -.4F}},        // is_follow
@@ -104,8 +104,8 @@ class KuaiRandFormat : public Format {
     const size_t parts = variant_.parts ? 2 : 1;
     features.append_row(user, world_.seed, buffers[2 * parts]);
     const size_t part = variant_.parts && user >= (world_.users + 1) / 2 ? 1 : 0;
-    UserProcess process(world_.catalogue, kMixtures, rhythm_, user, events, features.context(),
-                        world_.seed);
+    UserProcess process(world_.catalogue, kKuaiRandMixtures, rhythm_, user, events,
+                        features.context(), world_.seed);
     for (int64_t i = 0; i < events; ++i) {
       const Event event = process.next();
       const int64_t number = world_.catalogue.number(event.item);

@@ -18,7 +18,8 @@ constexpr Rhythm kRhythm = {.begin = 956'620'800,
                             .drift_days = 1500};
 
 // Only the first label is used: log-odds of a rating of 4 or more. Context: sex, age, occupation.
-constexpr Mixtures kMixtures = {{{-.6F, 1.4F, .6F, .7F, 0, .6F, 0, {.3F, .5F, .4F, 0, 0}}}};
+constexpr Mixtures kMovieLensMixtures = {
+    {{-.6F, 1.4F, .6F, .7F, 0, .6F, 0, {.3F, .5F, .4F, 0, 0}}}};
 
 // Log-odds of at least 2, 3, 4 and 5, relative to those of 4.
 constexpr float kThresholds[] = {3.6F, 2.0F, 0.F, -2.2F};
@@ -62,8 +63,8 @@ class MovieLensFormat : public Format {
     const Viewer viewer = Viewer::draw(world_.seed, user);
     buffers[1] += fmt::format("{}::{}::{}::{}::{:05}\n", user + 1, viewer.male ? 'M' : 'F',
                               kAges[viewer.age], viewer.occupation, viewer.zip);
-    UserProcess process(world_.catalogue, kMixtures, kRhythm, user, events, viewer.context(),
-                        world_.seed);
+    UserProcess process(world_.catalogue, kMovieLensMixtures, kRhythm, user, events,
+                        viewer.context(), world_.seed);
     for (int64_t i = 0; i < events; ++i) {
       const Event event = process.next();
       const float log_odds = event.log_odds[0];

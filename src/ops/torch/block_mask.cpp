@@ -15,6 +15,7 @@
 #include "ops/torch/masked_attention.h"
 
 namespace seqfuse::ops {
+namespace block_mask_op {
 namespace {
 
 constexpr const char* kOp = "block_mask";
@@ -115,14 +116,6 @@ Tensor longest_first(const Tensor& lengths) {
   return lengths.argsort(/*stable=*/true, /*dim=*/0, /*descending=*/true).to(at::kInt);
 }
 
-// Of pairs of a sequence's lists, the sums of their lengths. lengths [batch * lists].
-Tensor lengths_of_pairs(const Tensor& lengths, int64_t batch, int64_t lists) {
-  return at::constant_pad_nd(lengths.view({batch, lists}), {0, lists % 2})
-      .view({batch, (lists + 1) / 2, 2})
-      .sum(-1)
-      .flatten();
-}
-
 // Waits for the GPU once, for the sizes of the lists.
 BlockMaskTensors build_on_gpu(const masks::Mask& mask, at::Device device) {
   const c10::cuda::CUDAGuard guard(device);
@@ -170,10 +163,8 @@ BlockMaskTensors build_on_gpu(const masks::Mask& mask, at::Device device) {
   build.bits = reinterpret_cast<uint64_t*>(bits.mutable_data_ptr<int64_t>());
   build.seen = reinterpret_cast<uint64_t*>(seen.mutable_data_ptr<int64_t>());
   C10_CUDA_CHECK(block_mask_fill_cuda(build, stream));
-  const Tensor lengths = row_begin.diff();
-  return {.lists = {row_begin, column, bitmap, longest_first(lengths), column_begin, row,
-                    column_bitmap, longest_first(column_begin.diff()), bits, seen,
-                    longest_first(lengths_of_pairs(lengths, build.batch, build.query_blocks()))},
+  return {.lists = {row_begin, column, bitmap, longest_first(row_begin.diff()), column_begin, row,
+                    column_bitmap, longest_first(column_begin.diff()), bits, seen},
           .batch = mask.batch(),
           .queries = mask.queries(),
           .keys = mask.keys(),
@@ -220,18 +211,20 @@ std::vector<Tensor> build_by_kinds(const std::vector<std::string>& kinds, at::In
 }
 
 }  // namespace
+}  // namespace block_mask_op
 
 BlockMaskTensors build_block_mask(const masks::Mask& mask, at::Device device) {
   if (device.is_cpu()) return block_mask_tensors(masks::BlockMask(mask));
 #ifdef SEQFUSE_HAS_CUDA
-  if (device.is_cuda()) return build_on_gpu(mask, device);
+  if (device.is_cuda()) return block_mask_op::build_on_gpu(mask, device);
 #endif
-  TORCH_CHECK_VALUE(false, kOp, ": the device is ", device,
+  TORCH_CHECK_VALUE(false, block_mask_op::kOp, ": the device is ", device,
                     "; expected cpu, or cuda in a build with CUDA kernels");
 }
 
 // Not an operator to trace: the sizes of its results depend on values.
 TORCH_LIBRARY_FRAGMENT(seqfuse, library) {
+  using namespace block_mask_op;
   library.def(
       "build_block_mask(str[] kinds, int[] counts, int[] integers, Tensor[] tables, int queries, "
       "int keys, Device device) -> Tensor[]");

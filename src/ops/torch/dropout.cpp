@@ -10,6 +10,7 @@
 #include "ops/torch/ops.h"
 
 namespace seqfuse::ops {
+namespace dropout_op {
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -61,13 +62,15 @@ Tensor with_gradient(const Tensor& x, double p, c10::SymInt seed) {
 }
 
 }  // namespace
+}  // namespace dropout_op
 
 Tensor dropout(const Tensor& x, double p, int64_t seed) {
-  static const auto op = find_operator<decltype(shapes)>(kName);
+  static const auto op = find_operator<decltype(dropout_op::shapes)>(dropout_op::kName);
   return p == 0 ? x : op.call(x, p, seed);
 }
 
 TORCH_LIBRARY_FRAGMENT(seqfuse, library) {
+  using namespace dropout_op;
   Definition(library, "dropout(Tensor x, float p, SymInt seed) -> Tensor")
       .kernels(&run, &shapes)
       .autograd(&with_gradient);

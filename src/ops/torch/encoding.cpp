@@ -12,6 +12,7 @@
 #include "ops/torch/table.h"
 
 namespace seqfuse::ops {
+namespace encoding_op {
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -232,21 +233,24 @@ Tensor time_with_gradient(const Tensor& x, const Tensor& table, const Tensor& of
 }
 
 }  // namespace
+}  // namespace encoding_op
 
 Tensor position_encoding(const Tensor& x, const Tensor& table, const Tensor& offsets,
                          const OptionalTensor& num_targets, double scale) {
   static const auto op =
-      find_operator<decltype(position_with_gradient)>("seqfuse::position_encoding");
+      find_operator<decltype(encoding_op::position_with_gradient)>("seqfuse::position_encoding");
   return op.call(x, table, offsets, num_targets, scale);
 }
 
 Tensor time_encoding(const Tensor& x, const Tensor& table, const Tensor& offsets,
                      const Tensor& timestamps, double unit) {
-  static const auto op = find_operator<decltype(time_with_gradient)>("seqfuse::time_encoding");
+  static const auto op =
+      find_operator<decltype(encoding_op::time_with_gradient)>("seqfuse::time_encoding");
   return op.call(x, table, offsets, timestamps, unit);
 }
 
 TORCH_LIBRARY_FRAGMENT(seqfuse, library) {
+  using namespace encoding_op;
   Definition(library,
              "position_encoding(Tensor x, Tensor table, Tensor offsets, Tensor? num_targets, "
              "float scale) -> Tensor")

@@ -14,6 +14,7 @@
 #include "ops/torch/table.h"
 
 namespace seqfuse::ops {
+namespace full_softmax_op {
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -222,15 +223,18 @@ Tensor with_gradient(const Tensor& hidden, const Tensor& table, const Tensor& ta
 }
 
 }  // namespace
+}  // namespace full_softmax_op
 
 Tensor full_softmax_loss(const Tensor& hidden, const Tensor& table, const Tensor& targets,
                          const Tensor& catalogue, double temperature, const OptionalTensor& seen,
                          const OptionalTensor& offsets) {
-  static const auto op = find_operator<decltype(with_gradient)>("seqfuse::full_softmax_loss");
+  static const auto op =
+      find_operator<decltype(full_softmax_op::with_gradient)>("seqfuse::full_softmax_loss");
   return op.call(hidden, table, targets, catalogue, temperature, seen, offsets);
 }
 
 TORCH_LIBRARY_FRAGMENT(seqfuse, library) {
+  using namespace full_softmax_op;
   Definition(library,
              "full_softmax_loss(Tensor hidden, Tensor table, Tensor targets, Tensor catalogue, "
              "float temperature, Tensor? seen=None, Tensor? offsets=None) -> Tensor")

@@ -8,6 +8,7 @@
 #include "ops/torch/graph.h"
 
 namespace seqfuse::ops {
+namespace gat_attention_op {
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -169,16 +170,19 @@ Tensor with_gradient(const Tensor& left, const Tensor& right, const Tensor& x, a
 }
 
 }  // namespace
+}  // namespace gat_attention_op
 
 Tensor gat_attention(const Tensor& left, const Tensor& right, const Tensor& x,
                      const GraphTensors& graph, double negative_slope, double dropout,
                      int64_t seed) {
-  static const auto op = find_operator<decltype(with_gradient)>("seqfuse::gat_attention");
+  static const auto op =
+      find_operator<decltype(gat_attention_op::with_gradient)>("seqfuse::gat_attention");
   const std::array<c10::SymInt, 3> sizes{graph.rows, graph.columns, graph.part_edges};
   return op.call(left, right, x, graph.lists, sizes, negative_slope, dropout, seed);
 }
 
 TORCH_LIBRARY_FRAGMENT(seqfuse, library) {
+  using namespace gat_attention_op;
   const std::string inputs = "Tensor a_l, Tensor a_r, Tensor x";
   const std::string options =
       std::string(kGraphSchema) + ", float negative_slope, float dropout, SymInt seed";

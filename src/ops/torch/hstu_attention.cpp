@@ -12,7 +12,7 @@
 namespace seqfuse::ops {
 namespace {
 
-constexpr const char* kOp = "hstu_attention";
+constexpr const char* kHstuAttention = "hstu_attention";
 
 JaggedHeads heads_of(const Tensor& tensor) {
   // const_cast: forward and backward write only to tensors that they allocated.
@@ -54,7 +54,7 @@ HstuAttentionParams params_of(const HstuAttentionInputs& in) {
   return at::empty({bytes}, q.options().dtype(at::kByte));
 }
 
-void run_forward(HstuAttentionParams& params, const Tensor& q) {
+void run_attention(HstuAttentionParams& params, const Tensor& q) {
 #ifdef SEQFUSE_HAS_CUDA
   if (q.is_cuda()) {
     const Tensor workspace = workspace_like(q, hstu_attention_forward_workspace_bytes(params));
@@ -67,7 +67,7 @@ void run_forward(HstuAttentionParams& params, const Tensor& q) {
   hstu_attention_forward_cpu(params, dtype_of(q));
 }
 
-void run_backward(HstuAttentionBackwardParams& params, const Tensor& q) {
+void run_attention_backward(HstuAttentionBackwardParams& params, const Tensor& q) {
   HstuAttentionParams& p = params.forward;
 #ifdef SEQFUSE_HAS_CUDA
   if (q.is_cuda()) {
@@ -89,33 +89,33 @@ void run_backward(HstuAttentionBackwardParams& params, const Tensor& q) {
 }
 
 void check_qkv(const Tensor& q, const Tensor& k, const Tensor& v) {
-  check_rank({kOp, "q", q}, 3, "[Tq, H, d]");
+  check_rank({kHstuAttention, "q", q}, 3, "[Tq, H, d]");
   if (q.is_cuda()) {
     const auto type = q.scalar_type();
-    TORCH_CHECK_VALUE(type == at::kFloat || type == at::kHalf || type == at::kBFloat16, kOp,
-                      ": q is ", type, " on ", q.device(),
+    TORCH_CHECK_VALUE(type == at::kFloat || type == at::kHalf || type == at::kBFloat16,
+                      kHstuAttention, ": q is ", type, " on ", q.device(),
                       "; expected Float, Half or BFloat16 on CUDA");
   } else {
-    check_cpu_float({kOp, "q", q});
+    check_cpu_float({kHstuAttention, "q", q});
   }
-  TORCH_CHECK_VALUE(q.size(1) > 0 && q.size(2) > 0, kOp, ": q is ", q.sizes(),
+  TORCH_CHECK_VALUE(q.size(1) > 0 && q.size(2) > 0, kHstuAttention, ": q is ", q.sizes(),
                     "; expected at least one head and head_dim 1");
-  for (const Arg& arg : {Arg{kOp, "k", k}, Arg{kOp, "v", v}}) {
+  for (const Arg& arg : {Arg{kHstuAttention, "k", k}, Arg{kHstuAttention, "v", v}}) {
     check_rank(arg, 3, "[Tk, H, d]");
-    check_like(arg, {kOp, "q", q});
+    check_like(arg, {kHstuAttention, "q", q});
     TORCH_CHECK_VALUE(arg.tensor.size(1) == q.size(1), label(arg), " is ", arg.tensor.sizes(),
                       " but q is ", q.sizes(), "; the number of heads must match");
     TORCH_CHECK_VALUE(arg.tensor.size(2) == q.size(2), label(arg), " is ", arg.tensor.sizes(),
                       " but q is ", q.sizes(), "; head_dim must match");
   }
-  TORCH_CHECK_VALUE(k.size(0) == v.size(0), kOp, ": v is ", v.sizes(), " but k is ", k.sizes(),
-                    "; their rows must match");
+  TORCH_CHECK_VALUE(k.size(0) == v.size(0), kHstuAttention, ": v is ", v.sizes(), " but k is ",
+                    k.sizes(), "; their rows must match");
 }
 
 void check_options(const HstuAttentionOptions& options) {
   const auto at_least = [](const char* name, const c10::SymInt& value, int64_t least) {
-    TORCH_CHECK_VALUE(value >= least, kOp, ": ", name, " is ", value, "; expected ", least,
-                      " or more");
+    TORCH_CHECK_VALUE(value >= least, kHstuAttention, ": ", name, " is ", value, "; expected ",
+                      least, " or more");
   };
   at_least("scaling_seqlen", options.scaling_seqlen, 1);
   at_least("target_group_size", options.target_group_size, 1);
@@ -128,7 +128,7 @@ void check_options(const HstuAttentionOptions& options) {
 Tensor checked_integers(const char* name, const OptionalTensor& values, const Tensor& q,
                         int64_t size, const char* why) {
   if (!values || !values->defined()) return {};
-  const Arg arg{kOp, name, *values};
+  const Arg arg{kHstuAttention, name, *values};
   TORCH_CHECK_VALUE(values->device() == q.device(), label(arg), " is on ", values->device(),
                     " but q is on ", q.device(), "; all arguments must be on one device");
   check_int64(arg);
@@ -140,9 +140,10 @@ Tensor checked_integers(const char* name, const OptionalTensor& values, const Te
 // take it: float32 on a GPU.
 Tensor checked_bias(const char* name, const OptionalTensor& values, const Tensor& q) {
   if (!values || !values->defined()) return {};
-  const Arg arg{kOp, name, *values};
+  const Arg arg{kHstuAttention, name, *values};
   check_rank(arg, 1, name[0] == 'p' ? "[2N - 1]" : "[buckets]");
-  if (values->scalar_type() != at::kFloat || !q.is_cuda()) check_like(arg, {kOp, "q", q});
+  if (values->scalar_type() != at::kFloat || !q.is_cuda())
+    check_like(arg, {kHstuAttention, "q", q});
   check_on(arg, q.device());
   TORCH_CHECK_VALUE(values->numel() > 0, label(arg), " is empty; pass none for no bias");
   return values->detach().to(sum_type(q.scalar_type())).contiguous();
@@ -172,11 +173,11 @@ void check_on_gpu([[maybe_unused]] const Tensor& q,
 // offsets would synchronise.
 int64_t check_sequences(const HstuAttentionInputs& in) {
   const HstuAttentionParams p = params_of(in);
-  TORCH_CHECK_VALUE(in.k_offsets.numel() == in.q_offsets.numel(), kOp, ": k_offsets has ",
-                    in.k_offsets.numel(), " elements but q_offsets has ", in.q_offsets.numel(),
-                    "; both need one more than there are sequences");
+  TORCH_CHECK_VALUE(in.k_offsets.numel() == in.q_offsets.numel(), kHstuAttention,
+                    ": k_offsets has ", in.k_offsets.numel(), " elements but q_offsets has ",
+                    in.q_offsets.numel(), "; both need one more than there are sequences");
   if (in.q.is_cuda()) {
-    TORCH_CHECK_VALUE(in.max_seqlen > 0 || in.k.size(0) == 0, kOp, ": max_seqlen is ",
+    TORCH_CHECK_VALUE(in.max_seqlen > 0 || in.k.size(0) == 0, kHstuAttention, ": max_seqlen is ",
                       in.max_seqlen,
                       "; on a GPU it must be given, at least the longest sequence of keys");
     check_on_gpu(in.q, p);
@@ -186,15 +187,15 @@ int64_t check_sequences(const HstuAttentionInputs& in) {
   for (int64_t b = 0; b < p.batch; ++b) {
     const int64_t queries = p.q_offsets[b + 1] - p.q_offsets[b];
     const int64_t keys = p.k_offsets[b + 1] - p.k_offsets[b];
-    TORCH_CHECK_VALUE(queries <= keys, kOp, ": sequence ", b, " has ", queries, " queries but ",
-                      keys, " keys; queries are the last positions of the keys");
+    TORCH_CHECK_VALUE(queries <= keys, kHstuAttention, ": sequence ", b, " has ", queries,
+                      " queries but ", keys, " keys; queries are the last positions of the keys");
     const int64_t contexts = p.num_contexts ? p.num_contexts[b] : 0;
     const int64_t targets = p.num_targets ? p.num_targets[b] : 0;
-    TORCH_CHECK_VALUE(contexts >= 0 && targets >= 0 && contexts + targets <= keys, kOp,
+    TORCH_CHECK_VALUE(contexts >= 0 && targets >= 0 && contexts + targets <= keys, kHstuAttention,
                       ": sequence ", b, " has ", contexts, " contexts and ", targets,
                       " targets in ", keys, " keys; expected two counts that fit");
-    TORCH_CHECK_VALUE(in.max_seqlen == 0 || keys <= in.max_seqlen, kOp, ": max_seqlen is ",
-                      in.max_seqlen, " but sequence ", b, " has ", keys,
+    TORCH_CHECK_VALUE(in.max_seqlen == 0 || keys <= in.max_seqlen, kHstuAttention,
+                      ": max_seqlen is ", in.max_seqlen, " but sequence ", b, " has ", keys,
                       " keys; expected at least the longest, or 0 on the CPU");
     longest = std::max(longest, keys);
   }
@@ -204,14 +205,14 @@ int64_t check_sequences(const HstuAttentionInputs& in) {
 void check_biases(const HstuAttentionInputs& in, int64_t longest) {
   const HstuAttentionParams p = params_of(in);
   if (p.position_bias) {
-    TORCH_CHECK_VALUE(p.position_bias_size % 2 == 1, kOp, ": position_bias has ",
+    TORCH_CHECK_VALUE(p.position_bias_size % 2 == 1, kHstuAttention, ": position_bias has ",
                       p.position_bias_size, " elements; expected 2N - 1, an odd number");
-    TORCH_CHECK_VALUE((p.position_bias_size + 1) / 2 >= longest, kOp, ": position_bias has ",
-                      p.position_bias_size, " elements, for sequences of ",
+    TORCH_CHECK_VALUE((p.position_bias_size + 1) / 2 >= longest, kHstuAttention,
+                      ": position_bias has ", p.position_bias_size, " elements, for sequences of ",
                       (p.position_bias_size + 1) / 2, "; the longest here has ", longest,
                       ": expected at least ", 2 * longest - 1);
   }
-  TORCH_CHECK_VALUE(!in.time_bias.defined() || in.timestamps.defined(), kOp,
+  TORCH_CHECK_VALUE(!in.time_bias.defined() || in.timestamps.defined(), kHstuAttention,
                     ": time_bias was given without timestamps; both are needed");
 }
 
@@ -227,7 +228,8 @@ HstuAttentionInputs checked_attention_inputs(const Tensor& q, const Tensor& k, c
                              k_offsets.scalar_type() == at::kInt && cuda_takes(q, batch);
   const auto offsets = [&](const char* name, const Tensor& values, const char* of,
                            const Tensor& rows) {
-    return checked_offsets({kOp, name, values}, rows.size(0), of, q.device(), int32_offsets);
+    return checked_offsets({kHstuAttention, name, values}, rows.size(0), of, q.device(),
+                           int32_offsets);
   };
   const HstuAttentionInputs in{
       .q = with_unit_last_stride(q.detach()),
@@ -261,7 +263,7 @@ void attention_into(const HstuAttentionInputs& in, const Tensor& out) {
   const DeviceGuard guard(in.q);
   HstuAttentionParams params = params_of(in);
   params.out = heads_of(out);
-  run_forward(params, in.q);
+  run_attention(params, in.q);
 }
 
 std::pair<Tensor, Tensor> attention_gradients_into(const HstuAttentionInputs& in,
@@ -294,7 +296,7 @@ std::pair<Tensor, Tensor> attention_gradients_into(const HstuAttentionInputs& in
   std::pair<Tensor, Tensor> gradients{
       gradient_of(in.position_bias, wanted[0], params.d_position_bias),
       gradient_of(in.time_bias, wanted[1], params.d_time_bias)};
-  run_backward(params, in.q);
+  run_attention_backward(params, in.q);
   return gradients;
 }
 

@@ -10,6 +10,7 @@
 #include "ops/torch/ops.h"
 
 namespace seqfuse::ops {
+namespace hstu_attention_dispatch_op {
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -115,14 +116,17 @@ Tensor with_gradient(const Tensor& q, const Tensor& k, const Tensor& v, const Te
 }
 
 }  // namespace
+}  // namespace hstu_attention_dispatch_op
 
 Tensor hstu_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& q_offsets,
                       const Tensor& k_offsets, const HstuAttentionOptions& options) {
-  static const auto op = find_operator<Forward>(kForward);
+  static const auto op =
+      find_operator<hstu_attention_dispatch_op::Forward>(hstu_attention_dispatch_op::kForward);
   return call_with(op, options, q, k, v, q_offsets, k_offsets);
 }
 
 TORCH_LIBRARY_FRAGMENT(seqfuse, library) {
+  using namespace hstu_attention_dispatch_op;
   const std::string arguments =
       "Tensor q, Tensor k, Tensor v, Tensor q_offsets, Tensor k_offsets, " + attention_schema();
   Forward* const forward = &run_forward;

@@ -10,6 +10,7 @@
 #include "ops/torch/ops.h"
 
 namespace seqfuse::ops {
+namespace hstu_layer_op {
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -61,6 +62,7 @@ void check_arguments(const LayerArguments& a) {
 }
 
 }  // namespace
+}  // namespace hstu_layer_op
 
 Tensor layer_of_operators(const LayerArguments& a, decltype(&hstu_attention) attention) {
   // Computes in x's dtype, whatever autocast would choose.
@@ -68,26 +70,29 @@ Tensor layer_of_operators(const LayerArguments& a, decltype(&hstu_attention) att
   const Tensor& x = a.x;
   const HstuLayerWeights& weights = a.weights;
   const HstuLayerOptions& options = a.options;
-  const Tensor normed = layer_norm(x, optional_like(weights.input_norm_weight, x),
-                                   optional_like(weights.input_norm_bias, x), options.eps);
+  const Tensor normed =
+      layer_norm(x, hstu_layer_op::optional_like(weights.input_norm_weight, x),
+                 hstu_layer_op::optional_like(weights.input_norm_bias, x), options.eps);
   const Tensor uvqk_weight = weights.uvqk.to(x.scalar_type());
-  const OptionalTensor uvqk_bias = optional_like(weights.uvqk_bias, x);
+  const OptionalTensor uvqk_bias = hstu_layer_op::optional_like(weights.uvqk_bias, x);
   const Tensor uvqk = at::silu(uvqk_bias ? at::addmm(*uvqk_bias, normed, uvqk_weight)
                                          : at::mm(normed, uvqk_weight));
   const LayerParts parts(uvqk, options.heads);
   HstuAttentionOptions of_attention = options.attention;
   if (!x.is_cuda()) {
     for (OptionalTensor* bias : {&of_attention.position_bias, &of_attention.time_bias})
-      *bias = optional_like(*bias, x);
+      *bias = hstu_layer_op::optional_like(*bias, x);
   }
   const Tensor attended = attention(parts.q, parts.k, parts.v, a.offsets, a.offsets, of_attention);
-  const Tensor gated = layer_norm_gate(
-      attended.flatten(1), parts.u, optional_like(weights.output_norm_weight, x),
-      optional_like(weights.output_norm_bias, x), options.eps, options.dropout, options.seed);
+  const Tensor gated = layer_norm_gate(attended.flatten(1), parts.u,
+                                       hstu_layer_op::optional_like(weights.output_norm_weight, x),
+                                       hstu_layer_op::optional_like(weights.output_norm_bias, x),
+                                       options.eps, options.dropout, options.seed);
   Tensor out = at::addmm(x, gated, weights.output.to(x.scalar_type()));
-  return is_there(weights.output_bias) ? out.add_(*weights.output_bias) : out;
+  return hstu_layer_op::is_there(weights.output_bias) ? out.add_(*weights.output_bias) : out;
 }
 
+namespace hstu_layer_op {
 namespace {
 
 #ifdef SEQFUSE_HAS_CUDA
@@ -225,14 +230,16 @@ Tensor with_gradient(Values... values) {
 using Layer = LayerSignature<Tensor>;
 
 }  // namespace
+}  // namespace hstu_layer_op
 
 Tensor hstu_layer(const Tensor& x, const HstuLayerWeights& weights, const Tensor& offsets,
                   const HstuLayerOptions& options) {
-  static const auto op = find_operator<Layer>("seqfuse::hstu_layer");
+  static const auto op = find_operator<hstu_layer_op::Layer>("seqfuse::hstu_layer");
   return call_with(op, LayerArguments{x, weights, offsets, options});
 }
 
 TORCH_LIBRARY_FRAGMENT(seqfuse, library) {
+  using namespace hstu_layer_op;
   Layer* const below_autograd = &without_gradient;
   Layer* const autograd = &with_gradient;
   Definition(library, "hstu_layer(" + layer_schema() + ") -> Tensor")

@@ -19,6 +19,7 @@
 
 #ifdef SEQFUSE_HAS_CUDA
 namespace seqfuse::ops {
+namespace hstu_layer_fused_op {
 namespace {
 
 // The result, mean and reciprocal deviation of each row.
@@ -204,8 +205,10 @@ FusedGradients backward_shapes(const Tensor&, WantedGradients wanted, const Tens
 }
 
 }  // namespace
+}  // namespace hstu_layer_fused_op
 
 TORCH_LIBRARY_FRAGMENT(seqfuse, library) {
+  using namespace hstu_layer_fused_op;
   FusedForward* const forward = &run_forward;
   FusedForward* const shapes = &forward_shapes;
   Definition(library, "hstu_layer_forward(" + layer_schema() +

@@ -9,6 +9,7 @@
 #include "ops/torch/ops.h"
 
 namespace seqfuse::ops {
+namespace l2_normalize_op {
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -100,13 +101,16 @@ Tensor with_gradient(const Tensor& x, double eps) {
 }
 
 }  // namespace
+}  // namespace l2_normalize_op
 
 Tensor l2_normalize(const Tensor& x, double eps) {
-  static const auto op = find_operator<decltype(with_gradient)>("seqfuse::l2_normalize");
+  static const auto op =
+      find_operator<decltype(l2_normalize_op::with_gradient)>("seqfuse::l2_normalize");
   return op.call(x, eps);
 }
 
 TORCH_LIBRARY_FRAGMENT(seqfuse, library) {
+  using namespace l2_normalize_op;
   Definition(library, "l2_normalize(Tensor x, float eps) -> Tensor")
       .made_of_others(&without_gradient)
       .autograd(&with_gradient);

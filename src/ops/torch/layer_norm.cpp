@@ -10,6 +10,7 @@
 #include "ops/torch/ops.h"
 
 namespace seqfuse::ops {
+namespace layer_norm_op {
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -116,14 +117,17 @@ Tensor with_gradient(const Tensor& x, const OptionalTensor& weight, const Option
 }
 
 }  // namespace
+}  // namespace layer_norm_op
 
 Tensor layer_norm(const Tensor& x, const OptionalTensor& weight, const OptionalTensor& bias,
                   double eps) {
-  static const auto op = find_operator<decltype(with_gradient)>("seqfuse::layer_norm");
+  static const auto op =
+      find_operator<decltype(layer_norm_op::with_gradient)>("seqfuse::layer_norm");
   return op.call(x, weight, bias, eps);
 }
 
 TORCH_LIBRARY_FRAGMENT(seqfuse, library) {
+  using namespace layer_norm_op;
   Definition(library, "layer_norm(Tensor x, Tensor? weight, Tensor? bias, float eps) -> Tensor")
       .made_of_others(&without_gradient)
       .autograd(&with_gradient);

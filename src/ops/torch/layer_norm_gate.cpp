@@ -11,6 +11,7 @@
 #include "ops/torch/ops.h"
 
 namespace seqfuse::ops {
+namespace layer_norm_gate_op {
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -140,14 +141,17 @@ Tensor with_gradient(const Tensor& o, const Tensor& u, const OptionalTensor& wei
 }
 
 }  // namespace
+}  // namespace layer_norm_gate_op
 
 Tensor layer_norm_gate(const Tensor& o, const Tensor& u, const OptionalTensor& weight,
                        const OptionalTensor& bias, double eps, double dropout, c10::SymInt seed) {
-  static const auto op = find_operator<decltype(with_gradient)>("seqfuse::layer_norm_gate");
+  static const auto op =
+      find_operator<decltype(layer_norm_gate_op::with_gradient)>("seqfuse::layer_norm_gate");
   return op.call(o, u, weight, bias, eps, dropout, seed);
 }
 
 TORCH_LIBRARY_FRAGMENT(seqfuse, library) {
+  using namespace layer_norm_gate_op;
   Definition(library,
              "layer_norm_gate(Tensor o, Tensor u, Tensor? weight, Tensor? bias, float eps, "
              "float dropout, SymInt seed) -> Tensor")

@@ -3,6 +3,7 @@
 #include "ops/torch/matmul.h"
 
 namespace seqfuse::ops {
+namespace matmul_silu_op {
 namespace {
 
 constexpr const char* kOp = "matmul_silu";
@@ -54,14 +55,15 @@ bool ran_fused(const Tensor& y, const Tensor& z, const Tensor& a, const Tensor& 
 #endif
 
 }  // namespace
+}  // namespace matmul_silu_op
 
 void matmul_silu_into(const Tensor& y, const Tensor& z, const Tensor& a, const Tensor& b,
                       const Tensor& bias) {
-  check_arguments(y, z, a, b, bias);
+  matmul_silu_op::check_arguments(y, z, a, b, bias);
   const DeviceGuard guard(y);
   const Tensor added = contiguous_or_undefined(bias);
 #ifdef SEQFUSE_HAS_CUDA
-  if (ran_fused(y, z, a, b, added)) return;
+  if (matmul_silu_op::ran_fused(y, z, a, b, added)) return;
 #endif
   const Tensor& product = z.defined() ? z : y;
   matmul_into(product, a, b, {.bias = added});

@@ -9,6 +9,7 @@
 #include "ops/torch/ops.h"
 
 namespace seqfuse::ops {
+namespace residual_norm_op {
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -270,18 +271,19 @@ std::tuple<Tensor, Tensor, Tensor> add_dual_layer_norm_op(at::TensorList terms,
 }
 
 }  // namespace
+}  // namespace residual_norm_op
 
 Tensor layer_norm_residual(const Tensor& x, const Tensor& residual, const OptionalTensor& weight,
                            const OptionalTensor& bias, double eps) {
-  static const auto op =
-      find_operator<decltype(layer_norm_residual_op<true>)>("seqfuse::layer_norm_residual");
+  static const auto op = find_operator<decltype(residual_norm_op::layer_norm_residual_op<true>)>(
+      "seqfuse::layer_norm_residual");
   return op.call(x, residual, weight, bias, eps);
 }
 
 std::tuple<Tensor, Tensor> add_layer_norm(at::TensorList terms, const OptionalTensor& weight,
                                           const OptionalTensor& bias, double eps) {
   static const auto op =
-      find_operator<decltype(add_layer_norm_op<true>)>("seqfuse::add_layer_norm");
+      find_operator<decltype(residual_norm_op::add_layer_norm_op<true>)>("seqfuse::add_layer_norm");
   return op.call(terms, weight, bias, eps);
 }
 
@@ -289,8 +291,8 @@ std::tuple<Tensor, Tensor> dual_layer_norm(const Tensor& x, const OptionalTensor
                                            const OptionalTensor& bias,
                                            const OptionalTensor& weight2,
                                            const OptionalTensor& bias2, double eps) {
-  static const auto op =
-      find_operator<decltype(dual_layer_norm_op<true>)>("seqfuse::dual_layer_norm");
+  static const auto op = find_operator<decltype(residual_norm_op::dual_layer_norm_op<true>)>(
+      "seqfuse::dual_layer_norm");
   return op.call(x, weight, bias, weight2, bias2, eps);
 }
 
@@ -299,12 +301,13 @@ std::tuple<Tensor, Tensor, Tensor> add_dual_layer_norm(at::TensorList terms,
                                                        const OptionalTensor& bias,
                                                        const OptionalTensor& weight2,
                                                        const OptionalTensor& bias2, double eps) {
-  static const auto op =
-      find_operator<decltype(add_dual_layer_norm_op<true>)>("seqfuse::add_dual_layer_norm");
+  static const auto op = find_operator<decltype(residual_norm_op::add_dual_layer_norm_op<true>)>(
+      "seqfuse::add_dual_layer_norm");
   return op.call(terms, weight, bias, weight2, bias2, eps);
 }
 
 TORCH_LIBRARY_FRAGMENT(seqfuse, library) {
+  using namespace residual_norm_op;
   Definition(library,
              "layer_norm_residual(Tensor x, Tensor residual, Tensor? weight, Tensor? bias, "
              "float eps) -> Tensor")

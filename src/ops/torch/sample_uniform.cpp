@@ -12,6 +12,7 @@
 #include "ops/torch/ops.h"
 
 namespace seqfuse::ops {
+namespace sample_uniform_op {
 namespace {
 
 Tensor run(const Tensor& pool, int64_t rows, int64_t per_row, int64_t seed) {
@@ -48,13 +49,16 @@ Tensor shapes(const Tensor& pool, c10::SymInt rows, c10::SymInt per_row, c10::Sy
 }
 
 }  // namespace
+}  // namespace sample_uniform_op
 
 Tensor sample_uniform(const Tensor& pool, int64_t rows, int64_t per_row, int64_t seed) {
-  static const auto op = find_operator<decltype(shapes)>("seqfuse::sample_uniform");
+  static const auto op =
+      find_operator<decltype(sample_uniform_op::shapes)>("seqfuse::sample_uniform");
   return op.call(pool, rows, per_row, seed);
 }
 
 TORCH_LIBRARY_FRAGMENT(seqfuse, library) {
+  using namespace sample_uniform_op;
   Definition(library,
              "sample_uniform(Tensor pool, SymInt rows, SymInt per_row, SymInt seed) -> Tensor")
       .kernels(&run, &shapes);

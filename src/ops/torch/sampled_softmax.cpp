@@ -12,6 +12,7 @@
 #include "ops/torch/table.h"
 
 namespace seqfuse::ops {
+namespace sampled_softmax_op {
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -153,14 +154,17 @@ Tensor with_gradient(const Tensor& hidden, const Tensor& table, const Tensor& ta
 }
 
 }  // namespace
+}  // namespace sampled_softmax_op
 
 Tensor sampled_softmax_loss(const Tensor& hidden, const Tensor& table, const Tensor& targets,
                             const Tensor& negatives, double temperature, bool sparse_table_grad) {
-  static const auto op = find_operator<decltype(with_gradient)>("seqfuse::sampled_softmax_loss");
+  static const auto op =
+      find_operator<decltype(sampled_softmax_op::with_gradient)>("seqfuse::sampled_softmax_loss");
   return op.call(hidden, table, targets, negatives, temperature, sparse_table_grad);
 }
 
 TORCH_LIBRARY_FRAGMENT(seqfuse, library) {
+  using namespace sampled_softmax_op;
   Definition(library,
              "sampled_softmax_loss(Tensor hidden, Tensor table, Tensor targets, Tensor negatives, "
              "float temperature, bool sparse_table_grad=False) -> Tensor")
