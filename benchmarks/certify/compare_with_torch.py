@@ -5,14 +5,16 @@ usage: compare_with_torch.py [--layers 1,2,3,4,5,6] [--hidden 128,256] [--length
        compare_with_torch.py --device cpu --layers 1 --hidden 32 --lengths 8
 
 Models have random weights, ReLU, norms without division, 4 heads and an inner width of 4 hidden (--heads, --inner);
-one word in the middle of the sentence moves within an L2 ball (--words: how many). Both compute in float32 on the same
-device, without TF32. Two times of each: the margin at one radius, which is half the certified one, and the search for
-the radius to within a thousandth. seqfuse's are those that it prints with --json: from ids to bounds on the host,
-without loading; the first sentences of a call do not count. Radii are checked: in float32 within a thousandth of that
-in float64, and within a hundredth of PyTorch's; the exit code is 1 if they are not.
+one word in the middle of the sentence moves within an L2 ball (--words: how many). Both compute on the same device, in
+float64 and in float32 without TF32. Two times of each: the margin at one radius, which is half the certified one, and
+the search for the radius to within a thousandth. seqfuse's are those that it prints with --json: from ids to bounds on
+the host, without loading; the first sentences of a call do not count. Radii in float64 must be within two thousandths
+of PyTorch's (each search ends within one), or the exit code is 1. PyTorch's bounds in float32 are not sound; seqfuse's
+are, and smaller.
 """
 
 import argparse
+import functools
 import json
 import pathlib
 import statistics
@@ -108,40 +110,45 @@ def run_case(args, layers: int, hidden: int, length: int) -> dict:
     ids = torch.randint(VOCABULARY, (length,)).tolist()
     middle = length // 2
     positions = list(range(middle, middle + args.words))
-    plain = PlainCrownBaF({name: t.to(args.device) for name, t in tensors.items()}, args.heads, layers)
     device_ids = torch.tensor(ids, device=args.device)
-    rounds, search = args.rounds, ("--search", "--dtype")
-    with tempfile.TemporaryDirectory() as name:
-        folder = pathlib.Path(name)
-        write_model(folder, tensors, hidden, inner, layers, args.heads, length)
-        searched = run_seqfuse(args, folder, ids, positions, rounds + 2, *search, "float32")
-        wide = run_seqfuse(args, folder, ids, positions, rounds + 2, *search, "float64")
-        precise = (
-            run_seqfuse(args, folder, ids, positions, 1, "--tolerance", "1e-5", *search, dtype)[0]["radius"]
-            for dtype in ("float32", "float64")
-        )
-        radius, exact = precise
-        label = searched[0]["label"]
-        bounds = run_seqfuse(args, folder, ids, positions, rounds + 2, "--eps", str(radius / 2), "--dtype", "float32")
-    plain_radius = plain.radius(device_ids, positions, label, 1e-3)
-    result = {
-        "layers": layers, "hidden": hidden, "length": length, "radius": radius, "radius_float64": exact,
-        "radius_torch": plain_radius, "margin": bounds[0]["margins"][0]["lower"],
-        "margin_torch": plain.margin(device_ids, positions, radius / 2, label),
-        "one_radius": {
-            "seqfuse": median_seconds(bounds),
-            "torch": seconds_of(lambda: plain.margin(device_ids, positions, radius / 2, label), args.device, rounds),
-        },
-        "search": {
-            "seqfuse": median_seconds(searched), "seqfuse float64": median_seconds(wide),
-            "torch": seconds_of(lambda: plain.radius(device_ids, positions, label, 1e-3), args.device, min(rounds, 3)),
-        },
-    }  # fmt: skip
-    for task in ("one_radius", "search"):
-        result[task]["speedup"] = result[task]["torch"] / result[task]["seqfuse"]
-    result["radius_is_near_float64"] = abs(radius - exact) <= 1e-3 * exact
-    result["radius_is_near_torch"] = abs(radius - plain_radius) <= 1e-2 * plain_radius
+    result = {"layers": layers, "hidden": hidden, "length": length}
+    for dtype, torch_dtype in (("float64", torch.float64), ("float32", torch.float32)):
+        plain = PlainCrownBaF({name: t.to(args.device, torch_dtype) for name, t in tensors.items()}, args.heads, layers)
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            write_model(folder, tensors, hidden, inner, layers, args.heads, length)
+            given = (args, folder, ids, positions, args.rounds + 2, "--dtype", dtype)
+            searched = run_seqfuse(*given, "--search")
+            radius, label = searched[0]["radius"], searched[0]["label"]
+            bounds = run_seqfuse(*given, "--eps", str(radius / 2))
+        one = functools.partial(plain.margin, device_ids, positions, radius / 2, label)
+        search = functools.partial(plain.radius, device_ids, positions, label, 1e-3)
+        result[dtype] = {
+            "radius": radius, "radius_torch": search(),
+            "margin": bounds[0]["margins"][0]["lower"], "margin_torch": one(),
+            "one_radius": {"seqfuse": median_seconds(bounds), "torch": seconds_of(one, args.device, args.rounds)},
+            "search": {
+                "seqfuse": median_seconds(searched), "torch": seconds_of(search, args.device, min(args.rounds, 3)),
+            },
+        }  # fmt: skip
+        for task in ("one_radius", "search"):
+            times = result[dtype][task]
+            times["speedup"] = times["torch"] / times["seqfuse"]
+    exact = result["float64"]
+    result["float32_radius_share"] = result["float32"]["radius"] / exact["radius"]
+    result["radius_is_near_torch"] = abs(exact["radius"] - exact["radius_torch"]) <= 2e-3 * exact["radius_torch"]
     return result
+
+
+def line_of(result: dict) -> str:
+    parts = [f"{result['layers']} layers, hidden {result['hidden']}, length {result['length']}:"]
+    for dtype in ("float64", "float32"):
+        found = result[dtype]
+        parts.append(f"{dtype} radius {found['radius']:.5g} (torch {found['radius_torch']:.5g}),")
+        for task in ("one_radius", "search"):
+            ours, peer = (1000 * found[task][way] for way in ("seqfuse", "torch"))
+            parts.append(f"{task} {ours:.2f} ms against {peer:.2f} ms ({found[task]['speedup']:.2f}x);")
+    return " ".join(parts)
 
 
 def main() -> None:
@@ -166,23 +173,13 @@ def main() -> None:
             for length in map(int, args.lengths.split(",")):
                 result = run_case(args, layers, hidden, length)
                 results.append(result)
-                one, search = (
-                    {k: v * (1 if k == "speedup" else 1000) for k, v in result[task].items()}
-                    for task in ("one_radius", "search")
-                )
-                print(
-                    f"{layers} layers, hidden {hidden}, length {length}: radius {result['radius']:.5g} (float64 "
-                    f"{result['radius_float64']:.5g}, torch {result['radius_torch']:.5g}); one radius "
-                    f"{one['seqfuse']:.2f} ms against {one['torch']:.2f} ms ({one['speedup']:.1f}x); search "
-                    f"{search['seqfuse']:.1f} ms against {search['torch']:.1f} ms ({search['speedup']:.1f}x)",
-                    flush=True,
-                )
+                print(line_of(result), flush=True)
                 if args.output:
                     report = {"machine": machine, "torch": torch.__version__, "results": results}
                     args.output.write_text(json.dumps(report, indent=1))
-    wrong = [r for r in results if not (r["radius_is_near_float64"] and r["radius_is_near_torch"])]
-    for r in wrong:
-        print(f"radii differ: {r}")
+    wrong = [result for result in results if not result["radius_is_near_torch"]]
+    for result in wrong:
+        print(f"radii differ: {line_of(result)}")
     raise SystemExit(1 if wrong else 0)
 
 

@@ -40,7 +40,7 @@ const std::map<std::string, Method> kMethods = {
 
 struct CertifyFlags {
   std::string model, ids, ids_file, text_file, positions = "all", norm = "l2", method = "crown-baf",
-                                               device = "auto", dtype = "auto";
+                                               device = "auto", dtype = "float64";
   double eps = 0, tolerance = 1e-3;
   int64_t label = 0, together = 0;
   bool search = false, json = false;
@@ -72,8 +72,8 @@ struct CertifyFlags {
         ->capture_default_str();
     app.add_option("--label", label, "the class that must win (default: the predicted one)")
         ->check(whole_number(0));
-    app.add_option("--dtype", dtype, "float64 or float32; auto: float64, on a GPU float32")
-        ->check(CLI::IsMember({"auto", "float32", "float64"}))
+    app.add_option("--dtype", dtype, "float64, or float32: less memory, smaller radii")
+        ->check(CLI::IsMember({"float32", "float64"}))
         ->capture_default_str();
     add_device_option(app, device);
     app.add_flag("--json", json, "a line of JSON for each sentence");
@@ -237,12 +237,6 @@ class SentenceCertifier {
   certify::MarginOptions options_;
 };
 
-at::ScalarType certify_dtype(const CertifyFlags& flags, at::Device device) {
-  if (flags.dtype == "float32") return at::kFloat;
-  if (flags.dtype == "float64") return at::kDouble;
-  return device.is_cuda() ? at::kFloat : at::kDouble;
-}
-
 }  // namespace
 
 int cmd_certify(int argc, char** argv) {
@@ -267,7 +261,7 @@ int cmd_certify(int argc, char** argv) {
                               .advice = "the model takes no more; shorten it"};
 
   const at::Device device = training::choose_device(flags.device, /*required_sm=*/"");
-  const at::ScalarType dtype = certify_dtype(flags, device);
+  const at::ScalarType dtype = flags.dtype == "float32" ? at::kFloat : at::kDouble;
   at::globalContext().setAllowTF32CuBLAS(false);  // the bounds count on float32 products
   const auto classifier =
       certify::BertClassifier::load(flags.model, at::TensorOptions(device).dtype(dtype));

@@ -58,16 +58,15 @@ TEST_F(Certify, MarginsAndRadiiOfSentences) {
     EXPECT_NEAR(found["margins"][0]["lower"].get<double>(), margin, 1e-6);
     EXPECT_TRUE(found["certified"].get<bool>());
   }
-  const Outcome search =
-      certify("--ids 1,2,3 --positions 0 --search --method crown --norm linf --json");
+  const Outcome search = certify("--ids 1,2,3 --positions 0 --search --norm linf --json");
   ASSERT_EQ(search.code, 0) << search.text();
   const json found = json::parse(search.out);
   const double radius = found["radius"].get<double>();
   EXPECT_GT(radius, 0);
   EXPECT_LE(found["not_certified"].get<double>(), radius * 1.001);
   const auto certified_at = [&](double eps) {
-    const Outcome outcome = certify("--ids 1,2,3 --positions 0 --method crown --norm linf --eps " +
-                                    std::to_string(eps));
+    const Outcome outcome =
+        certify("--ids 1,2,3 --positions 0 --norm linf --eps " + std::to_string(eps));
     return outcome.out;
   };
   EXPECT_THAT(certified_at(radius * 0.98), HasSubstr(": certified at"));
@@ -78,8 +77,8 @@ TEST_F(Certify, MarginsAndRadiiOfSentences) {
 }
 
 TEST_F(Certify, WhatCannotBeBoundedIsNamed) {
-  expect_refusal("--ids 1,2", 2, "task");
-  expect_refusal("--ids 1,2 --eps 0.1 --search", 2, "task");
+  expect_refusal("--ids 1,2", 2, "Exactly 1 option from [--eps,--search] is required");
+  expect_refusal("--ids 1,2 --eps 0.1 --search", 2, "Exactly 1 option from [--eps,--search]");
   expect_refusal("--ids 1,2 --eps -0.5", 2, "--eps is -0.5; expected a radius of 0 or more");
   expect_refusal("--ids 1,2 --eps 0.1 --positions 2", 2,
                  "there is no position 2 in the sentence of line 1; its 2 tokens are 0 to 1");
