@@ -163,16 +163,17 @@ class DynamicEmbedding(nn.Module):
         none = torch.empty(0, dtype=torch.int64, device=self.device)
         ids = torch.cat([none, *(ids for ids, _ in self._evicted)])
         scores = torch.cat([none, *(scores for _, scores in self._evicted)])
-        more = self._evicted_more + max(0, len(ids) - self._listed)
+        more = self._evicted_more
         self._evicted, self._evicted_more = [], 0
-        return ids[: self._listed], scores[: self._listed], more
+        return ids, scores, more
 
     def _take_evicted(self) -> None:
         """Takes evicted ids out of the table's list: for evicted_keys(), and for the next increment."""
         ids, scores, more = self._rows.take_evicted()
-        if len(ids):
-            self._evicted.append((ids, scores))
-        self._evicted_more += more
+        room = max(0, self._listed - sum(len(kept) for kept, _ in self._evicted))
+        if len(ids) and room:
+            self._evicted.append((ids[:room].clone(), scores[:room].clone()))
+        self._evicted_more += more + max(0, len(ids) - room)
         if self._base is not None:
             self._gone.append(ids.cpu())
             self._lost += more
@@ -194,7 +195,7 @@ class DynamicEmbedding(nn.Module):
         updates = int(contents.get("updates", 0))
         self._rows.load(rest)
         self.updates = updates
-        self._base = None
+        self._base, self._evicted, self._evicted_more = None, [], 0
 
     def dump(self, path: str | os.PathLike) -> None:
         """Writes contents() to a file of torch.save, atomically: a process that dies leaves the file of before."""
@@ -294,6 +295,7 @@ class DynamicEmbeddingBag(nn.Module):
             raise ValueError(
                 f"ids have {ids.dim()} dimensions; expected one, and offsets [bags + 1], or a jagged nested tensor"
             )
+        _check_offsets(offsets, ids)
         rows, table = self.table._rows, self.table
         if self.training and torch.is_grad_enabled() and not self.read_only:
             return _Pool.apply(table._anchor, table, rows.fetch(ids, scores, step), offsets, self.mode)
@@ -302,6 +304,21 @@ class DynamicEmbeddingBag(nn.Module):
     def extra_repr(self) -> str:
         """For print()."""
         return f"mode={self.mode}" + (", read_only=True" if self.read_only else "")
+
+
+def _check_offsets(offsets: Tensor, ids: Tensor) -> None:
+    if offsets.dim() != 1 or len(offsets) == 0 or offsets.dtype != torch.int64 or offsets.device != ids.device:
+        raise ValueError(
+            f"offsets are {offsets.dtype} {list(offsets.shape)} on {offsets.device}; expected int64 [bags + 1] on "
+            f"{ids.device}, as the ids are"
+        )
+    if torch.compiler.is_compiling() or offsets.is_cuda:  # their values would have to be waited for
+        torch._assert_async((offsets[0] == 0) & (offsets[-1] == len(ids)) & (offsets.diff() >= 0).all())
+    elif int(offsets[0]) != 0 or int(offsets[-1]) != len(ids) or bool((offsets.diff() < 0).any()):
+        raise ValueError(
+            f"offsets go from {int(offsets[0])} to {int(offsets[-1])}; expected to ascend from 0 to {len(ids)}, the "
+            "number of ids: append it to the first place of each bag"
+        )
 
 
 def _pooled(rows: Tensor, offsets: Tensor, mode: str) -> Tensor:

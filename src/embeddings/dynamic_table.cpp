@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "embeddings/fetched_rows.h"
 #include "embeddings/update/update_step.h"
 
@@ -38,6 +39,16 @@ void take(const StateTensors& state, const std::string& prefix, HashTableContent
                    prefix, numbers.numel());
   table.capacity = numbers[0].item<int64_t>();
   table.calls = numbers[1].item<int64_t>();
+}
+
+// The rows with the highest scores, in their order. Several processes together may hold more rows than
+// one: each has room for more than its share (capacity_of_process()).
+void keep_highest(HashTableContents& table, int64_t rows) {
+  at::Tensor kept = at::arange(rows, at::kLong);
+  if (table.scores.defined()) kept = std::get<0>(std::get<1>(table.scores.cpu().topk(rows)).sort());
+  for (at::Tensor* one : {&table.ids, &table.rows, &table.scores, &table.touched})
+    if (one->defined()) *one = one->index_select(0, kept.to(one->device()));
+  table.slots = at::Tensor();
 }
 
 // Slots of several processes mean nothing in one.
@@ -262,8 +273,10 @@ DynamicRowsContents DynamicTable::to_dynamic(const TableContents& given,
       "another architecture",
       name_, given.rows.size(-1), dim_);
   const int64_t count = given.size();
+  const bool of_several = given.state.contains("shards");
+  const int64_t room = group_.several() ? group_.size() * options_.table.capacity : capacity_;
   SEQFUSE_CHECK_AS(
-      DataError, count <= capacity_,
+      DataError, count <= room || of_several,
       "the checkpoint's table {} has {} rows; the capacity of the model's is {}: raise "
       "DynamicEmbeddingArgs.item_vocab_size_or_capacity",
       name_, count, capacity_);
@@ -299,6 +312,24 @@ DynamicRowsContents DynamicTable::to_dynamic(const TableContents& given,
     take(given.state, "", contents.table);
     take(given.state, "counted_", contents.counted);
     contents.counted.ids = found(given.state, "counted_ids");
+    for (const auto& [what, one] : {std::pair("scores", &contents.table.scores),
+                                    std::pair("touched", &contents.table.touched)}) {
+      SEQFUSE_CHECK_AS(
+          DataError, !one->defined() || one->numel() == count,
+          "the checkpoint's {} of table {} are {} numbers; expected one for each of {} "
+          "rows",
+          what, name_, one->numel(), count);
+    }
+  }
+  SEQFUSE_CHECK_AS(DataError, !contents.shared_row.defined() || contents.shared_row.numel() == dim_,
+                   "the checkpoint's shared row of table {} has {} weights, the model's has {}",
+                   name_, contents.shared_row.numel(), dim_);
+  if (!group_.several() && count > capacity_) {
+    log::warning("train",
+                 "table {}: the checkpoint of several processes has {} rows, {} more than the "
+                 "capacity: those with the lowest scores are left out",
+                 name_, count, count - capacity_);
+    keep_highest(contents.table, capacity_);
   }
   return contents;
 }

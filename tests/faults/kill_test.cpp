@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -116,7 +117,7 @@ TEST(Kill, AtAnyMomentLeavesAWholeCheckpointAndTheSameEnd) {
 }
 
 TEST(Kill, DynamicTablesGoOnWithTheSameRowsAndEvictions) {
-  kill_at_any_moment(kills_wanted() / 5, kDynamicItems);
+  kill_at_any_moment(std::max<int64_t>(1, kills_wanted() / 5), kDynamicItems);
 }
 
 }  // namespace

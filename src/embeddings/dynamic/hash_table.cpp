@@ -105,7 +105,10 @@ at::TensorOptions HashTable::floats() const {
 HashTable::Values HashTable::allocate_rows(const Storage& storage) const {
   return with_memory(storage.capacity, [&] {
     Values values;
-    int64_t here = options_.cached ? 0 : std::min(options_.device_rows, storage.slots());
+    // Slots are more than rows: all rows on the device are all slots.
+    const bool all = options_.device_rows >= options_.capacity;
+    const int64_t wanted = all ? storage.slots() : std::min(options_.device_rows, storage.slots());
+    int64_t here = options_.cached ? 0 : wanted;
     const int64_t host = storage.slots() - here;
     if (host > 0 && options_.device.is_cpu()) {
       values.host = at::zeros({host, stride_}, floats());

@@ -25,7 +25,8 @@ struct RowInit {
 
 // Two words as a standard normal number (Box and Muller).
 SEQFUSE_HOST_DEVICE double normal_number(uint32_t x, uint32_t y) {
-  const double radius = sqrt(-2 * ::log((x + 1.0) * 0x1p-32));  // x = 2^32 - 1: 0
+  // Not seqfuse::log, the namespace. x = 2^32 - 1: 0.
+  const double radius = sqrt(-2 * ::log((x + 1.0) * 0x1p-32));
   return radius * cos(6.283185307179586 * 0x1p-32 * y);
 }
 
