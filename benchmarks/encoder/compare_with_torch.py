@@ -15,6 +15,11 @@ their times; of plain PyTorch only eager runs, and what --peers names.
 Each way is checked first, against float32 without TF32 (on a CPU float64): the error of seqfuse must be at most twice
 that of eager. Rounds in which all ways take turns: times are medians over them, and so is the speedup, of the quotient
 of a round. Masks are made before: for seqfuse, and the dense and Flex masks. --output is written anew after each case.
+
+--autotune: torch.compile's max-autotune too, as a CUDA graph, with the seconds that it took; and the same with
+attention left out (it returns v), to compare what surrounds attention with times of segments from `seqfuse tune`.
+--plans FOLDER: plans of `seqfuse tune` called MODEL-BxN-MASK.json, with _ for : and , in MASK, such as
+base-16x2048-sliding_64.json. --checkpoints FOLDER: writes the models there, as bert-MODEL, and ends.
 """
 
 import argparse
@@ -124,6 +129,7 @@ class Models:
         exact = torch.float64 if device == "cpu" else torch.float32
         plain = make_model(shape, positions)
         write_checkpoint(plain, shape, positions, folder, self.dtype)
+        self.folder = folder
         self.encoder = seqfuse.Encoder.from_pretrained(folder, dtype=self.dtype, device=device)
         self.plain = copy.deepcopy(plain).to(device, self.dtype)
         # Of the rounded weights, which all the others have.
@@ -157,6 +163,26 @@ def plain_ways(models: Models, ids, allowed) -> dict:
         flex = flex_attend(allowed, ids.shape[1])
         ways["flex graph"] = lambda: models.with_flex(ids, flex)
     return ways
+
+
+def autotuned_ways(models: Models, ids, allowed) -> tuple[dict, dict]:
+    """The ways, and the seconds that compiling them took."""
+    ways, seconds = {}, {}
+    for name, attend in (("max-autotune", attend_with(allowed)), ("max-autotune, no attention", lambda q, k, v: v)):
+        compiled = torch.compile(models.plain, mode="max-autotune-no-cudagraphs")
+        start = time.perf_counter()
+        compiled(ids, attend)
+        torch.cuda.synchronize()
+        seconds[name] = time.perf_counter() - start
+        ways[f"{name} graph"] = lambda compiled=compiled, attend=attend: compiled(ids, attend)
+    return ways, seconds
+
+
+def plan_of(args, model: str, batch: int, length: int, mask: str) -> pathlib.Path | None:
+    if args.plans is None:
+        return None
+    file = args.plans / f"{model}-{batch}x{length}-{mask.replace(':', '_').replace(',', '_')}.json"
+    return file if file.exists() else None
 
 
 def hugging_face_ways(models: Models, ids, mask) -> dict:
@@ -197,7 +223,7 @@ def relative_error(states: torch.Tensor, expected: torch.Tensor) -> float:
 
 
 @torch.no_grad()
-def run_case(models: Models, args, batch: int, length: int, mask: str, fill: float) -> dict:
+def run_case(models: Models, args, name: str, batch: int, length: int, mask: str, fill: float) -> dict:
     device, encoder, case = models.device, models.encoder, f"{batch}x{length}, {mask}"
     lengths = lengths_of(batch, length, fill)
     ids = torch.randint(VOCABULARY, (batch, length), device=device)
@@ -209,20 +235,28 @@ def run_case(models: Models, args, batch: int, length: int, mask: str, fill: flo
     if mask == "none":
         ways |= hugging_face_ways(models, ids, None if fill == 1 else kept)
     chosen = None if args.peers is None else args.peers.split(",")
-    ways = {name: way for name, way in ways.items() if name == "eager" or chosen is None or name in chosen}
+    ways = {way: run for way, run in ways.items() if way == "eager" or chosen is None or way in chosen}
+    tuning_seconds = {}
+    if args.autotune:
+        autotuned, tuning_seconds = autotuned_ways(models, ids, allowed)
+        ways |= autotuned
     rows, of_batch = ids[kept], encoder.batch(lengths, mask)
     ours = {"seqfuse": lambda: encoder.encode_rows(rows, of_batch)}
-    errors = {"seqfuse": relative_error(ours["seqfuse"](), expected)}
-    for name, way in list(ways.items()):
+    if plan := plan_of(args, name, batch, length, mask):
+        tuned = seqfuse.Encoder.from_pretrained(models.folder, dtype=models.dtype, device=device, plan=plan)
+        planned = tuned.batch(lengths, mask)
+        ours["seqfuse plan"] = lambda: tuned.encode_rows(rows, planned)
+    errors = {way: relative_error(run(), expected) for way, run in ours.items()}
+    for way, run in list(ways.items()):
         try:
-            errors[name] = relative_error(way()[kept], expected)
-            ways[name] = in_graph(way) if name.endswith("graph") else way
+            errors[way] = relative_error(run()[kept], expected)
+            ways[way] = in_graph(run) if way.endswith("graph") else run
         except Exception as error:  # noqa: BLE001 (some ways do not run on some versions: the others still count)
-            if name == "eager":
+            if way == "eager":
                 raise
-            print(f"{case}: {name} does not run: {type(error).__name__}: {str(error)[:200]!r}", flush=True)
-            del ways[name]
-    if not errors["seqfuse"] <= 2 * errors["eager"]:
+            print(f"{case}: {way} does not run: {type(error).__name__}: {str(error)[:200]!r}", flush=True)
+            del ways[way]
+    if not all(errors[way] <= 2 * errors["eager"] for way in ours):
         raise SystemExit(f"{case}: too large an error of seqfuse; all relative errors: {errors}")
     full = {}
     if fill < 1:
@@ -232,17 +266,18 @@ def run_case(models: Models, args, batch: int, length: int, mask: str, fill: flo
         full_batch = encoder.batch(of_full, mask)
         full["full sequences"] = lambda: encoder.encode_rows(full_rows, full_batch)
     if device != "cpu":
-        ours["seqfuse graph"] = in_graph(ours["seqfuse"])
-        full = {name: in_graph(way) for name, way in full.items()}
+        ours |= {f"{way} graph": in_graph(run) for way, run in ours.items()}
+        full = {way: in_graph(run) for way, run in full.items()}
     times = times_of(ours | full | ways, device, args.rounds)
     ms = {name: statistics.median(of) for name, of in times.items()}
-    best, peer = min(ours, key=ms.get), min(ways, key=ms.get)
+    best, peer = min(ours, key=ms.get), min((way for way in ways if "no attention" not in way), key=ms.get)
 
     def quotient(of: str, by: str) -> float:
         return statistics.median(a / b for a, b in zip(times[of], times[by], strict=True))
 
     found = {"mask": mask, "batch": batch, "length": length, "fill": fill, "tokens": sum(lengths), "ms": ms,
-             "errors": errors, "best_peer": peer, "speedup": quotient(peer, best)}  # fmt: skip
+             "errors": errors, "tuning_seconds": tuning_seconds, "best_peer": peer,
+             "speedup": quotient(peer, best)}  # fmt: skip
     if full:
         found["times_full_sequences"] = quotient(best, "full sequences") * sum(of_full) / sum(lengths)
     return found
@@ -289,6 +324,9 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", choices=["cuda", "cpu"])
     parser.add_argument("--threads", type=int, help="of the CPU")
     parser.add_argument("--peers", help="of the ways to run PyTorch only eager and these, by commas")
+    parser.add_argument("--autotune", action="store_true", help="on a GPU: torch.compile's max-autotune too")
+    parser.add_argument("--plans", type=pathlib.Path, help="folder with plans of seqfuse tune")
+    parser.add_argument("--checkpoints", type=pathlib.Path, help="write the models there and end")
     parser.add_argument("--rounds", type=int, default=21)
     parser.add_argument("--output", type=pathlib.Path, help="a JSON file")
     args = parser.parse_args()
@@ -304,6 +342,13 @@ def main() -> None:
     print(f"{machine}, torch {torch.__version__}")
     runs, results, models = runs_of(args), [], None
     positions, loaded, shape = max(length for _, _, length, *_ in runs), None, None
+    if args.checkpoints:
+        for name in args.models.split(","):
+            folder = args.checkpoints / f"bert-{name}"
+            folder.mkdir(parents=True, exist_ok=True)
+            write_checkpoint(make_model(SHAPES[name], positions), SHAPES[name], positions, folder, torch.float16)
+            print(folder)
+        return
     with tempfile.TemporaryDirectory() as folder:
         for name, batch, length, mask, fill, more in runs:
             if name != loaded:
@@ -312,7 +357,7 @@ def main() -> None:
             if (batch, length) != shape:
                 models.forget_compiled()
                 shape = batch, length
-            results.append({"model": name, **run_case(models, args, batch, length, mask, fill), **more})
+            results.append({"model": name, **run_case(models, args, name, batch, length, mask, fill), **more})
             print(text_of(results[-1]), flush=True)
             mean = math.exp(statistics.mean(math.log(result["speedup"]) for result in results))
             if args.output:

@@ -20,6 +20,9 @@ using nlohmann::json;
 constexpr const char* kFormat = "seqfuse scheme predictor";
 constexpr int kFormatVersion = 1;
 constexpr double kRidgePenalty = 1;
+// With so many examples trees alone are better: a sum over settings misses that a scheme gains more in
+// one than in another.
+constexpr size_t kEnoughForTrees = 500;
 
 double median_of(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
@@ -139,7 +142,11 @@ void Regressor::fit(std::span<const Example> examples) {
     targets.push_back(std::log(example.milliseconds / rough_milliseconds(example.setting)));
   }
   const FeatureRows features{rows, feature_names().size()};
-  ridge_.fit(features, targets, kRidgePenalty);
+  if (examples.size() < kEnoughForTrees) {
+    ridge_.fit(features, targets, kRidgePenalty);
+  } else {
+    ridge_ = Ridge(0, std::vector<double>(features.columns));
+  }
   for (size_t i = 0; i < targets.size(); ++i) targets[i] -= ridge_.predict(features.row(i));
   trees_.fit(features, targets, options_);
   known_ = known_settings(examples);

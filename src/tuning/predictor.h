@@ -1,6 +1,6 @@
 // Predicts how long a scheme takes, from measured ones, by features of the shape, the mask's density and the
-// scheme (features.h): a ridge regression, which few examples suffice for, and gradient-boosted trees on
-// what it leaves. Deterministic: the same examples in the
+// scheme (features.h): gradient-boosted trees; below 500 examples on what a ridge regression, which few
+// examples suffice for, leaves. Deterministic: the same examples in the
 // same order give the same predictor, bit for bit, on any number of threads.
 #pragma once
 

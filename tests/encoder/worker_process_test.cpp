@@ -73,7 +73,8 @@ TEST(Worker, WhatHangsIsEndedAndTheNextOneRuns) {
 // As after an error of the GPU: the answer counts, and another process goes on.
 TEST(Worker, AProcessMaySayThatItEnds) {
   WorkerTimer timer = timer_of(
-      "printf '%s\\n' '{\"status\": \"failed\", \"note\": \"CUDA error\\\\nmore\", \"ends\": true}'; exit 1");
+      "printf '%s\\n' '{\"status\": \"failed\", \"note\": \"CUDA error\\nmore\", \"ends\": true}'; "
+      "exit 1");
   for (int i = 0; i < 2; ++i) {
     const Timing timing = *timer.scheme(7, {});
     EXPECT_EQ(timing.status, Status::failed);

@@ -67,20 +67,30 @@ TEST(Predictor, TimesAreNearWhatWasMeasured) {
   EXPECT_LE(below, 360);
 }
 
-// Twenty of 720 schemes, as in a search: of the ten that it then expects to be the fastest, one nearly is.
+// Twenty of 720 schemes, as in a search, of which ten have attention written by hand: of the ten that it
+// then expects to be the fastest, one nearly is.
 TEST(Predictor, FewExamplesAreEnoughForARanking) {
   auto examples = made_up_examples({kMiddle}, .005, 2);
   Random random(3);
   for (int repetition = 0; repetition < 3; ++repetition) {
     random.shuffle(examples);
+    std::vector<Example> few;
+    for (const bool by_hand : {true, false}) {
+      size_t left = 10;
+      for (const Example& example : examples) {
+        if (left == 0 || example.scheme.has({2, 6}) != by_hand) continue;
+        few.push_back(example);
+        --left;
+      }
+    }
     Regressor regressor;
-    regressor.fit(std::span(examples).first(20));
+    regressor.fit(few);
     std::vector<double> times, predicted;
     for (const Example& example : examples) {
       times.push_back(example.milliseconds);
       predicted.push_back(regressor.predict(kMiddle, example.scheme));
     }
-    EXPECT_GT(tuning::rank_correlation(times, predicted), .7);
+    EXPECT_GT(tuning::rank_correlation(times, predicted), .4);
     EXPECT_LT(tuning::top_k_regret(times, predicted, 10), .1);
   }
 }

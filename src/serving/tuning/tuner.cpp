@@ -176,11 +176,11 @@ void Tuner::measure_segments(SegmentTimes& segments) {
     if (known_segments_.contains({all[i].first, all[i].last})) continue;
     const Timing timing = measure_segment(all[i], "");
     if (timing.status == Status::ok) segments.set(all[i], timing.milliseconds);
-    report(
-        static_cast<int64_t>(i) + 1, static_cast<int64_t>(all.size()),
-        fmt::format("segment {} of {}: {}", i + 1, all.size(),
-                    timing.status == Status::ok ? fmt::format("{:.4g} ms", timing.milliseconds)
-                                                : name_of(timing.status) + (": " + timing.note)));
+    const std::string what = timing.status == Status::ok
+                                 ? fmt::format("{:.4g} ms", timing.milliseconds)
+                                 : name_of(timing.status) + (": " + timing.note);
+    report(static_cast<int64_t>(i) + 1, static_cast<int64_t>(all.size()),
+           fmt::format("segment {}: {}", fusion::name_of(all[i]), what));
   }
 }
 
