@@ -13,7 +13,7 @@ import re
 import sys
 
 SRC = pathlib.Path(__file__).resolve().parent.parent / "src"
-ALONE = ("ops/cpu", "ops/kernels")  # compiled file by file
+ALONE = ("base", "masks", "ops/cpu", "ops/kernels")  # compiled file by file
 OPENS = re.compile(r"^(?:inline )?namespace ([\w:]*)\s*\{$")
 CLOSES = re.compile(r"^\}  // namespace\b")
 DECLARES = (

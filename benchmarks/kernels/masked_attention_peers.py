@@ -324,6 +324,8 @@ def main() -> None:
     parser.add_argument("--kernels")
     parser.add_argument("--only-ours", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.kernels and ((options.batch, options.heads, options.device) != (16, 12, "cuda")):
+        parser.error("--kernels times a batch of 16 with 12 heads on a GPU: leave out --batch, --heads, --device")
     for kind in options.kinds:
         if kind not in KINDS:
             parser.error(f"--kinds has {kind}; expected some of {', '.join(KINDS)}")

@@ -72,6 +72,9 @@ struct BenchFlags {
                      "bench decode: give either the folder of a model or --shape");
     SEQFUSE_CHECK_AS(UsageError, !ladder || stream == 0,
                      "bench decode: --ladder and --stream are two measurements; give one");
+    SEQFUSE_CHECK_AS(UsageError, !eager || (!ladder && stream == 0),
+                     "bench decode: --eager is for neither --ladder, which has it as a row, nor "
+                     "--stream");
     SEQFUSE_CHECK_AS(UsageError, ladder || text_model.empty(),
                      "bench decode: --text-model is for --ladder");
     SEQFUSE_CHECK_AS(UsageError, ladder || stream > 0 || ids_file.empty(),
