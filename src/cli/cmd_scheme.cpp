@@ -35,12 +35,10 @@ struct SchemeFlags {
   void add_to(CLI::App& app) {
     auto* given = app.add_option("scheme", scheme, "0 to 65535, or 16 characters 0 or 1");
     auto* parts = app.add_option("--segments", segments,
-                                 "the fused segments, by positions 1 to 15: 1-2,3-4,\n"
-                                 "or as printed: 1 2 3 4, or none");
+                                 "the fused segments, as 1-2,3-4 or 1 2 3 4, or none");
     app.add_flag("--mha", mha, "with --segments: character 0 is 1")->needs(parts);
     auto* all = app.add_flag("--list", list,
-                             "every number from 32768 to 49151, whether it is legal,\n"
-                             "and its legal form: equal ones are the same program");
+                             "32768 to 49151: legal or not; equal legal forms, one program");
     app.add_flag("--legal", legal, "with --list: the legal ones only")->needs(all);
     auto* picture = app.add_flag("--draw", draw, "the operators, fused segments in brackets");
     app.add_flag("--json", json, "print JSON; with --list a line for each scheme")
@@ -49,16 +47,16 @@ struct SchemeFlags {
                                 "the CUDA source of the segments that are generated")
                        ->excludes(all)
                        ->excludes(picture);
-    app.add_option("--shape", shape, "of the source: HIDDEN,HEADS,INNER,SEQ")
+    app.add_option("--shape", shape, "of the source; default 768,12,3072,512")
+        ->option_text("HIDDEN,HEADS,INNER,SEQ")
         ->delimiter(',')
         ->expected(4)
         ->check(whole_number(1))
-        ->needs(source)
-        ->capture_default_str();
-    app.add_option("--dtype", dtype, "of the source: float16 or bfloat16")
+        ->needs(source);
+    app.add_option("--dtype", dtype, "of the source: float16 (default) or bfloat16")
+        ->option_text("TYPE")
         ->check(CLI::IsMember({"float16", "bfloat16"}))
-        ->needs(source)
-        ->capture_default_str();
+        ->needs(source);
     parts->excludes(given);
     all->excludes(given)->excludes(parts)->excludes(picture);
   }
