@@ -120,7 +120,7 @@ json by_head(const AttentionSparsity& sparsity, const std::vector<double>& value
 }
 
 json sparsity_json(const AttentionSparsity& sparsity, const SparsityFlags& flags,
-             const models::bert::Model& model) {
+                   const models::bert::Model& model) {
   json thresholds = json::array();
   for (size_t t = 0; t < sparsity.thresholds.size(); ++t) {
     thresholds.push_back({{"threshold", sparsity.thresholds[t]},

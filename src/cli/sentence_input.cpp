@@ -83,8 +83,8 @@ std::vector<int64_t> SentenceInput::ids_of_line(const std::string& line, const s
     cut = std::ssize(ids) > limits.most_tokens;
     if (cut) ids.resize(static_cast<size_t>(limits.most_tokens));
   }
-  SEQFUSE_CHECK_AS(DataError, !cut || limits.truncate,
-                   "{}: it has more than {} tokens; {}", source, limits.most_tokens, limits.advice);
+  SEQFUSE_CHECK_AS(DataError, !cut || limits.truncate, "{}: it has more than {} tokens; {}", source,
+                   limits.most_tokens, limits.advice);
   if (cut) ++truncated_;
   return ids;
 }

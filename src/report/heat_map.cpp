@@ -43,7 +43,7 @@ size_t step_of(size_t count, double cell) {
 }
 
 std::string draw_panel(const HeatMap& map, const HeatMapPanel& panel, double left, double cell,
-                 bool with_text) {
+                       bool with_text) {
   std::string svg = text(left, kMapTop - 8, "start", panel.title, " font-weight=\"600\"");
   for (size_t r = 0; r < map.rows; ++r) {
     for (size_t c = 0; c < map.columns; ++c) {
@@ -79,8 +79,8 @@ std::string to_svg(const HeatMap& map) {
   const bool with_text = std::max(map.rows, map.columns) <= kMostWithText;
   const double cell = with_text ? kCell : kCellWithoutText;
   const double panel_width = std::max(cell * static_cast<double>(map.columns), kNarrowest);
-  const double width =
-      kMapLeft + (panel_width + kMapGap) * static_cast<double>(std::max<size_t>(map.panels.size(), 1));
+  const double width = kMapLeft + (panel_width + kMapGap) *
+                                      static_cast<double>(std::max<size_t>(map.panels.size(), 1));
   const double grid = cell * static_cast<double>(map.rows), height = kMapTop + grid + kMapBottom;
   std::string svg = fmt::format(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" height=\"{1:.0f}\" "
@@ -89,12 +89,12 @@ std::string to_svg(const HeatMap& map) {
       width, height);
   svg += text(10, 22, "start", map.title, " font-size=\"15\" font-weight=\"600\"");
   for (size_t r = 0; r < map.rows; r += step_of(map.rows, cell)) {
-    svg +=
-        text(kMapLeft - 6, kMapTop + cell * (static_cast<double>(r) + .5) + 4, "end", std::to_string(r));
+    svg += text(kMapLeft - 6, kMapTop + cell * (static_cast<double>(r) + .5) + 4, "end",
+                std::to_string(r));
   }
   for (size_t p = 0; p < map.panels.size(); ++p) {
-    svg += draw_panel(map, map.panels[p], kMapLeft + (panel_width + kMapGap) * static_cast<double>(p), cell,
-                with_text);
+    svg += draw_panel(map, map.panels[p],
+                      kMapLeft + (panel_width + kMapGap) * static_cast<double>(p), cell, with_text);
   }
   svg += text(kMapLeft, height - 8, "start", map.column_label);
   svg += fmt::format(

@@ -24,11 +24,11 @@ namespace seqfuse::serving {
 namespace {
 
 using at::Tensor;
+using fusion::Op;
 using models::bert::kOps;
 using models::bert::LayerRun;
 using models::bert::LayerWeights;
 using models::bert::Model;
-using fusion::Op;
 using models::bert::Rows;
 using models::bert::SegmentWay;
 using tuning::Status;
