@@ -11,7 +11,7 @@ import runpy
 import sys
 
 PACKAGE = pathlib.Path(__file__).parent
-WITHOUT_TORCH = ("doctor", "mask", "preprocess", "report", "scheme", "synthesize")
+WITHOUT_TORCH = ("doctor", "mask", "predict", "preprocess", "report", "scheme", "synthesize")
 
 
 def folder_of(name: str) -> pathlib.Path | None:

@@ -56,7 +56,7 @@ struct BenchFlags {
         ->capture_default_str();
     app.add_flag("--eager", eager, "GPU: PyTorch's operators one by one, without a CUDA graph");
     app.add_flag("--ladder", ladder,
-                 "GPU: the parts of a step one by one; the first cache length and batch size");
+                 "GPU: the parts of a step one by one; first length and batch size");
     app.add_option("--text-model", text_model,
                    "--ladder: a small model, for the perplexity of --ids-file")
         ->check(kPath);
