@@ -35,10 +35,7 @@ struct EncodeFlags {
 
   void add_to(CLI::App& app) {
     app.add_option("MODEL", model, "folder of a Hugging Face BERT")->required()->check(kPath);
-    auto* source = app.add_option_group("sentences", "one of these")->require_option(1);
-    source->add_option("--text-file", text_file, "a sentence a line")->check(kPath);
-    source->add_option("--ids", ids, "a file with a sentence's ids a line, or ids: 5,6,7")
-        ->check(kPath);
+    add_sentence_options(app, text_file, ids);
     app.add_option("--output", output, "FILE.npy or FILE.parquet")->required()->check(kPath);
     app.add_option("--pooling", pooling, "cls: the first token's state; mean: of all tokens")
         ->check(CLI::IsMember({"cls", "mean"}))

@@ -1,5 +1,6 @@
 // seqfuse tune MODEL: searches for the fastest fusion of a BERT's operators, and writes it as a plan.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cctype>
@@ -117,9 +118,7 @@ std::string driver_version() {
 }
 
 std::string joined_masks(const std::vector<std::string>& masks) {
-  std::string text;
-  for (const std::string& mask : masks) text += (text.empty() ? "" : "+") + mask;
-  return text;
+  return fmt::format("{}", fmt::join(masks, "+"));
 }
 
 tuning::Setting setting_of(const TuneFlags& flags, const models::bert::Config& config,

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "cli/command_line.h"
 
 namespace seqfuse::cli {
 namespace {
@@ -33,6 +34,13 @@ std::vector<std::string> lines_of_file(const std::string& file) {
 }
 
 }  // namespace
+
+void add_sentence_options(CLI::App& app, std::string& text_file, std::string& ids) {
+  auto* source = app.add_option_group("sentences", "one of these")->require_option(1);
+  source->add_option("--text-file", text_file, "a sentence a line")->check(kPath);
+  source->add_option("--ids", ids, "a file with a sentence's ids a line, or ids: 5,6,7")
+      ->check(kPath);
+}
 
 SentenceInput SentenceInput::of_text_file(const std::string& file, const ModelText& text) {
   SentenceInput input;

@@ -8,7 +8,14 @@
 
 #include "cli/model_text.h"
 
+namespace CLI {
+class App;
+}
+
 namespace seqfuse::cli {
+
+// --text-file and --ids, of which exactly one must be given, for SentenceInput::of_text_file and of_ids.
+void add_sentence_options(CLI::App& app, std::string& text_file, std::string& ids);
 
 struct SentenceLimits {
   int64_t most_tokens = 0;  // of a sentence
