@@ -19,6 +19,7 @@ import json
 import pathlib
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 
@@ -26,6 +27,9 @@ import torch
 from plain_crown_baf import PlainCrownBaF
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "benchmarks/encoder"))
+from plain_bert import write_safetensors  # noqa: E402
+
 VOCABULARY, CLASSES = 100, 2
 
 
@@ -60,15 +64,8 @@ def make_tensors(hidden: int, inner: int, layers: int, positions: int) -> dict[s
 
 
 def write_model(folder: pathlib.Path, tensors: dict, hidden: int, inner: int, layers: int, heads: int, positions: int):
-    header, chunks, at = {}, [], 0
-    for name, tensor in tensors.items():
-        raw = tensor.contiguous().numpy().tobytes()
-        full = name if name.startswith("classifier.") else f"bert.{name}"
-        header[full] = {"dtype": "F32", "shape": list(tensor.shape), "data_offsets": [at, at + len(raw)]}
-        at += len(raw)
-        chunks.append(raw)
-    text = json.dumps(header).encode()
-    (folder / "model.safetensors").write_bytes(b"".join([len(text).to_bytes(8, "little"), text, *chunks]))
+    named = {name if name.startswith("classifier.") else f"bert.{name}": tensor for name, tensor in tensors.items()}
+    write_safetensors(folder / "model.safetensors", named)
     config = {
         "model_type": "bert", "hidden_act": "relu", "layer_norm_type": "no_division", "vocab_size": VOCABULARY,
         "hidden_size": hidden, "num_attention_heads": heads, "num_hidden_layers": layers, "intermediate_size": inner,

@@ -61,6 +61,18 @@ def make_model(shape: dict, positions: int, seed: int = 1) -> PlainBert:
     return model
 
 
+def write_safetensors(file: pathlib.Path, tensors: dict[str, torch.Tensor]) -> None:
+    kinds = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
+    header, at, chunks = {}, 0, []
+    for name, tensor in tensors.items():
+        raw = tensor.contiguous().view(torch.uint8).numpy().tobytes()
+        header[name] = {"dtype": kinds[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [at, at + len(raw)]}
+        at += len(raw)
+        chunks.append(raw)
+    text = json.dumps(header).encode()
+    file.write_bytes(b"".join([len(text).to_bytes(8, "little"), text, *chunks]))
+
+
 def write_checkpoint(model: PlainBert, shape: dict, positions: int, folder: pathlib.Path, dtype: torch.dtype) -> None:
     names = {
         "words.weight": "embeddings.word_embeddings.weight",
@@ -71,7 +83,7 @@ def write_checkpoint(model: PlainBert, shape: dict, positions: int, folder: path
         "attended": "attention.output.dense", "norm1": "attention.output.LayerNorm",
         "intermediate": "intermediate.dense", "output": "output.dense", "norm2": "output.LayerNorm",
     }  # fmt: skip
-    header, at, chunks = {}, 0, []
+    tensors = {}
     for name, parameter in model.named_parameters():
         if name in names:
             full = names[name]
@@ -81,13 +93,8 @@ def write_checkpoint(model: PlainBert, shape: dict, positions: int, folder: path
         else:
             part, kind = name.split(".")
             full = f"{names[part]}.{kind}"
-        raw = parameter.to(dtype).contiguous().view(torch.uint8).numpy().tobytes()
-        kind = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}[dtype]
-        header[full] = {"dtype": kind, "shape": list(parameter.shape), "data_offsets": [at, at + len(raw)]}
-        at += len(raw)
-        chunks.append(raw)
-    text = json.dumps(header).encode()
-    (folder / "model.safetensors").write_bytes(b"".join([len(text).to_bytes(8, "little"), text, *chunks]))
+        tensors[full] = parameter.to(dtype)
+    write_safetensors(folder / "model.safetensors", tensors)
     config = {
         "model_type": "bert", "hidden_act": "gelu", "vocab_size": VOCABULARY, "type_vocab_size": 2,
         "max_position_embeddings": positions, "layer_norm_eps": 1e-12, **shape,
