@@ -2,7 +2,8 @@
 """Masked attention against PyTorch's: FlexAttention (Triton), SDPA with a dense mask, and causal SDPA, on one GPU.
 
 usage: PYTHONPATH=python SEQFUSE_LIBRARY=build/lib/libseqfuse_ops.so benchmarks/kernels/masked_attention_peers.py
-           [--output FILE.json] [--passes forward|both] [--lengths 1024,2048,4096] [--kinds sliding,...]
+           [--output FILE.json [--resume]] [--until SECONDS] [--passes forward|both] [--lengths 1024,2048,4096]
+           [--kinds sliding,...]
            [--also PEERS.jsonl] [--kernels build/bin/masked_attention_kernel_bench]
 to try it without a GPU: ... --device cpu --batch 1 --heads 2 --lengths 128
 
@@ -12,17 +13,17 @@ backward is both passes minus forward. `ours` is the operator as this GPU runs i
 with SEQFUSE_FORCE_SM80=1. Masks are timed by the wall, until the GPU is done. --also adds forward times of peers that
 were measured elsewhere: lines {"what": ..., "mask": ..., "n": ..., "ms": ...}. --kernels: ours are the times that this
 program prints, so that the Python package is not needed; then BigBird draws other random blocks, equally many. Prints a
-line a cell, then how many times faster than the best peer ours is; --output has all as JSON, and is written anew after
-each cell.
+line a cell, then how many times faster than the best peer ours is; --output has all as JSON, and is written after each
+cell (recorded_cells.py).
 """
 
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import math
 import os
+import pathlib
 import statistics
 import subprocess
 import sys
@@ -38,6 +39,9 @@ try:
     from seqfuse import BlockMask
 except ImportError:  # with --kernels the package is not needed
     seqfuse = None
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from recorded_cells import RecordedCells  # noqa: E402
 
 DIM, BLOCK = 64, 64
 STRUCTURED = ("sliding", "longformer", "bigbird", "dilated")
@@ -242,30 +246,42 @@ def ours_by_kernels(program: str, environment: dict) -> dict:
     return rows
 
 
-def ours_elsewhere(options: argparse.Namespace) -> dict:
-    """name: (mask, n): row: times of ours that other processes measure."""
-    forced = {**os.environ, "SEQFUSE_FORCE_SM80": "1"}
-    if options.kernels:
-        environments = {OURS: dict(os.environ), SM80: forced}
-        return {name: ours_by_kernels(options.kernels, variables) for name, variables in environments.items()}
-    if options.device == "cpu":
-        return {}
-    command = [sys.executable, os.path.abspath(__file__), "--only-ours", "--passes", options.passes]
-    command += ["--lengths", ",".join(map(str, options.lengths)), "--kinds", ",".join(options.kinds)]
-    command += ["--batch", str(options.batch), "--heads", str(options.heads)]
-    output = subprocess.run(command, env=forced, check=True, stdout=subprocess.PIPE, text=True).stdout
-    rows = {}
-    for line in output.splitlines():
-        found = json.loads(line)
-        rows[found["mask"], found["n"]] = {
-            direction: found[direction][OURS] for direction in ("forward", "backward") if OURS in found[direction]
-        }
-    return {SM80: rows}
+class OursElsewhere:
+    """Times of ours that other processes measure."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options, self.tables, self.process = options, {}, None
+        self.forced = {**os.environ, "SEQFUSE_FORCE_SM80": "1"}
+        if options.kernels:
+            environments = {OURS: dict(os.environ), SM80: self.forced}
+            self.tables = {name: ours_by_kernels(options.kernels, of) for name, of in environments.items()}
+
+    def of(self, kind: str, n: int) -> dict:
+        """name: row."""
+        if self.options.kernels:
+            return {name: table[kind, n] for name, table in self.tables.items()}
+        if self.options.device == "cpu":
+            return {}
+        found = json.loads(self._answer(f"{kind} {n}"))
+        return {SM80: {way: found[way][OURS] for way in ("forward", "backward") if OURS in found[way]}}
+
+    def _answer(self, question: str) -> str:
+        """Of one process for all cells, which computes nothing between them."""
+        if self.process is None:
+            command = [sys.executable, os.path.abspath(__file__), "--only-ours", "--passes", self.options.passes]
+            command += ["--batch", str(self.options.batch), "--heads", str(self.options.heads)]
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+            self.process = subprocess.Popen(command, env=self.forced, text=True, **pipes)
+        self.process.stdin.write(question + "\n")
+        self.process.stdin.flush()
+        line = self.process.stdout.readline()
+        if not line:
+            raise SystemExit(f"the process with SEQFUSE_FORCE_SM80=1 ended with exit code {self.process.wait()}")
+        return line
 
 
 def add_others(row: dict, elsewhere: dict, also: list[dict], passes: str) -> None:
-    for name, rows in elsewhere.items():
-        ours = rows[row["mask"], row["n"]]
+    for name, ours in elsewhere.items():
         row["forward"][name] = ours["forward"]
         if passes == "both":
             row["backward"][name] = ours["backward"]
@@ -313,7 +329,7 @@ def text_of(times: dict) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output")
+    RecordedCells.add_options(parser)
     parser.add_argument("--passes", choices=("forward", "both"), default="both")
     parser.add_argument("--lengths", default="1024,2048,4096", type=lambda s: [int(n) for n in s.split(",")])
     parser.add_argument("--kinds", default=",".join(KINDS), type=lambda s: s.split(","))
@@ -333,8 +349,10 @@ def main() -> None:
         parser.error("the package seqfuse does not import; set PYTHONPATH and SEQFUSE_LIBRARY, or use --kernels")
     cells = [(kind, n) for kind in options.kinds for n in options.lengths]
     if options.only_ours:
-        for kind, n in cells:
-            print(json.dumps(cell(kind, n, options, peers=False)), flush=True)
+        for line in sys.stdin:
+            kind, n = line.split()
+            print(json.dumps(cell(kind, int(n), options, peers=False)), flush=True)
+            torch.cuda.empty_cache()
         return
     also = []
     if options.also:
@@ -342,27 +360,22 @@ def main() -> None:
             also = [json.loads(line) for line in file if line.strip()]
     machine = torch.cuda.get_device_name() if options.device == "cuda" else "CPU"
     print(f"{machine}, torch {torch.__version__}; ms", flush=True)
-    elsewhere, rows, report = ours_elsewhere(options), [], {}
+    about = f"attention under masks: batch {options.batch}, {options.heads} heads, head_dim {DIM}; ms"
+    record = RecordedCells(options.output, about, options.resume, options.until, card=machine, torch=torch.__version__)
+    elsewhere = OursElsewhere(options)
     for kind, n in cells:
+        if record.has(mask=kind, n=n):
+            continue
+        if not record.time_left():
+            print(f"--until {options.until:g}: the rest is left; --resume measures it")
+            break
         row = cell(kind, n, options)
-        add_others(row, elsewhere, also, options.passes)
-        rows.append(row)
+        add_others(row, elsewhere.of(kind, n), also, options.passes)
+        record.add(row)
+        record.write(summary=summary(record.cells))
         print(f"{kind} {n}: errors {text_of(row['errors'])}; masks {text_of(row['mask_ms'])}")
         print(f"  forward {text_of(row['forward'])}\n  backward {text_of(row['backward'])}", flush=True)
-        report = {
-            "benchmark": f"attention under masks: batch {options.batch}, {options.heads} heads, head_dim {DIM}; ms",
-            "card": machine,
-            "torch": torch.__version__,
-            "date": datetime.date.today().isoformat(),
-            "command": " ".join(["masked_attention_peers.py", *sys.argv[1:]]),
-            "summary": summary(rows),
-            "rows": rows,
-        }
-        if options.output:
-            with open(options.output, "w") as file:
-                json.dump(report, file, indent=1)
-                file.write("\n")
-    print(json.dumps(report["summary"], indent=1))
+    print(json.dumps(summary(record.cells), indent=1))
 
 
 main()

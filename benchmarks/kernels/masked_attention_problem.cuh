@@ -6,6 +6,7 @@
 
 #include "benchmarks/kernels/hstu_attention_time.cuh"
 #include "masks/block_mask.h"
+#include "masks/user_masks.h"
 #include "ops/kernels/attention/masked_attention.h"
 
 namespace seqfuse::bench {
@@ -158,7 +159,7 @@ struct MaskedProblem {
         dv(of_keys()),
         lse(rows()),
         dlse(rows()),
-        delta(rows()) {
+        delta(2 * rows()) {
     std::mt19937 random(5);
     if (purpose == Purpose::check) {
       const std::vector<uint8_t> dense = mask.dense();

@@ -4,8 +4,8 @@
 // 2.5 times forward) and the products (backward: twice forward), as published figures do. Steps
 // start on a card at rest; _loaded: on a card under load.
 #include "benchmarks/ops/cuda_bench.h"
-#include "ops/torch/hstu_attention_inputs.h"
-#include "ops/torch/hstu_layer_arguments.h"
+#include "ops/torch/attention/hstu_attention_inputs.h"
+#include "ops/torch/attention/hstu_layer_arguments.h"
 #include "ops/torch/ops.h"
 
 #ifdef SEQFUSE_HAS_CUDA

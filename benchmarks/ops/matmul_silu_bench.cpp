@@ -5,7 +5,7 @@
 //   ops_bench --benchmark_filter=matmul_silu; once more with SEQFUSE_FORCE_SM80=1 for the other
 //   kernel of an SM 9.0
 #include "benchmarks/ops/cuda_bench.h"
-#include "ops/torch/matmul.h"
+#include "ops/torch/gemm/matmul.h"
 
 #ifdef SEQFUSE_HAS_CUDA
 namespace seqfuse::bench::matmul_silu_bench {

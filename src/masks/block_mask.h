@@ -17,7 +17,7 @@ struct MaskCounts {
   double density() const {
     return elements == 0 ? 0 : static_cast<double>(allowed) / static_cast<double>(elements);
   }
-  // Of the elements that a kernel computes, which takes whole blocks, the part that is allowed.
+  // Allowed elements as a share of those that a kernel computes, which are whole blocks.
   double efficiency() const;
 };
 

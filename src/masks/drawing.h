@@ -13,8 +13,4 @@ namespace seqfuse::masks {
 // drawn whole. caption: a line below it.
 std::string draw_svg(const BlockMask& mask, int64_t sequence, const std::string& caption);
 
-// The same as a PNG image in these colours, without a caption, every element drawn: at most 2048
-// pixels on a side, where a pixel of several elements has the strongest of their colours.
-std::string draw_png(const BlockMask& mask, int64_t sequence);
-
 }  // namespace seqfuse::masks

@@ -1,9 +1,10 @@
+#include "masks/drawing_png.h"
+
 #include <algorithm>
 #include <bit>
 #include <string_view>
 
 #include "base/error.h"
-#include "masks/drawing.h"
 
 namespace seqfuse::masks {
 namespace {

@@ -1,4 +1,5 @@
 #include "masks/sequence_mask.h"
+#include "masks/user_masks.h"
 
 #include <algorithm>
 #include <bit>
@@ -85,7 +86,7 @@ const Kind& kind_named(const std::string& name, const std::string& rule) {
                           did_you_mean(name, names), forms);
 }
 
-// The numbers of a rule after its colon, then the defaults of what is left out.
+// The numbers of a rule after its colon, then defaults for missing ones.
 Numbers numbers_of(const Kind& kind, std::string_view text, const std::string& rule) {
   Numbers numbers = kind.defaults;
   SEQFUSE_CHECK_AS(UsageError, !numbers.empty() || text.empty(),

@@ -21,7 +21,7 @@ class SequenceMask {
  public:
   SequenceMask() = default;  // every token sees all of its sequence
 
-  // What all of the rules allow. A rule: a kind of `seqfuse mask show`, then numbers by commas, which
+  // The intersection of all rules. A rule: a kind of `seqfuse mask show`, then numbers by commas, which
   // have that verb's defaults:
   //   none (or full), causal, sliding:SIDE, window:LEFT,RIGHT, dilated:SIDE,STEP, global:TOKENS,
   //   longformer:SIDE,TOKENS, random:BLOCKS,SEED, bigbird:SIDE,TOKENS,BLOCKS,SEED
@@ -45,7 +45,7 @@ class SequenceMask {
   };
   // Intervals of others_ for a length; made once.
   std::shared_ptr<const Intervals> intervals(int64_t tokens) const;
-  // What mask and others_ allow. first_rows: where each sequence begins among the queries of all `batch`
+  // The intersection of mask and others_. first_rows: where each sequence begins among the queries of all `batch`
   // parts of the mask; first_keys: where its keys begin.
   Mask with_others(Mask mask, std::span<const int64_t> lengths, int64_t batch,
                    std::span<const int64_t> first_rows, std::span<const int64_t> first_keys) const;

@@ -1,3 +1,5 @@
+#include "masks/user_masks.h"
+
 #include "base/error.h"
 #include "masks/block_mask_view.h"
 #include "masks/make.h"

@@ -18,7 +18,7 @@ constexpr int kTile = 2;  // queries and keys
 
 RowMask row_mask_of(const HstuAttentionMask& m, int i) {
   const MaskOptions options{.group_size = static_cast<int>(m.group_size),
-                            .window = static_cast<int>(m.window),
+                            .max_attn_len = static_cast<int>(m.window),
                             .full_rows = static_cast<int>(m.full_rows),
                             .causal = m.causal};
   const WorkItem item{.keys = static_cast<int>(m.keys),

@@ -97,6 +97,19 @@ TEST(RunTimeCompilation, KernelsBeforeAttention) {
     EXPECT_NE(ptx.find(kernel), std::string::npos) << kernel;
 }
 
+TEST(RunTimeCompilation, AttentionUnderAMask) {
+  const std::string ptx = ptx_of(R"(
+#include "ops/kernels/attention/sm80/masked_forward.cuh"
+#include "ops/kernels/attention/sm80/masked_backward.cuh"
+
+namespace seqfuse::ops::attention::sm80 {
+template __global__ void masked_forward_kernel<__half, MaskedForwardShape<32>>(
+    const __grid_constant__ MaskedArguments);
+}  // namespace seqfuse::ops::attention::sm80
+)");
+  EXPECT_NE(ptx.find("masked_forward_kernel"), std::string::npos);
+}
+
 TEST(RunTimeCompilation, AnAttentionKernel) {
   const std::string ptx = ptx_of(R"(
 #include "ops/kernels/attention/sm80/backward.cuh"

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "masks/drawing.h"
+#include "masks/drawing_png.h"
 
 namespace seqfuse::drawing_png_test {
 namespace {

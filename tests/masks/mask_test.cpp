@@ -1,5 +1,6 @@
 // Every kind of mask against its definition, written again here element by element.
 #include "masks/mask.h"
+#include "masks/user_masks.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -267,7 +268,7 @@ TEST(BlockMask, KnowsFullPartialAndEmptyBlocks) {
   EXPECT_DOUBLE_EQ(window.efficiency(), (1024.0 * 129 - 64 * 65) / (46.0 * 4096));
 }
 
-TEST(BlockMask, OfALongSequenceIsSmall) {
+TEST(BlockMask, IsSmallForALongSequence) {
   constexpr int64_t kTokens = 96 * 1024;
   const masks::BlockMask window(masks::longformer(kTokens, kTokens, 256, 64));
   const auto counts = window.counts();

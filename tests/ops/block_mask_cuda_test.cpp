@@ -1,4 +1,5 @@
 // Masks built on a GPU are, list by list, those built on the CPU.
+#include "ops/torch/attention/block_mask.h"
 #include "tests/ops/cuda_test.h"
 #include "tests/ops/masked_attention_problem.h"
 

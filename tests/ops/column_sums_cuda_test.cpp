@@ -1,4 +1,4 @@
-#include "ops/torch/column_sums.h"
+#include "ops/torch/norm/column_sums.h"
 
 #include "tests/ops/cuda_test.h"
 

@@ -1,5 +1,5 @@
 #include "tests/oracles/decode_attention.h"
-#include "ops/torch/decode.h"
+#include "ops/torch/decode/decode.h"
 #include "tests/ops/op_test.h"
 
 namespace seqfuse::decode_attention_test {
@@ -90,7 +90,7 @@ TEST_P(DecodeAttentionTest, IsTheFormula) {
   for (const auto type : {at::kFloat, at::kHalf, at::kBFloat16}) {
     const Problem problem(heads, slots, dim, half, type, some_rows(slots));
     const auto actual = problem.run(), expected = problem.expected();
-    // What is stored is rounded once, and attention is over what is stored.
+    // Keys and values are rounded once when stored; attention reads the stored ones.
     const double tolerance = type == at::kFloat ? 2e-6 : type == at::kHalf ? 2e-3 : 1.6e-2;
     EXPECT_EQ(actual[0].scalar_type(), type);
     for (size_t i = 0; i < 3; ++i) {
@@ -115,7 +115,7 @@ TEST_P(DecodeAttentionTest, ARowsBitsDependOnItAlone) {
   }
 }
 
-// What is not seen may be anything.
+// Unseen slots may hold anything.
 TEST(DecodeAttention, HiddenSlotsAreNotRead) {
   Problem problem(2, 12, 10, 2, at::kFloat, {{.slot = 4, .first = 1, .newest = {{3, 6}, {}}}});
   const Tensor expected = problem.run()[0];

@@ -1,6 +1,6 @@
 #include <functional>
 
-#include "ops/torch/decode.h"
+#include "ops/torch/decode/decode.h"
 #include "tests/ops/op_test.h"
 #include "tests/oracles/decode_linear.h"
 

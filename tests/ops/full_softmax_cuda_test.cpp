@@ -32,7 +32,7 @@ TEST_P(FullSoftmaxCudaTest, KeepsTheOracleRule) {
                {ours.losses, ours.dhidden, ours.dtable}, "run to run");
 }
 
-TEST_P(FullSoftmaxCudaTest, WhatWasSeenIsLeftOut) {
+TEST_P(FullSoftmaxCudaTest, LeavesOutSeenItems) {
   const auto [shape, type] = GetParam();
   const Inputs in = with_seen(make_inputs(shape, type)), on_gpu = in.cuda();
   LossResult plain = run(on_gpu, [&](auto& h, auto& t) { return plain_loss(on_gpu, h, t); });

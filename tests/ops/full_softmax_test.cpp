@@ -24,7 +24,7 @@ TEST_P(FullSoftmaxTest, LossAndGradientsKeepTheOracleRule) {
   expect_oracle_rule(ours, plain, expected);
 }
 
-TEST_P(FullSoftmaxTest, WhatWasSeenIsLeftOut) {
+TEST_P(FullSoftmaxTest, LeavesOutSeenItems) {
   at::manual_seed(8);
   for (const auto type : {at::kFloat, at::kDouble}) {
     const Inputs in = with_seen(make_inputs(GetParam(), type));

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "ops/torch/graph.h"
+#include "ops/torch/graph/graph.h"
 #include "tests/ops/op_test.h"
 #include "tests/oracles/dropout.h"
 #include "tests/oracles/edge_ops.h"

@@ -31,7 +31,7 @@ TEST(Graph, GradientsAreThoseOfDifferences) {
   at::manual_seed(7);
   const GraphCase c{random_edges(6, 5), 2, 3};
   for (GraphOp op : {c.spmm(true), c.sddmm(), c.gat(0), c.gat(0.5)}) {
-    // Of 16 bits, a_l + a_r may be 0, where LeakyReLU has no derivative.
+    // With 16-bit values a_l + a_r may be 0, where LeakyReLU has no derivative.
     for (Tensor& leaf : op.leaves) leaf = random(leaf.sizes());
     expect_gradients(op.ours, op.leaves);
   }
@@ -72,11 +72,14 @@ TEST(Graph, LargeScoresDoNotOverflow) {
   GraphOp op = GraphCase{random_edges(40, 40), 2, 8}.gat(0);
   op.leaves[0].mul_(1e4);
   op.leaves[1].mul_(1e4);
-  for (const Tensor& result : op.run(op.ours, at::kFloat))
-    EXPECT_TRUE(result.isfinite().all().item<bool>());
+  // A softmax of such scores is nearly 0 or 1. float32 rounds scores of 1e4 by 1e-3.
+  const auto actual = op.run(op.ours, at::kFloat), expected = op.run(op.plain, at::kDouble);
+  for (size_t i = 0; i < actual.size(); ++i)
+    EXPECT_LE(max_abs(actual[i].to(at::kDouble) - expected[i]), 1e-2 * (1 + max_abs(expected[i])))
+        << i;
 }
 
-TEST(Graph, WhatNoRowListsMayBeAnything) {
+TEST(Graph, UnlistedElementsMayBeAnything) {
   at::manual_seed(10);
   const auto graph = ops::build_graph(at::tensor({0, 2, 4}), at::tensor({0, 2, 2, 3}), 5, at::kCPU);
   const Tensor left = random({2, 3}), right = random({5, 3}), x = random({5, 3, 4});

@@ -24,7 +24,7 @@ Tensor on_gpu(const std::vector<int64_t>& values) {
   return at::tensor(values, at::kLong).cuda();
 }
 
-TEST_F(HstuAttentionErrorsCuda, WhatTheHostSeesThrows) {
+TEST_F(HstuAttentionErrorsCuda, ErrorsOnTheHostThrow) {
   const auto bf16 = at::TensorOptions(at::kCUDA).dtype(at::kBFloat16);
   const Tensor q = at::randn({512, 4, 64}, bf16), offsets = on_gpu({0, 300, 512});
   const HstuAttentionOptions options{.max_seqlen = 300};
@@ -169,7 +169,7 @@ const WrongCase kRightCase = {.name = "Right",
                               .time_bias = true};
 
 // Several processes at once, since each must start CUDA.
-TEST(HstuAttentionCudaDeathTest, WhatTheDeviceSeesFailsAnAssertion) {
+TEST(HstuAttentionCudaDeathTest, ErrorsOnTheDeviceFailAnAssertion) {
   std::vector<WrongCase> cases = kWrongCases;
   cases.push_back(kRightCase);
   constexpr size_t kAtOnce = 6;  // each needs a few hundred MiB of GPU memory

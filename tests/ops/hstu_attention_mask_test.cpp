@@ -1,5 +1,5 @@
 // The implementations of HSTU attention's mask against its definition, for every small mask.
-#include "ops/cpu/hstu_attention_mask.h"
+#include "ops/cpu/attention/hstu_attention_mask.h"
 
 #include "ops/kernels/attention/hstu_attention.h"
 #include "tests/ops/hstu_attention_dense.h"

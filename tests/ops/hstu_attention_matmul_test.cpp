@@ -1,7 +1,7 @@
 // HSTU attention by matrix products, on the CPU without biases.
 #include <vector>
 
-#include "ops/torch/hstu_attention_inputs.h"
+#include "ops/torch/attention/hstu_attention_inputs.h"
 #include "tests/ops/hstu_attention_problem.h"
 
 namespace seqfuse::hstu_attention_matmul_test {

@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "ops/torch/hstu_attention_inputs.h"
+#include "ops/torch/attention/hstu_attention_inputs.h"
 #include "tests/ops/cuda_test.h"
 #include "tests/ops/hstu_attention_on_gpu.h"
 

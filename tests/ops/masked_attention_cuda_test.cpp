@@ -156,9 +156,23 @@ TEST_P(MaskedAttentionCuda, PaddedColumnsMayHoldAnything) {
 TEST_P(MaskedAttentionCuda, ScoresOfMinusInfinityHaveNoWeight) {
   for (const char* name : {"blocks", "rows"}) {
     const Way way(name);
-    for (const at::TensorOptions& type : types())
-      expect_infinite_keys_have_no_weight(type, GetParam(),
-                                          type.dtype() == at::kHalf ? 0x1p-9 : 0x1p-6, name);
+    for (const at::TensorOptions& type : types()) {
+      const bool f16 = type.dtype() == at::kHalf;
+      expect_low_scores_have_no_weight(LowScores::infinite_keys, type, GetParam(),
+                                       f16 ? 0x1p-9 : 0x1p-6, name);
+      if (f16) continue;  // its products cannot overflow
+      expect_low_scores_have_no_weight(LowScores::overflowing_products, type, GetParam(), 0x1p-6,
+                                       name);
+    }
+  }
+}
+
+class MaskedAttentionPoisonCuda : public CudaTest {};
+
+TEST_F(MaskedAttentionPoisonCuda, WhatMemoryHeldBeforeDoesNotMatter) {
+  for (const char* name : {"blocks", "rows"}) {
+    const Way way(name);
+    for (const at::TensorOptions& type : types()) expect_poison_changes_nothing(type, name);
   }
 }
 

@@ -26,6 +26,13 @@ TEST_P(MaskedAttentionKinds, IsTheFormula) {
       problem.check("length " + std::to_string(n) + " head_dim " + std::to_string(d), kTypes);
     }
   }
+  const Mask longer = GetParam().make(1025, 1025);
+  Problem(longer, {.batch = longer.batch(), .queries = 1025, .keys = 1025})
+      .check("length 1025", {at::kFloat});
+  // Of 4096 queries and keys the dense oracle takes long: masked_attention_cuda_test.cpp has them.
+  for (const auto& [queries, keys] : {std::pair<int64_t, int64_t>{64, 4096}, {4096, 64}})
+    Problem(GetParam().make(queries, keys), {.batch = 2, .queries = queries, .keys = keys})
+        .check(std::to_string(queries) + " x " + std::to_string(keys), {at::kFloat});
 }
 
 TEST_P(MaskedAttentionKinds, LengthsMayDifferAndHeadsMayBeShared) {
@@ -108,7 +115,7 @@ TEST(MaskedAttention, ARowsBitsDependOnNoOtherQuery) {
   }
 }
 
-TEST(MaskedAttention, WhatNobodySeesMayBeAnything) {
+TEST(MaskedAttention, UnseenElementsMayBeAnything) {
   const std::vector<int64_t> lengths{70, 130};
   const Sizes sizes{.batch = 2, .heads = 2, .queries = 130, .keys = 130};
   Problem problem(masks::lengths(130, 130, lengths, lengths), sizes);
@@ -160,16 +167,49 @@ TEST(MaskedAttention, LargeScoresDoNotOverflow) {
   Problem problem(masks::causal(100, 100), {.queries = 100, .keys = 100});
   problem.q.mul_(1e4);
   problem.k.mul_(1e4);
-  for (const Tensor& result : problem.ours(at::kFloat))
-    EXPECT_TRUE(result.isfinite().all().item<bool>());
+  // Each query sees one key: the other scores are smaller by millions.
+  const auto actual = problem.ours(at::kFloat), expected = problem.plain(at::kDouble);
+  for (size_t i = 0; i < actual.size(); ++i)
+    EXPECT_LE(max_abs(actual[i].to(at::kDouble) - expected[i]), 1e-5 * (1 + max_abs(expected[i])))
+        << i;
 }
 
 TEST(MaskedAttention, ScoresOfMinusInfinityHaveNoWeight) {
   for (const at::TensorOptions& type : kTypes)
-    expect_infinite_keys_have_no_weight(type, 20, 1e-6, "on the CPU");
+    expect_low_scores_have_no_weight(LowScores::infinite_keys, type, 20, 1e-6, "infinite keys");
+  expect_low_scores_have_no_weight(LowScores::overflowing_products, at::kFloat, 20, 1e-6,
+                                   "overflowing products");
 }
 
-TEST(MaskedAttention, OfALongSequence) {
+TEST(MaskedAttention, AQueryWhoseScoresAreAllMinusInfinityHasNoGradient) {
+  Problem problem(masks::causal(70, 70), {.queries = 70, .keys = 70});
+  problem.k.abs_();
+  problem.q.slice(2, 3, 5).fill_(-std::numeric_limits<double>::infinity());
+  for (const at::TensorOptions& type : kTypes) {
+    const auto results = problem.ours(type);
+    for (const size_t i : {size_t{0}, size_t{2}})
+      EXPECT_EQ(max_abs(results[i].slice(2, 3, 5)), 0) << i;
+    EXPECT_TRUE(results[1].slice(2, 3, 5).isneginf().all().item<bool>());
+    for (const size_t i : {0, 2, 3, 4}) EXPECT_TRUE(results[i].isfinite().all().item<bool>()) << i;
+  }
+}
+
+TEST(MaskedAttention, WhatMemoryHeldBeforeDoesNotMatter) {
+  for (const at::TensorOptions& type : kTypes) expect_poison_changes_nothing(type, "on the CPU");
+}
+
+TEST(MaskedAttention, SequencesOfPaddingAloneSeeNothing) {
+  const std::vector<int64_t> lengths{0, 130};
+  Problem problem(masks::lengths(130, 130, lengths, lengths),
+                  {.batch = 2, .heads = 2, .queries = 130, .keys = 130});
+  for (Tensor* t : {&problem.q, &problem.k, &problem.v, &problem.dout}) (*t)[0].fill_(INFINITY);
+  const auto results = problem.ours(at::kFloat);
+  for (const size_t i : {0, 2, 3, 4}) EXPECT_EQ(max_abs(results[i][0]), 0) << i;
+  EXPECT_TRUE(results[1][0].isneginf().all().item<bool>());
+  for (const Tensor& result : results) EXPECT_TRUE(result[1].isfinite().all().item<bool>());
+}
+
+TEST(MaskedAttention, MatchesTheOracleForALongSequence) {
   constexpr int64_t kTokens = 96 * 1024;
   const Problem problem(masks::longformer(kTokens, kTokens, 30, 2),
                         {.queries = kTokens, .keys = kTokens, .head_dim = 8}, at::kFloat);
@@ -203,6 +243,12 @@ TEST(MaskedAttention, WrongArgumentsAreExplained) {
   expect_error([&] { run(nothing, masks::full(64, 64)); },
                "masked_attention: the mask is for 64 queries and 64 keys, but q has 8 and k has 9; "
                "make a mask of these lengths");
+  // Never cropped.
+  const Problem shorter(masks::causal(1024, 1024), {.queries = 1024, .keys = 1024, .head_dim = 1});
+  const auto longer = ops::block_mask_tensors(masks::BlockMask(masks::causal(8192, 8192)));
+  expect_error([&] { ops::masked_attention(shorter.q, shorter.k, shorter.v, longer, 1); },
+               "the mask is for 8192 queries and 8192 keys, but q has 1024 and k has 1024; make a "
+               "mask of these lengths");
   expect_error(
       [&] {
         run(nothing, masks::lengths(8, 9, std::vector<int64_t>{1, 2, 3}, std::vector<int64_t>{9}));
@@ -222,6 +268,14 @@ TEST(MaskedAttention, WrongArgumentsAreExplained) {
   const Problem problem(masks::full(8, 9), {.queries = 8, .keys = 9});
   expect_error([&] { ops::masked_attention(problem.q, problem.k, problem.v, blocks, 1); },
                "column is Long; expected Int");
+  blocks = ops::block_mask_tensors(masks::BlockMask(masks::full(8, 9)));
+  const std::string elsewhere = "tensors on cpu and on meta, which have no values; all arguments";
+  expect_error(
+      [&] { ops::masked_attention(problem.q, problem.k.to(at::kMeta), problem.v, blocks, 1); },
+      elsewhere);
+  for (Tensor& list : blocks.lists) list = list.to(at::kMeta);
+  expect_error([&] { ops::masked_attention(problem.q, problem.k, problem.v, blocks, 1); },
+               elsewhere);
 }
 
 }  // namespace

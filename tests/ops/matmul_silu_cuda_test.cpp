@@ -1,6 +1,6 @@
 // The product with SiLU against float64, compared with PyTorch's in the same dtype. Run again with
 // SEQFUSE_FORCE_SM80=1 to cover both kernels on SM 9.0.
-#include "ops/torch/matmul.h"
+#include "ops/torch/gemm/matmul.h"
 #include "tests/ops/cuda_test.h"
 
 namespace seqfuse::matmul_silu_cuda_test {

@@ -1,7 +1,7 @@
 // The parts of the product with SiLU that need no GPU: argument checks, and which sizes the kernels
 // support.
 #include "ops/kernels/gemm/gemm_silu.h"
-#include "ops/torch/matmul.h"
+#include "ops/torch/gemm/matmul.h"
 #include "tests/ops/op_test.h"
 
 namespace seqfuse::matmul_silu_test {

@@ -1,6 +1,6 @@
 // No operator waits for the GPU, forward or backward: PyTorch turns waiting into an error. Our
 // kernels cannot wait, since launchers only enqueue.
-#include "ops/torch/graph.h"
+#include "ops/torch/graph/graph.h"
 #include "ops/torch/ops.h"
 #include "tests/ops/cuda_test.h"
 

@@ -1,4 +1,4 @@
-// What a test changes in the whole process does not reach the next test.
+// Process-wide settings that one test changes do not reach the next.
 #include "tests/torch_settings.h"
 
 #include <ATen/CPUGeneratorImpl.h>

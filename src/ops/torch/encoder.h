@@ -1,4 +1,4 @@
-// What an encoder layer is made of besides products, without the dispatcher and without gradients: a
+// The operators of an encoder layer besides products, without the dispatcher and without gradients: a
 // short batch has no time for either. Arguments are trusted: the callers are models, and the operators
 // torch.ops.seqfuse.*_forward of encoder.cpp, which check them.
 //
@@ -11,7 +11,7 @@
 #include <cstdint>
 
 #include "ops/kernels/gemm/bias_activation.h"
-#include "ops/torch/masked_attention.h"
+#include "ops/torch/attention/masked_attention.h"
 
 namespace seqfuse::ops {
 

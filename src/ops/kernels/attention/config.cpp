@@ -3,14 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <mutex>
-#include <set>
 #include <stdexcept>
 #include <string_view>
 
-#include "base/log.h"
 #include "ops/kernels/attention/variant.h"
+#include "ops/kernels/common/kernel_log.h"
 
 namespace seqfuse::ops::attention {
 namespace {
@@ -47,11 +44,15 @@ std::string_view name_of(Pass pass) {
 }  // namespace
 
 std::string to_string(const Config& c) {
+  const auto counted = [](int n, const char* what, const char* after) {
+    return n == 0 ? "" : fmt::format("{} {}{}{}, ", n, what, n == 1 ? "" : "s", after);
+  };
   return fmt::format(
-      "{} of sm{}: head_dim {}, tiles of {} queries and {} keys, {} stage{}, {} warps, {} block{} "
-      "per SM, {} bytes of shared memory",
-      c.kernel, c.architecture, c.head_dim, c.tile_queries, c.tile_keys, c.stages,
-      c.stages == 1 ? "" : "s", c.warps, c.blocks, c.blocks == 1 ? "" : "s", c.shared_bytes);
+      "{} of sm{}: head_dim {}, tiles of {} queries and {} keys, {}{} warps, {}{} bytes of shared "
+      "memory",
+      c.kernel, c.architecture, c.head_dim, c.tile_queries, c.tile_keys,
+      counted(c.stages, "stage", ""), c.warps, counted(c.blocks, "block", " per SM"),
+      c.shared_bytes);
 }
 
 int tile_width(int head_dim) {
@@ -87,20 +88,11 @@ int least_tile_rows(Pass pass, int head_dim) {
 }
 
 void log_choice(const Problem& problem, const Config& config, DType dtype) {
-  static const bool wanted = [] {
-    const char* const value = std::getenv("SEQFUSE_LOG_KERNELS");
-    return value && value[0] == '1';
-  }();
-  if (!wanted) return;
-  std::string message = fmt::format(
-      "attention {}, {}, head_dim {}{}{}: {}", name_of(problem.pass),
-      dtype == DType::bf16 ? "bfloat16" : "float16", problem.head_dim,
-      problem.biased ? ", biased" : "",
-      problem.aligned_inputs && problem.aligned_outputs ? "" : ", unaligned", to_string(config));
-  static std::mutex mutex;
-  static std::set<std::string> said;
-  const std::lock_guard lock(mutex);
-  if (said.insert(message).second) log::write(log::Level::info, "kernels", message);
+  if (!logs_kernels()) return;
+  log_kernel(fmt::format(
+      "attention {}, {}, head_dim {}{}{}: {}", name_of(problem.pass), seqfuse::name_of(dtype),
+      problem.head_dim, problem.biased ? ", biased" : "",
+      problem.aligned_inputs && problem.aligned_outputs ? "" : ", unaligned", to_string(config)));
 }
 
 }  // namespace seqfuse::ops::attention

@@ -93,7 +93,7 @@ struct HstuAttentionBackwardParams {
   // CUDA only: no float atomics, so the same bits from run to run; 7 matrix products instead of 5.
   bool deterministic = false;
   // CUDA only: dq, dk and dv are multiplied by silu' of these, which match them in shape and dtype.
-  // data null: they are not.
+  // With null data they are not multiplied.
   JaggedHeads pre_q, pre_k, pre_v;  // read only
   // With pre_*, and not deterministic: sums of dq, dk and dv over tokens, [heads, head_dim] each,
   // float32, added in any order. All three null: not wanted.

@@ -23,7 +23,7 @@ inline attention::MaskOptions kernel_mask(const HstuMask& mask) {
     return static_cast<int>(std::min<int64_t>(value, 1 << 30));
   };
   return {.group_size = capped(mask.target_group_size),
-          .window = capped(mask.max_attn_len),
+          .max_attn_len = capped(mask.max_attn_len),
           .full_rows = capped(mask.min_full_attn_seq_len),
           .causal = mask.causal};
 }

@@ -2,20 +2,13 @@
 
 #include <algorithm>
 
-#include "ops/kernels/common/device_limits.h"
+#include "ops/kernels/common/current_sm.h"
 
 namespace seqfuse::ops::attention {
 
 cudaError_t current_device(Device& device) {
-  cudaError_t error = shared_bytes_of_block(device.block_bytes);
-  int id = 0, major = 0, minor = 0;
-  if (error == cudaSuccess) error = cudaGetDevice(&id);
-  if (error == cudaSuccess)
-    error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, id);
-  if (error == cudaSuccess)
-    error = cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, id);
-  device.sm = forced_sm() > 0 ? forced_sm() : 10 * major + minor;
-  return error;
+  const cudaError_t error = shared_bytes_of_block(device.block_bytes);
+  return error == cudaSuccess ? current_sm(device.sm) : error;
 }
 
 // The grid fills the device with the chosen number of blocks per SM, or as many as shared memory

@@ -16,13 +16,17 @@
 // CPU, f32 on CUDA.
 //   q, out, dout, dq   T [batch, heads, queries, head_dim]; any strides, elements of a row adjacent
 //   k, v, dk, dv       T [batch, key_heads, keys, head_dim]; likewise
-//   lse, dlse, delta   S [batch, heads, queries], contiguous
+//   lse, dlse, delta   S [batch, heads, queries], contiguous; CUDA: delta has room for two of them
 // Sizes: any may be 0, except head_dim; heads is a multiple of key_heads. queries and keys are those
 // of the mask; its batch is 1 or that of q. CUDA: head_dim is a multiple of 8, at most 128; rows are
 // aligned to 16 bytes; scale is positive; SM 8.0 or newer.
 //
 // Unseen: keys that no query of a block sees may hold anything, NaN too; likewise queries that see
-// no key of a block. Others must be finite: a weight of 0 times infinity is NaN.
+// no key of a block. Others must be finite, as a weight of 0 times infinity is NaN, but for this:
+// Scores of -infinity, from products that overflow or elements that are infinite, have no weight and
+// no gradient, as if they were not seen; nor has a query all of whose scores are -infinity, whose out
+// is 0 and lse -infinity. On CUDA an infinite element of q or k may still make NaN of gradients in the
+// blocks that list it; a product that overflows does not.
 // Aliasing: outputs overlap nothing. Every element of them is written.
 // Determinism: every sum has one order. A row of out and dq is the same bits for any number of
 // threads, whatever other queries hold. Exactness: T2.
@@ -53,7 +57,7 @@ struct MaskedAttentionParams {
   // Backward only.
   BatchedHeads dout, dq, dk, dv;
   const void* dlse = nullptr;  // null: lse has no gradient
-  void* delta = nullptr;       // workspace
+  void* delta = nullptr;       // workspace; CUDA: [2, batch, heads, queries]
 
   int64_t key_head(int64_t head) const { return head / (heads / key_heads); }
 };

@@ -5,12 +5,10 @@
 #include <algorithm>
 #include <cstdlib>
 #include <limits>
-#include <mutex>
-#include <set>
 #include <string_view>
 
 #include "base/error.h"
-#include "base/log.h"
+#include "ops/kernels/common/kernel_log.h"
 
 namespace seqfuse::ops::attention {
 namespace {
@@ -70,25 +68,16 @@ MaskedWay choose_way(const MaskedWork& work) {
 }
 
 void log_way(const MaskedWork& work, DType dtype, MaskedWay way) {
-  static const bool wanted = [] {
-    const char* const value = std::getenv("SEQFUSE_LOG_KERNELS");
-    return value && value[0] == '1';
-  }();
-  if (!wanted) return;
+  if (!logs_kernels()) return;
   const MaskedEstimate e = estimate(work);
-  std::string message = fmt::format(
+  const int64_t in_blocks = work.visited * masks::kBlock * masks::kBlock;
+  log_kernel(fmt::format(
       "masked_attention forward, {}, [{}, {}, {}, {}], {} keys, {} blocks visited, {:.1f} % of "
-      "them "
-      "allowed: {} (estimates in us: blocks {:.1f}, rows {:.1f}, library {:.1f})",
-      dtype == DType::bf16 ? "bfloat16" : "float16", work.batch, work.heads, work.queries,
-      work.head_dim, work.keys, work.visited,
-      100.0 * static_cast<double>(work.allowed) /
-          std::max(1.0, static_cast<double>(work.visited * masks::kBlock * masks::kBlock)),
-      name_of(way), e.blocks, e.rows, e.library);
-  static std::mutex mutex;
-  static std::set<std::string> said;
-  const std::lock_guard lock(mutex);
-  if (said.insert(message).second) log::write(log::Level::info, "kernels", message);
+      "them allowed: {} (estimates in us: blocks {:.1f}, rows {:.1f}, library {:.1f})",
+      seqfuse::name_of(dtype), work.batch, work.heads, work.queries, work.head_dim, work.keys,
+      work.visited,
+      100.0 * static_cast<double>(work.allowed) / std::max(1.0, static_cast<double>(in_blocks)),
+      name_of(way), e.blocks, e.rows, e.library));
 }
 
 }  // namespace seqfuse::ops::attention

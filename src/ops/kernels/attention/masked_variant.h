@@ -1,43 +1,43 @@
-// The compiled kernels of softmax attention under a mask, as rows of a table.
+// The compiled kernels of softmax attention under a mask, as rows of tables from which
+// choose_config picks.
 #pragma once
+
+#include <cuda_runtime_api.h>
 
 #include <span>
 
-#include "ops/kernels/attention/config.h"
-#include "ops/kernels/attention/sm80/masked_parts.cuh"
+#include "ops/kernels/attention/masked_config.h"
 
 namespace seqfuse::ops::attention {
 
-// The kernels that walk lists of blocks: forward; dq; dk and dv.
-enum class MaskedPass { forward, queries, keys };
+// Enqueues a row's kernel. Errors: those of the CUDA runtime.
+using MaskedLaunch = cudaError_t (*)(const Config& config, const MaskedAttentionParams& params,
+                                     DType dtype, cudaStream_t stream);
 
 struct MaskedVariant {
-  Config config;  // head_dim: the widest it takes
-  sm80::MaskedKernel f16, bf16;
+  Config config;              // head_dim: the widest it takes
+  int least_head_dim = 1;     // the narrowest
+  bool copies_tiles = false;  // only for problems with copied_tiles
+  MaskedLaunch launch = nullptr;
 };
 
-// The narrowest kernel of a pass for a head_dim of 8 to 128.
-const MaskedVariant& masked_variant(MaskedPass pass, int head_dim);
+// The row that runs the problem on the device: see choose_config.
+const MaskedVariant& choose_variant(const MaskedProblem& problem, const Device& device);
 
+// A family's rows for a pass, preferred ones first; none: an older family runs it. Passes are in
+// files of their own, which compile in parallel.
 namespace sm80 {
-
-// Narrowest first; each in a file of its own, which compile in parallel.
+std::span<const MaskedVariant> masked_variants(MaskedPass pass);  // these run every problem
+std::span<const MaskedVariant> masked_forward_variants();
+std::span<const MaskedVariant> masked_rows_variants();
+std::span<const MaskedVariant> masked_queries_variants();
+std::span<const MaskedVariant> masked_keys_variants();
+}  // namespace sm80
+namespace sm90 {
+std::span<const MaskedVariant> masked_variants(MaskedPass pass);
 std::span<const MaskedVariant> masked_forward_variants();
 std::span<const MaskedVariant> masked_queries_variants();
 std::span<const MaskedVariant> masked_keys_variants();
+}  // namespace sm90
 
-template <class Shape>
-constexpr Config masked_config(const char* kernel) {
-  return {.kernel = kernel,
-          .architecture = 80,
-          .head_dim = Shape::kDim,
-          .tile_queries = Shape::kM,
-          .tile_keys = Shape::kN,
-          .stages = Shape::kStages,
-          .warps = Shape::kThreads / 32,
-          .blocks = Shape::kBlocks,
-          .shared_bytes = Shape::kSharedBytes};
-}
-
-}  // namespace sm80
 }  // namespace seqfuse::ops::attention

@@ -59,9 +59,4 @@ inline cudaError_t shared_bytes_of_processor(int& bytes) {
                           kSharedOfSm80Processor, kSharedOfSm86Processor);
 }
 
-// Whether a block gets less than on SM 8.0.
-constexpr bool is_short_of_shared(int block_bytes) {
-  return block_bytes < kSharedOfSm80;
-}
-
 }  // namespace seqfuse::ops

@@ -25,7 +25,7 @@ __device__ __forceinline__ void wait_for_previous_kernel() {
 #endif
 }
 
-// Whether the current GPU has SM 9.0's launches and copies. Errors: those of the CUDA runtime.
+// yes: the current GPU has SM 9.0's launches and copies. Errors: those of the CUDA runtime.
 inline cudaError_t has_dependent_launches(bool& yes) {
   int device = 0, major = 0;
   if (const cudaError_t error = cudaGetDevice(&device)) return error;

@@ -20,7 +20,6 @@ namespace {
 
 constexpr int kSlotsOfUnit = 128;  // and threads of a block
 constexpr int kMaxDim = kMaxStepHeadDim;
-constexpr int kVector = 8;  // elements of a load
 
 // Dimension i of x after its rotation; angles: cosines, then sines.
 template <class T>
@@ -54,10 +53,16 @@ __host__ __device__ constexpr int64_t arrivals_words(int64_t heads) {
   return (heads + 63) / 64 * 64;
 }
 
-// Bytes between slots in shared memory: lanes that read vectors of 8 neighbouring slots meet no bank
-// twice.
+// Elements of a load: 16 bytes, or 8 where rows of head_dim elements do not begin at multiples of 16.
+__host__ __device__ constexpr int vector_of(int64_t dim) {
+  return dim % 8 == 0 ? 8 : 4;
+}
+
+// Bytes between slots in shared memory, an odd number of vectors: lanes that read vectors of neighbouring
+// slots meet no bank twice.
 __host__ __device__ constexpr int slot_pitch(int dim) {
-  return dim * 2 + 16 + (dim * 2 / 16 % 2 == 0 ? 0 : 16);
+  const int padded = dim * 2 + 16;
+  return padded + (padded / (2 * vector_of(dim)) % 2 == 1 ? 0 : 16);
 }
 
 // Keys and values of a unit, or of two.
@@ -71,8 +76,8 @@ struct Arguments {
   int units_of_block;
 };
 
-// kDim: head_dim, or 0 where it is any.
-template <class T, int kDim>
+// kDim: head_dim, or 0 where it is any multiple of kVector.
+template <class T, int kDim, int kVector>
 __global__ void __launch_bounds__(kSlotsOfUnit)
     step_attention_kernel(const __grid_constant__ Arguments arguments) {
   using Vector = Pack<T, kVector>;
@@ -115,8 +120,12 @@ __global__ void __launch_bounds__(kSlotsOfUnit)
                             of_values * kSlotsOfUnit * pitch;
         for (int i = threadIdx.x; i < count_of(unit) * vectors; i += kSlotsOfUnit) {
           const int slot = i / vectors, vector = i % vectors;
-          if (first + slot != own_slot)  // whose key and value are written below
-            sm80::copy_async(to + slot * pitch + vector * 16, from + i * kVector, true);
+          if (first + slot == own_slot) continue;  // its key and value are written below
+          const uint32_t place = to + slot * pitch + vector * kVector * 2;
+          if constexpr (kVector == 8)
+            sm80::copy_async(place, from + i * kVector, true);
+          else
+            sm80::copy_async_small<kVector * 2>(place, from + i * kVector, true);
         }
       }
       sm80::commit_copies();
@@ -269,13 +278,14 @@ cudaError_t launch_attention(const StepAttentionParams& params, cudaStream_t str
   };
   switch (params.head_dim) {
     case 64:
-      return run(step_attention_kernel<T, 64>);
+      return run(step_attention_kernel<T, 64, 8>);
     case 80:
-      return run(step_attention_kernel<T, 80>);
+      return run(step_attention_kernel<T, 80, 8>);
     case 128:
-      return run(step_attention_kernel<T, 128>);
+      return run(step_attention_kernel<T, 128, 8>);
     default:
-      return run(step_attention_kernel<T, 0>);
+      return vector_of(params.head_dim) == 8 ? run(step_attention_kernel<T, 0, 8>)
+                                             : run(step_attention_kernel<T, 0, 4>);
   }
 }
 
@@ -297,7 +307,7 @@ int64_t step_attention_workspace_bytes(const StepAttentionParams& params) {
 
 cudaError_t step_attention_cuda(const StepAttentionParams& params, DType dtype,
                                 cudaStream_t stream) {
-  if (params.head_dim % cuda::kVector != 0 || params.head_dim > cuda::kMaxDim ||
+  if (params.head_dim % kStepHeadDimGrain != 0 || params.head_dim > cuda::kMaxDim ||
       !step_attention_fits(params.head_dim))
     return cudaErrorInvalidValue;
   switch (dtype) {

@@ -8,7 +8,7 @@
 //   angles        T [batch, 2, 2, rotary_dims / 2]: cosines, then sines, of token t's true index, then
 //                 of its position in the cache (step_ends.h)
 //   out           T [batch, heads, head_dim]
-// head_dim: a multiple of 8, at most 256; everything is 16-byte aligned.
+// head_dim: a multiple of 4, at most 256; all pointers are 16-byte aligned.
 //
 // Scores and sums are float32; the result is rounded once. Rotations round to T after each operation.
 // The order of sums depends on the slot alone, so results do not depend on the batch. Exactness: T2.
@@ -22,7 +22,7 @@
 
 namespace seqfuse::ops {
 
-inline constexpr int64_t kMaxStepHeadDim = 256;
+inline constexpr int64_t kMaxStepHeadDim = 256, kStepHeadDimGrain = 4;
 
 struct StepAttentionParams {
   const void* qkv = nullptr;
@@ -37,7 +37,7 @@ struct StepAttentionParams {
 };
 
 #ifdef SEQFUSE_CUDA_API
-// Whether the current device has enough shared memory for a block with this head_dim.
+// True if the current device has enough shared memory for a block with this head_dim.
 bool step_attention_fits(int64_t head_dim);
 int64_t step_attention_workspace_bytes(const StepAttentionParams& params);
 // cudaErrorInvalidValue: a head_dim or dtype not named above, or one that does not fit.

@@ -34,10 +34,10 @@ constexpr int kEndThreads = 1024;
 struct Best {
   float value = -INFINITY;
   int id = INT_MAX;
-  bool nan = false;
+  int nan = INT_MAX;  // the lowest id whose logit is NaN
 
   __device__ void offer(float v, int i) {
-    nan |= isnan(v);
+    if (isnan(v)) nan = min(nan, i);
     if (v > value || (v == value && i < id)) value = v, id = i;
   }
   __device__ void across_warp() {
@@ -47,7 +47,7 @@ struct Best {
       const int i = __shfl_xor_sync(0xFFFFFFFF, id, mask);
       offer(v, i);
     }
-    nan = __any_sync(0xFFFFFFFF, nan);
+    nan = __reduce_min_sync(0xFFFFFFFF, nan);
   }
 };
 
@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(kEndThreads)
   best = of_warp[threadIdx.x];
   best.across_warp();
   if (threadIdx.x > 0) return;
-  const int64_t id = best.nan ? -1 : best.id;
+  const int64_t id = best.nan < INT_MAX ? marked_nan(best.nan) : best.id;
   p.ids[row] = id;
   p.lengths[row] += p.active[row];
   if (p.recent) p.recent[p.steps[row]++ % 2 * p.batch + row] = id;

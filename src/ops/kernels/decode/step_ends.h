@@ -27,8 +27,18 @@ struct BeginStepParams {
   bool early = true;  // SM 9.0: starts while the launch before it in the stream runs
 };
 
-// ids[b]: the id of row b's largest logit, the lowest of equal ones; -1 if a logit is NaN.
-// lengths[b] grows by active[b]. recent, if it is wanted: the ids of the last two steps, those of step
+// Stands for the next id if the logit of token `id` is NaN. A negative number that names the token: the host may
+// look only after the next step has overwritten the logits.
+SEQFUSE_HOST_DEVICE constexpr int64_t marked_nan(int64_t id) {
+  return -1 - id;
+}
+// The token, from the mark.
+SEQFUSE_HOST_DEVICE constexpr int64_t token_of_nan(int64_t mark) {
+  return -1 - mark;
+}
+
+// ids[b]: the id of row b's largest logit, the lowest of equal ones; marked_nan(id) if logits are NaN,
+// the first of them that of `id`. lengths[b] grows by active[b]. recent, if it is wanted: the ids of the last two steps, those of step
 // steps[b] in row steps[b] % 2; then steps[b] grows by 1.
 struct EndStepParams {
   const void* logits = nullptr;     // T [batch, vocabulary], 16-byte aligned

@@ -21,9 +21,9 @@ namespace seqfuse::ops {
 namespace cuda {
 namespace {
 
-constexpr int kWarps = 8, kThreads = kWarps * 32;  // that multiply
+constexpr int kWarps = 8, kThreads = kWarps * 32;  // the warps that multiply, and their threads
 constexpr int kMostStages = 6;
-// Of the ring, so that blocks of attention run beside.
+// Stages of the ring: few enough that blocks of attention run beside.
 constexpr int stages_for(int batch) {
   return batch <= 8 ? kMostStages : 4;
 }
@@ -36,7 +36,7 @@ template <class W>
 constexpr int kStepK = 4 * kLoad<W>;  // and a warp
 template <class W>
 constexpr int kChunk = kRowBytes / sizeof(W);      // elements of a row in a stage
-constexpr int kLoads = kRowBytes / (kWarps * 64);  // of a lane for each stage
+constexpr int kLoads = kRowBytes / (kWarps * 64);  // 16-byte loads of a lane in each stage
 
 struct Layer {
   const char* weight;
@@ -116,7 +116,7 @@ __device__ void prefetch_constants(const Arguments& a, const Share& share) {
   }
 }
 
-// Where the lane's elements of load i begin in a chunk.
+// The place in a chunk of the lane's first element of load i.
 template <class W>
 __device__ __forceinline__ int place_in_chunk(int i) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -172,7 +172,7 @@ __device__ float linear_of(const Layer& layer, float sum, int row) {
   return activated(rounded<T>(sum), layer.activation);
 }
 
-// Where the sum of one warp, row of a slot and column is.
+// The index of the sum of one warp for the first row of a slot and one column.
 __device__ __forceinline__ int sum_at(const Arguments& a, int slot, int warp, int column) {
   return ((slot * kWarps + warp) * a.batch + column) * kRowsOfStage;
 }
@@ -234,7 +234,7 @@ __global__ void __launch_bounds__(kThreads + 32 * kFillingWarps<kBulk>, 1)
   wait_for_previous_kernel();
   allow_next_kernel();
 
-  // Where registers allow it, x of the next chunk is loaded while this one's is used.
+  // With 16-bit weights there are registers to load x of the next chunk while this one's is used.
   constexpr bool kEarly = sizeof(W) == 2;
   Operand<W, kColumns> x, next_x;
   load_x<T, W, kColumns>(a, {share.layer, 0}, kEarly ? next_x : x);
@@ -259,7 +259,7 @@ __global__ void __launch_bounds__(kThreads + 32 * kFillingWarps<kBulk>, 1)
     float c[kParts<W>][4] = {};
 #pragma unroll
     for (int i = 0; i < kLoads; ++i) {
-      // What is past the end of a row is of an earlier stage: not a number, perhaps.
+      // Past the end of a row the stage still holds earlier weights, which times 0 may be NaN.
       if (chunk.k + place_in_chunk<W>(i) >= a.layers[chunk.layer].k) weights[i] = {};
       multiply_load<T, W, kColumns>(c, weights[i], x[i]);
     }
@@ -322,7 +322,7 @@ Arguments arguments_of(const StepLinearParams& params, int blocks, int most_byte
   const int bytes_of_tile = kRowsOfStage * kWarps * a.batch * 4 * (a.together ? a.count : 1);
   a.group = std::clamp(kMostSums / bytes_of_tile, 1, tiles);
   const int sums = a.group * bytes_of_tile;
-  constexpr int kDeclared = 2048;  // by the kernel
+  constexpr int kDeclared = 2048;  // bytes that the kernel declares, at most
   a.stages = std::clamp((most_bytes - kDeclared - sums) / kStageBytes, 1, stages_for(a.batch));
   a.shared_bytes = a.stages * kStageBytes + sums;
   return a;

@@ -30,7 +30,7 @@ struct StepLinear {
 
 struct StepLinearParams {
   StepLinear linear[2];
-  int count = 1;  // of linear
+  int count = 1;  // linear layers: 1 or 2
   int64_t batch = 1;
   // T [batch, n], contiguous, may be y: y of linear[0] is (second + first) + residual, or first +
   // residual. Null: each has its own y.

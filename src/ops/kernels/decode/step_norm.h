@@ -16,7 +16,7 @@ struct StepNormParams {
   const void* x = nullptr;                    // T [batch, size], contiguous
   const void *weight[2] = {}, *bias[2] = {};  // T [size]
   void* y[2] = {};                            // T [batch, size], contiguous
-  int count = 1;                              // of norms
+  int count = 1;                              // norms: 1 or 2
   int64_t batch = 1, size = 0;
   double eps = 1e-5;
   bool early = true;  // SM 9.0: starts while the launch before it in the stream runs

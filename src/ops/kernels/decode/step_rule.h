@@ -1,4 +1,4 @@
-// Which cached tokens a new token sees: kv_cache::Rule, for kernels.
+// kv_cache::Rule for kernels: the cached tokens that a new token sees.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct StepRule {
   }
 };
 
-// Which slots a token sees, its own included: without a division for each.
+// The slots that a token sees, its own included, without a division for each.
 class StepSight {
  public:
   SEQFUSE_HOST_DEVICE constexpr StepSight(const StepRule& rule, int64_t t)

@@ -50,12 +50,12 @@ __device__ __forceinline__ void widen(uint32_t bytes, uint32_t& low, uint32_t& h
   }
 }
 
-// How many sums the products of a load are shared among, so that they need not wait for each other.
+// The number of sums that share the products of a load, so that products need not wait for each other.
 template <class W>
 constexpr int kParts = 4 / sizeof(W);
 
-// c[0] + ... += x times the weights of one load. x: the lane's words of rows g and, if kRows is 16, g + 8. c[.][0], c[.][1]: row g of x by rows
-// 2 t and 2 t + 1 of the weights; c[.][2], c[.][3]: row g + 8.
+// c[0] + ... += x times the weights of one load. x: the lane's words of rows g and, if kRows is 16, g + 8.
+// c[.][0], c[.][1]: row g of x by rows 2 t and 2 t + 1 of the weights; c[.][2], c[.][3]: row g + 8.
 template <class T, class W, int kRows>
 __device__ __forceinline__ void multiply_load(float (&c)[kParts<W>][4], const uint4& weights,
                                               const uint32_t (&x)[kRows / 8][8 / sizeof(W)]) {

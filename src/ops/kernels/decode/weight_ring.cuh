@@ -43,7 +43,7 @@ class WeightRing {
 #endif
   }
 
-  // By each filling warp, number `warp` of them: copies `rows` rows of `bytes` bytes (a multiple of
+  // Each filling warp calls this with its number `warp`: copies `rows` rows of `bytes` bytes (a multiple of
   // 16), which lie `pitch` bytes apart, into the next stage, once that is empty.
   __device__ void fill(int warp, const char* from, int64_t pitch, int rows, int bytes) {
     const int lane = threadIdx.x % 32;
@@ -67,8 +67,8 @@ class WeightRing {
     advance();
   }
 
-  // By each emptying warp: the lane's 16 bytes of row lane / 4, at `at` and then every kStep bytes,
-  // of the next stage, once that is full.
+  // Each emptying warp calls this: takes the lane's 16 bytes of row lane / 4, at `at` and then every kStep
+  // bytes, from the next stage, once that is full.
   template <int kStep, int kCount>
   __device__ void take(int at, uint4 (&weights)[kCount]) {
     wait(full_ + 8 * stage_, phase_);

@@ -3,8 +3,8 @@
 
 #include <initializer_list>
 
-#include "ops/kernels/common/device_limits.h"
-#include "ops/kernels/gemm/gemm_silu_kernels.h"
+#include "ops/kernels/common/current_sm.h"
+#include "ops/kernels/gemm/gemm_silu_variant.h"
 
 namespace seqfuse::ops {
 
@@ -23,15 +23,13 @@ bool gemm_silu_cuda_takes(const GemmSiluParams& p, DType dtype) {
 cudaError_t gemm_silu_cuda(const GemmSiluParams& params, DType dtype, cudaStream_t stream) {
   if (!gemm_silu_cuda_takes(params, dtype)) return cudaErrorInvalidValue;
   if (params.m == 0) return cudaSuccess;
-#ifdef SEQFUSE_HAS_SM90_KERNELS
-  int device = 0, major = 0;
-  cudaError_t error = cudaGetDevice(&device);
-  if (error == cudaSuccess)
-    error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+  int sm = 0;
+  const cudaError_t error = current_sm(sm);
   if (error != cudaSuccess) return error;
-  if (major == 9 && forced_sm() == 0) return gemm_silu_sm90(params, dtype, stream);
-#endif
-  return gemm_silu_sm80(params, dtype, stream);
+  const gemm::Problem problem{.n = params.n, .k = params.k};
+  const gemm::Variant& variant = gemm::choose_variant(problem, sm);
+  gemm::log_choice(problem, variant.config, dtype);
+  return variant.launch(params, dtype, stream);
 }
 
 }  // namespace seqfuse::ops

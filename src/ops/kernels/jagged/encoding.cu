@@ -1,6 +1,7 @@
 #include "ops/kernels/jagged/encoding.h"
 
 #include "ops/kernels/common/row_kernels.cuh"
+#include "ops/kernels/jagged/time_row.h"
 
 namespace seqfuse::ops {
 namespace {
@@ -30,12 +31,8 @@ __global__ void __launch_bounds__(kThreads) time_index_kernel(TimeIndexParams pa
   const int64_t b = sequence_of(i, params.batch, [&](int64_t s) { return params.offsets[s]; });
   int64_t index = 0;
   if (b < params.batch) {
-    // Unsigned: the difference of two int64 may not fit an int64.
-    const int64_t request = params.timestamps[params.offsets[b + 1] - 1], t = params.timestamps[i];
-    const uint64_t age =
-        t < request ? static_cast<uint64_t>(request) - static_cast<uint64_t>(t) : 0;
-    const double bucket = floor(sqrt(static_cast<double>(age) / params.unit));
-    index = static_cast<int64_t>(fmin(bucket, static_cast<double>(params.table_rows - 1)));
+    index = time_row(params.timestamps[params.offsets[b + 1] - 1], params.timestamps[i],
+                     params.unit, params.table_rows);
   }
   params.index[i] = index;
 }

@@ -1,6 +1,6 @@
 // The attention mask as intervals of keys: the one closed form of the definition in
-// ops/kernels/attention/hstu_attention.h, used by CPU and GPU kernels. The matrix-product path
-// evaluates the definition itself on whole tensors.
+// ops/kernels/attention/hstu_attention.h, used by CPU and GPU kernels and, as a dense mask
+// (dense_mask.h), by attention by matrix products.
 #pragma once
 
 #include "ops/kernels/common/host_device.h"
@@ -8,7 +8,7 @@
 namespace seqfuse::ops::attention {
 
 struct MaskOptions {
-  int group_size, window, full_rows;  // g, w (0: off), F; at most 2^30
+  int group_size, max_attn_len, full_rows;  // g, w (0: off), F; at most 2^30
   bool causal;
 };
 
@@ -40,14 +40,14 @@ SEQFUSE_HOST_DEVICE constexpr RowMask row_mask(const MaskOptions& o, const Maske
   if (i < contexts) {
     if (o.causal) return {0, history_end, 0, 0};
     const bool windowed =
-        o.window > 0 && !(o.full_rows > 0 && history_end - contexts + 1 <= o.full_rows);
-    const int reach = windowed ? least(keys, contexts + o.window) : keys;
+        o.max_attn_len > 0 && !(o.full_rows > 0 && history_end - contexts + 1 <= o.full_rows);
+    const int reach = windowed ? least(keys, contexts + o.max_attn_len) : keys;
     return {0, most(history_end, reach), 0, 0};
   }
-  const bool windowed = o.window > 0 && !(o.full_rows > 0 && i >= history_end - o.full_rows);
-  int lo = windowed ? most(0, i - o.window) : 0;
+  const bool windowed = o.max_attn_len > 0 && !(o.full_rows > 0 && i >= history_end - o.full_rows);
+  int lo = windowed ? most(0, i - o.max_attn_len) : 0;
   if (lo < contexts) lo = 0;  // all contexts share one position, just before the first event
-  const int hi = least(o.causal ? i + 1 : windowed ? i + o.window + 1 : keys, keys);
+  const int hi = least(o.causal ? i + 1 : windowed ? i + o.max_attn_len + 1 : keys, keys);
   if (i < history_end) return make_row_mask(lo, hi, 0, 0);
   const int group = history_end + (i - history_end) / o.group_size * o.group_size;
   return make_row_mask(lo, least(hi, history_end), most(lo, group),

@@ -101,7 +101,8 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
   // determines what it sees.
   const auto begin = [&](bool early) {
     const WorkItem& item = worker.item();
-    const bool without_window = args.mask.window == 0;  // then the first K tile starts at key 0
+    // Then the first K tile starts at key 0.
+    const bool without_window = args.mask.max_attn_len == 0;
     if (!early) {
       if (without_window) load_first_keys(item, worker.head(), first);
       load_queries(item, worker.head());
@@ -224,7 +225,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
           if (!more && knows_next()) {
             const WorkItem& next = worker.next_item();
             if constexpr (!kOnePlace) {
-              if (args.mask.window == 0) load_first_keys(next, worker.next_head(), ~t & 1);
+              if (args.mask.max_attn_len == 0) load_first_keys(next, worker.next_head(), ~t & 1);
               sync_threads(1 + group, 64);  // the two warps that read these rows
             }
             load_queries(next, worker.next_head());

@@ -1,6 +1,6 @@
-// Backward of softmax attention under a mask, in three kernels without atomics: delta; dq by blocks
-// of queries; dk and dv by blocks of keys. The last two compute the weights again. Four warps have
-// 16 rows of a block each.
+// Backward of softmax attention under a mask without atomics, after masked_delta.cu: dq by blocks of
+// queries; dk and dv by blocks of keys. Both compute the weights again. Four warps have 16 rows of a
+// block each.
 #pragma once
 
 #include "ops/kernels/attention/sm80/masked_parts.cuh"
@@ -17,40 +17,12 @@ struct MaskedBackwardShape {
 
   // Of the queries of a stage, for blocks of keys.
   struct Rows {
-    float lse[kMaskBlock], delta[kMaskBlock];
+    float shift[kMaskBlock], delta[kMaskBlock];
     uint64_t bits[kMaskBlock];
   };
   static constexpr int kTiles = (2 + 2 * kStages) * kTile;
   static constexpr int kSharedBytes = kTiles + kStages * sizeof(Rows);
 };
-
-// delta = <dout, out> - dlse. 16 lanes a row.
-template <class T>
-__global__ void masked_delta_kernel(const __grid_constant__ MaskedArguments args) {
-  const int64_t row = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) / 16;
-  const int64_t queries = args.mask.queries;
-  if (row >= args.batch * args.heads * queries) return;
-  const int64_t b = row / queries / args.heads, h = row / queries % args.heads, i = row % queries;
-  const int chunk = threadIdx.x % 16;
-  float sum = 0;
-  if (chunk * 8 < args.head_dim) {
-    const auto load = [&](const BatchView& view) {
-      return *reinterpret_cast<const uint4*>(view.data + b * view.batch_bytes +
-                                             h * view.head_bytes + i * view.row_bytes + chunk * 16);
-    };
-    const uint4 out = load(args.out), dout = load(args.dout);
-    const uint32_t x[4] = {out.x, out.y, out.z, out.w}, y[4] = {dout.x, dout.y, dout.z, dout.w};
-#pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      const float2 p = numbers<T>(x[e]), r = numbers<T>(y[e]);
-      sum = fmaf(p.x, r.x, fmaf(p.y, r.y, sum));
-    }
-  }
-  // Rows of a warp's halves end together, as head_dim and queries are the same for both.
-#pragma unroll
-  for (int step = 8; step > 0; step /= 2) sum += __shfl_xor_sync(__activemask(), sum, step);
-  if (chunk == 0) args.delta[row] = sum - (args.dlse ? args.dlse[row] : 0.0f);
-}
 
 // Walks a list of blocks with one or two stages of two tiles each. load(stage, step, entry) copies
 // a step's tiles; work(stage, step, entry) is called when they are there. steps is a multiple of the
@@ -128,14 +100,14 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
   const Loader keys(args.k.of(piece.sequence), key_head, args.head_dim, mask.step);
   const Loader values(args.v.of(piece.sequence), key_head, args.head_dim, mask.step);
 
-  float lse[2], delta[2];
+  float shift[2], delta[2];
   const int64_t head_row = static_cast<int64_t>(piece.sequence) * args.heads + piece.head;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int row = row0 + 8 * half + (lane >> 2);
     const int64_t at = head_row * mask.queries + own.first + row * mask.step;
     const bool exists = rows >> row & 1;
-    lse[half] = exists ? args.lse[at] * kLog2e : 0.0f;
+    shift[half] = exists ? args.shift[at] : 0.0f;
     delta[half] = exists ? args.delta[at] : 0.0f;
   }
 
@@ -161,7 +133,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
         for (int c = 0; c < kMaskBlock / 8; ++c) {
 #pragma unroll
           for (int e = 0; e < 4; ++e) {
-            const float p = exp2_approximate(fmaf(s.v[0][c][e], scale, -lse[e / 2]));
+            const float p = exp2_approximate(fmaf(s.v[0][c][e], scale, -shift[e / 2]));
             ds.v[0][c][e] = p * (ds.v[0][c][e] - delta[e / 2]);
           }
         }
@@ -214,7 +186,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     const int64_t at = head_row * mask.queries + queries.first + i * mask.step;
     Rows& rows = rows_of_stage[stage];
     if (threadIdx.x < kMaskBlock) {
-      copy_async_small<4>(shared_address(&rows.lse[i]), args.lse + at, exists);
+      copy_async_small<4>(shared_address(&rows.shift[i]), args.shift + at, exists);
       copy_async_small<4>(shared_address(&rows.delta[i]), args.delta + at, exists);
     } else if (!entry.full()) {
       copy_async_small<8>(shared_address(&rows.bits[i]),
@@ -239,7 +211,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
           const int q = 8 * c + 2 * (lane & 3);
 #pragma unroll
           for (int e = 0; e < 2; ++e) {
-            const float lse = rows.lse[q + e] * kLog2e, delta = rows.delta[q + e];
+            const float shift = rows.shift[q + e], delta = rows.delta[q + e];
             // The bits of this lane's two keys are bits 0 and 8.
             const auto seen =
                 entry.full() ? 0x101u : static_cast<uint32_t>(rows.bits[q + e] >> key);
@@ -248,7 +220,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
               float& weight = p.v[0][c][2 * half + e];
               float& gradient = ds.v[0][c][2 * half + e];
               const bool sees = seen >> (8 * half) & 1;
-              weight = sees ? exp2_approximate(fmaf(weight, scale, -lse)) : 0.0f;
+              weight = sees ? exp2_approximate(fmaf(weight, scale, -shift)) : 0.0f;
               gradient = sees ? weight * (gradient - delta) : 0.0f;
             }
           }

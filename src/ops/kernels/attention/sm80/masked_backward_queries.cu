@@ -1,4 +1,4 @@
-#include "ops/kernels/attention/masked_variant.h"
+#include "ops/kernels/attention/masked_launch.cuh"
 #include "ops/kernels/attention/sm80/masked_backward.cuh"
 #include "ops/kernels/attention/sm80/shape.h"
 
@@ -9,9 +9,13 @@ template <int kDim>
 constexpr MaskedVariant row() {
   using Shape = MaskedBackwardShape<kDim>;
   static_assert(fills_sm80<Shape>() && Shape::kSharedBytes <= kSharedOfSm86);
-  return {.config = masked_config<Shape>("masked_backward_queries_kernel"),
-          .f16 = masked_backward_queries_kernel<__half, Shape>,
-          .bf16 = masked_backward_queries_kernel<__nv_bfloat16, Shape>};
+  return {.config = config_of<Shape>("masked_backward_queries_kernel", 80, kDim),
+          .launch = [](const Config& config, const MaskedAttentionParams& params, DType dtype,
+                       cudaStream_t stream) {
+            return launch_blocks(config, masked_backward_queries_kernel<__half, Shape>,
+                                 masked_backward_queries_kernel<__nv_bfloat16, Shape>, dtype,
+                                 lists_of_queries(params), stream, arguments_of(params));
+          }};
 }
 
 }  // namespace

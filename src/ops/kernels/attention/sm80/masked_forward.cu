@@ -1,6 +1,5 @@
+#include "ops/kernels/attention/masked_launch.cuh"
 #include "ops/kernels/attention/sm80/masked_forward.cuh"
-
-#include "ops/kernels/attention/masked_variant.h"
 #include "ops/kernels/attention/sm80/shape.h"
 
 namespace seqfuse::ops::attention::sm80 {
@@ -10,9 +9,13 @@ template <int kDim>
 constexpr MaskedVariant row() {
   using Shape = MaskedForwardShape<kDim>;
   static_assert(fills_sm80<Shape>() && Shape::kSharedBytes <= kSharedOfSm86);
-  return {.config = masked_config<Shape>("masked_forward_kernel"),
-          .f16 = masked_forward_kernel<__half, Shape>,
-          .bf16 = masked_forward_kernel<__nv_bfloat16, Shape>};
+  return {.config = config_of<Shape>("masked_forward_kernel", 80, kDim),
+          .launch = [](const Config& config, const MaskedAttentionParams& params, DType dtype,
+                       cudaStream_t stream) {
+            return launch_blocks(config, masked_forward_kernel<__half, Shape>,
+                                 masked_forward_kernel<__nv_bfloat16, Shape>, dtype,
+                                 lists_of_queries(params), stream, arguments_of(params));
+          }};
 }
 
 }  // namespace

@@ -1,87 +1,12 @@
-// Shared by the kernels of softmax attention under a mask: arguments, the listed blocks, loads that
-// leave out what nobody sees, and the bits of partial blocks.
+// Shared by the kernels of softmax attention under a mask: loads that leave out what nobody sees, the
+// bits of partial blocks, and products of tiles.
 #pragma once
 
-#include "masks/block_mask_view.h"
+#include "ops/kernels/attention/common/exp2.cuh"
+#include "ops/kernels/attention/common/masked_lists.cuh"
 #include "ops/kernels/attention/sm80/rows.cuh"
 
 namespace seqfuse::ops::attention::sm80 {
-
-using masks::BlockMaskView;
-
-constexpr int kMaskBlock = 64;  // queries and keys of a block
-constexpr float kLog2e = 1.44269504f;
-constexpr float kNone = -__builtin_huge_valf();  // of a score that is not seen
-
-// A tensor [batch, heads, rows, head_dim], rows aligned to 16 bytes.
-struct BatchView {
-  char* data;
-  int64_t batch_bytes, head_bytes, row_bytes;
-
-  __device__ __forceinline__ HeadsView of(int64_t b) const {
-    return {data + b * batch_bytes, row_bytes, head_bytes, 16};
-  }
-};
-
-struct MaskedArguments {
-  BlockMaskView mask;
-  BatchView q, k, v, out, dout, dq, dk, dv;
-  float* lse;         // [batch, heads, queries]
-  const float* dlse;  // or null
-  float* delta;
-  int batch, heads, key_heads, head_dim;
-  float scale;  // positive
-};
-
-using MaskedKernel = void (*)(MaskedArguments);
-
-// One list of blocks: a block of queries with its keys, or, transposed, a block of keys.
-struct BlockList {
-  const int* begin;  // first entry of each list
-  const int* index;  // the block on the other side
-  const int* bitmap;
-  const uint64_t* seen;  // of the rows that are loaded for an entry
-
-  static __device__ __forceinline__ BlockList of_queries(const BlockMaskView& m) {
-    return {m.row_begin, m.column, m.bitmap, m.seen};
-  }
-  static __device__ __forceinline__ BlockList of_keys(const BlockMaskView& m) {
-    return {m.column_begin, m.row, m.column_bitmap, m.seen + 1};
-  }
-};
-
-// Which list and head a thread block has. Lists with the most blocks come first, each for all the
-// sequences that share it and all heads.
-struct MaskedPiece {
-  int list, block, sequence, head;
-
-  __device__ __forceinline__ MaskedPiece(const BlockMaskView& mask, const int* order,
-                                         int64_t blocks, int batch, int heads) {
-    const bool shared = mask.batch == 1;
-    const int each = shared ? batch * heads : heads;
-    const int i = blockIdx.x % each;
-    list = order[blockIdx.x / each];
-    head = i % heads;
-    block = shared ? list : static_cast<int>(list % blocks);
-    sequence = shared ? i / heads : static_cast<int>(list / blocks);
-  }
-};
-
-// An entry of a list. Its fields depend on each other's loads, so they are fetched one step before
-// they are needed.
-struct BlockEntry {
-  int index, bitmap;
-  uint64_t seen;
-
-  __device__ __forceinline__ void fetch_number(const BlockList& list, int entry) {
-    index = list.index[entry];
-    bitmap = list.bitmap[entry];
-  }
-  __device__ __forceinline__ void fetch_seen(const BlockList& list) {
-    seen = bitmap < 0 ? ~uint64_t{0} : list.seen[2 * static_cast<int64_t>(bitmap)];
-  }
-  __device__ __forceinline__ bool full() const { return bitmap < 0; }
-};
 
 // Copies the 64 rows of a block of one head to a tile; rows whose bit is not set, and columns from
 // head_dim on, become zeros and are not read. Called by threads 0 to kThreads - 1.
@@ -132,11 +57,6 @@ class SeenLoader {
   bool inside_;
 };
 
-// The bits of the rows that exist of a block.
-__device__ __forceinline__ uint64_t bits_of(const masks::BlockTokens& tokens) {
-  return tokens.count >= kMaskBlock ? ~uint64_t{0} : (uint64_t{1} << tokens.count) - 1;
-}
-
 // What a lane's queries see of a partial block: its rows of accumulators [kRows, 64], from row0 on.
 template <int kRows>
 struct QueryBits {
@@ -170,12 +90,6 @@ struct QueryBits {
     }
   }
 };
-
-__device__ __forceinline__ float exp2_approximate(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(y) : "f"(x));
-  return y;
-}
 
 // acc = rows of one tile times rows of another, over kDim of their kD columns.
 template <class T, int kD, int kDim, int kRows>

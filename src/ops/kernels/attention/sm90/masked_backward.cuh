@@ -8,12 +8,13 @@
 namespace seqfuse::ops::attention::sm90 {
 
 struct MaskedBackwardShape {
+  static constexpr int kM = kMaskBlock, kN = kMaskBlock, kThreads = kMaskedThreads;
   static constexpr int kStages = 2;
   static constexpr int kTiles = (2 + 2 * kStages) * kMaskedTile;
 
   // Of the queries of a stage, for blocks of keys.
   struct Rows {
-    float lse[kMaskBlock], delta[kMaskBlock];  // lse: times log2(e)
+    float shift[kMaskBlock], delta[kMaskBlock];
     uint64_t bits[kMaskBlock];
   };
 };
@@ -76,14 +77,14 @@ __global__ void __launch_bounds__(kMaskedThreads, Shape::kBlocks)
   int next_bitmap = count > 1 ? mask.bitmap[begin + 1] : -1;
 
   const masks::BlockTokens own = mask.queries_of(piece.block);
-  float lse[2], delta[2];
+  float shift[2], delta[2];
   const int64_t head_row = static_cast<int64_t>(piece.sequence) * args.heads + piece.head;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int row = row0 + 8 * half + (lane >> 2);
     const int64_t at = head_row * mask.queries + own.first + row * mask.step;
     const bool exists = row < own.count;
-    lse[half] = exists ? args.lse[at] * kLog2e : 0.0f;
+    shift[half] = exists ? args.shift[at] : 0.0f;
     delta[half] = exists ? args.delta[at] : 0.0f;
   }
   __syncthreads();  // the barriers are there
@@ -114,7 +115,7 @@ __global__ void __launch_bounds__(kMaskedThreads, Shape::kBlocks)
     for (int c = 0; c < kMaskBlock / 8; ++c) {
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        const float p = exp2_approximate(fmaf(s.v[0][c][e], scale, -lse[e / 2]));
+        const float p = exp2_approximate(fmaf(s.v[0][c][e], scale, -shift[e / 2]));
         ds.v[0][c][e] = p * (ds.v[0][c][e] - delta[e / 2]);
       }
     }
@@ -204,8 +205,8 @@ __global__ void __launch_bounds__(kMaskedThreads, Shape::kBlocks)
       fill(1, next.entry.index, next.head);
     }
   }
-  // Threads 0 to 63 bring lse and delta of a query each, the others the keys that it sees.
-  float lse = 0, delta = 0;
+  // Threads 0 to 63 bring shift and delta of a query each, the others the keys that it sees.
+  float shift = 0, delta = 0;
   uint64_t word = 0;
   const auto fetch_rows = [&](const ListedQueries& of) {
     const int i = threadIdx.x % kMaskBlock;
@@ -214,7 +215,7 @@ __global__ void __launch_bounds__(kMaskedThreads, Shape::kBlocks)
       const bool exists = (of.entry.seen & bits_of(queries)) >> i & 1;
       const int64_t head_row = static_cast<int64_t>(piece.sequence) * args.heads + of.head;
       const int64_t at = head_row * mask.queries + queries.first + i * mask.step;
-      lse = exists ? args.lse[at] * kLog2e : 0.0f;
+      shift = exists ? args.shift[at] : 0.0f;
       delta = exists ? args.delta[at] : 0.0f;
     } else if (!of.entry.full()) {
       word = mask.bits[static_cast<int64_t>(of.entry.bitmap) * kMaskBlock + i];
@@ -224,7 +225,7 @@ __global__ void __launch_bounds__(kMaskedThreads, Shape::kBlocks)
     const int i = threadIdx.x % kMaskBlock;
     auto& rows = rows_of_stage[stage];
     if (threadIdx.x < kMaskBlock) {
-      rows.lse[i] = lse;
+      rows.shift[i] = shift;
       rows.delta[i] = delta;
     } else {
       rows.bits[i] = word;
@@ -273,7 +274,7 @@ __global__ void __launch_bounds__(kMaskedThreads, Shape::kBlocks)
       const int q = 8 * c + 2 * (lane & 3);
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
-        const float of_lse = rows.lse[q + e], of_delta = rows.delta[q + e];
+        const float of_shift = rows.shift[q + e], of_delta = rows.delta[q + e];
         // The bits of this lane's two keys are bits 0 and 8.
         const auto seen =
             now.entry.full() ? 0x101u : static_cast<uint32_t>(rows.bits[q + e] >> key);
@@ -282,7 +283,7 @@ __global__ void __launch_bounds__(kMaskedThreads, Shape::kBlocks)
           float& weight = p.v[0][c][2 * half + e];
           float& gradient = ds.v[0][c][2 * half + e];
           const bool sees = seen >> (8 * half) & 1;
-          weight = sees ? exp2_approximate(fmaf(weight, scale, -of_lse)) : 0.0f;
+          weight = sees ? exp2_approximate(fmaf(weight, scale, -of_shift)) : 0.0f;
           gradient = sees ? weight * (gradient - of_delta) : 0.0f;
         }
       }

@@ -12,6 +12,7 @@
 namespace seqfuse::ops::attention::sm90 {
 
 struct MaskedForwardShape {
+  static constexpr int kM = kMaskBlock, kN = kMaskBlock, kThreads = kMaskedThreads;
   static constexpr int kStages = 2;
   static constexpr int kBlocks = 5;  // per SM
   static constexpr int kTiles = (1 + 2 * kStages) * kMaskedTile;

@@ -1,23 +1,22 @@
 // Launches a kernel for SM 9.0 of softmax attention under a mask.
 #pragma once
 
-#include "base/dtype.h"
+#include "ops/kernels/attention/masked_launch.cuh"
 #include "ops/kernels/attention/sm90/masked_tiles.cuh"
 
 namespace seqfuse::ops::attention::sm90 {
 
 using MaskedTilesKernel = void (*)(MaskedArguments, MaskedTiles);
 
-inline cudaError_t launch_masked(MaskedTilesKernel kernel, int shared_bytes, int64_t blocks,
-                                 bool backward, const MaskedArguments& args, cudaStream_t stream) {
+// The kernel of a dtype, for a problem with copied_tiles.
+inline cudaError_t launch_with_tiles(const Config& config, MaskedTilesKernel f16,
+                                     MaskedTilesKernel bf16, DType dtype, int64_t blocks,
+                                     cudaStream_t stream, const MaskedArguments& args,
+                                     bool backward) {
   MaskedTiles tiles{};
-  cudaError_t error = make_masked_tiles(tiles, args, backward);
-  if (error == cudaSuccess)
-    error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
+  const cudaError_t error = make_masked_tiles(tiles, args, backward);
   if (error != cudaSuccess) return error;
-  kernel<<<static_cast<unsigned>(blocks), kMaskedThreads, static_cast<size_t>(shared_bytes),
-           stream>>>(args, tiles);
-  return cudaGetLastError();
+  return launch_blocks(config, f16, bf16, dtype, blocks, stream, args, tiles);
 }
 
 }  // namespace seqfuse::ops::attention::sm90

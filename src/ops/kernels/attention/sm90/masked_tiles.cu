@@ -1,6 +1,5 @@
 #include "ops/kernels/attention/sm90/masked_tiles.cuh"
 
-#include "ops/kernels/attention/sm90/masked_kernels.h"
 #include "ops/kernels/common/sm90/tensor_map.h"
 
 namespace seqfuse::ops::attention::sm90 {
@@ -25,15 +24,6 @@ RowsOfHeads keys_of(const BatchView& view, const MaskedArguments& args) {
 }
 
 }  // namespace
-
-bool takes_masked_forward(const MaskedArguments& args) {
-  return args.head_dim > 32 && args.head_dim <= 64 && fits_tensor_map(queries_of(args.q, args)) &&
-         fits_tensor_map(keys_of(args.k, args)) && fits_tensor_map(keys_of(args.v, args));
-}
-
-bool takes_masked_backward(const MaskedArguments& args) {
-  return takes_masked_forward(args) && fits_tensor_map(queries_of(args.dout, args));
-}
 
 cudaError_t make_masked_tiles(MaskedTiles& tiles, const MaskedArguments& args, bool backward) {
   const masks::BlockMaskView& mask = args.mask;

@@ -23,26 +23,12 @@ decltype(&cuTensorMapEncodeTiled) encoder() {
   return found;
 }
 
-bool size_fits(int64_t size) {
-  return size > 0 && size < int64_t{1} << 31;
-}
-
-// Of a dimension of one element, a stride is never used.
-bool stride_fits(int64_t bytes, int64_t size) {
-  return size == 1 || (bytes > 0 && bytes % 16 == 0 && bytes < int64_t{1} << 40);
-}
-
 }  // namespace
 
-bool fits_tensor_map(const RowsOfHeads& t) {
-  return encoder() != nullptr && t.rows % t.step == 0 && size_fits(t.rows) &&
-         size_fits(t.columns) && size_fits(t.heads) && size_fits(t.batch) &&
-         stride_fits(t.row_bytes * t.step, 2) && stride_fits(t.head_bytes, t.heads) &&
-         stride_fits(t.batch_bytes, t.batch);
-}
-
 cudaError_t make_tensor_map(CUtensorMap& map, const RowsOfHeads& t) {
+  if (encoder() == nullptr) return cudaErrorNotSupported;
   const auto number = [](int64_t n) { return static_cast<cuuint64_t>(n); };
+  // Of a dimension of one element, a stride is never used.
   const auto stride = [&](int64_t bytes, int64_t size) {
     return number(size == 1 ? t.row_bytes : bytes);
   };

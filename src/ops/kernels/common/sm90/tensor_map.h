@@ -18,12 +18,10 @@ struct RowsOfHeads {
   int step;
 };
 
-// Whether a map can describe it, with this driver: rows are a multiple of step, sizes are positive and
-// fit in 31 bits, strides are positive multiples of 16 bytes below 2^40.
-bool fits_tensor_map(const RowsOfHeads& tensor);
-
-// Tiles of 64 rows and 64 columns, as a Tile<64>; what the tensor does not have becomes zeros. For
-// tensors that fit. Errors: cudaErrorInvalidValue if the driver refuses.
+// Tiles of 64 rows and 64 columns, as a Tile<64>; what the tensor does not have becomes zeros. Rows are
+// a multiple of step, sizes are positive and fit in 31 bits, strides are positive multiples of 16 bytes
+// below 2^40. Errors: cudaErrorInvalidValue if the driver refuses, cudaErrorNotSupported if it has no
+// maps.
 cudaError_t make_tensor_map(CUtensorMap& map, const RowsOfHeads& tensor);
 
 }  // namespace seqfuse::ops::sm90

@@ -4,7 +4,8 @@
 // Slices of a and b along k go through a ring of stages in shared memory, filled kStages - 1 slices
 // ahead. Fragments for the next 16 of k are read while the current ones are multiplied.
 #include "ops/kernels/common/sm80/tile.cuh"
-#include "ops/kernels/gemm/gemm_silu_kernels.h"
+#include "ops/kernels/gemm/gemm_silu_variant.h"
+#include "ops/kernels/gemm/silu.cuh"
 
 namespace seqfuse::ops {
 namespace {
@@ -175,9 +176,22 @@ cudaError_t launch(const GemmSiluParams& p, cudaStream_t stream) {
 
 }  // namespace
 
-cudaError_t gemm_silu_sm80(const GemmSiluParams& params, DType dtype, cudaStream_t stream) {
-  return dtype == DType::bf16 ? launch<__nv_bfloat16>(params, stream)
-                              : launch<__half>(params, stream);
+const gemm::Variant& gemm::gemm_silu_sm80() {
+  static constexpr Variant kVariant{
+      .config = {.kernel = "gemm_silu_kernel",
+                 .architecture = 80,
+                 .tile_m = kRows,
+                 .tile_n = kColumns,
+                 .tile_k = kSlice,
+                 .stages = kStages,
+                 .warps = kThreads / 32,
+                 .blocks = kBlocks,
+                 .shared_bytes = kSharedBytes},
+      .launch = [](const GemmSiluParams& params, DType dtype, cudaStream_t stream) {
+        return dtype == DType::bf16 ? launch<__nv_bfloat16>(params, stream)
+                                    : launch<__half>(params, stream);
+      }};
+  return kVariant;
 }
 
 }  // namespace seqfuse::ops

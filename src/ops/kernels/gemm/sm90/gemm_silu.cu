@@ -8,7 +8,8 @@
 #include <cutlass/gemm/collective/collective_builder.hpp>
 #include <cutlass/gemm/kernel/gemm_universal.hpp>
 
-#include "ops/kernels/gemm/gemm_silu_kernels.h"
+#include "ops/kernels/gemm/gemm_silu_variant.h"
+#include "ops/kernels/gemm/silu.cuh"
 
 namespace seqfuse::ops {
 namespace {
@@ -102,9 +103,23 @@ cudaError_t launch(const GemmSiluParams& p, cudaStream_t stream) {
 
 }  // namespace
 
-cudaError_t gemm_silu_sm90(const GemmSiluParams& params, DType dtype, cudaStream_t stream) {
-  return dtype == DType::bf16 ? launch<cutlass::bfloat16_t>(params, stream)
-                              : launch<cutlass::half_t>(params, stream);
+const gemm::Variant& gemm::gemm_silu_sm90() {
+  using OfEither = Shape<cutlass::half_t>;  // both types have the same
+  static const Variant variant{
+      .config = {.kernel = "cutlass::gemm::kernel::GemmUniversal",
+                 .architecture = 90,
+                 .tile_m = cute::size<0>(OfEither::Tile()),
+                 .tile_n = cute::size<1>(OfEither::Tile()),
+                 .tile_k = cute::size<2>(OfEither::Tile()),
+                 .stages = OfEither::Mainloop::DispatchPolicy::Stages,
+                 .warps = static_cast<int>(OfEither::Kernel::MaxThreadsPerBlock) / 32,
+                 .blocks = static_cast<int>(OfEither::Kernel::MinBlocksPerMultiprocessor),
+                 .shared_bytes = static_cast<int>(OfEither::Kernel::SharedStorageSize)},
+      .launch = [](const GemmSiluParams& params, DType dtype, cudaStream_t stream) {
+        return dtype == DType::bf16 ? launch<cutlass::bfloat16_t>(params, stream)
+                                    : launch<cutlass::half_t>(params, stream);
+      }};
+  return variant;
 }
 
 }  // namespace seqfuse::ops
