@@ -6,11 +6,13 @@ usage: compare_with_torch.py [--layers 1,2,3,4,5,6] [--hidden 128,256] [--length
 
 Models have random weights, ReLU, norms without division, 4 heads and an inner width of 4 hidden (--heads, --inner);
 one word in the middle of the sentence moves within an L2 ball (--words: how many). Both compute on the same device, in
-float64 and in float32 without TF32. Two times of each: the margin at one radius, which is half the certified one, and
-the search for the radius to within a thousandth. seqfuse's are those that it prints with --json: from ids to bounds on
-the host, without loading; the first sentences of a call do not count. Radii in float64 must be within two thousandths
-of PyTorch's (each search ends within one), or the exit code is 1. PyTorch's bounds in float32 are not sound; seqfuse's
-are, and smaller.
+float64 and in float32 without TF32 (--dtypes). Two times of each: the margin at one radius, which is half the certified
+one, and the search for the radius to within a thousandth. seqfuse's are those that it prints with --json: from ids to
+bounds on the host, without loading, median over sentences of one length; the first three of a call, which record CUDA
+graphs, do not count. PyTorch's are of two peers: `torch`, operator by operator, searching by bisection as published
+implementations do; on a GPU also `torch_graph`, the same operators replayed as a CUDA graph, searching by secants as
+seqfuse does. Radii in float64 must be within two thousandths of PyTorch's (each search ends within one), or the exit
+code is 1. PyTorch's bounds in float32 are not sound; seqfuse's are, and smaller.
 """
 
 import argparse
@@ -24,7 +26,7 @@ import tempfile
 import time
 
 import torch
-from plain_crown_baf import PlainCrownBaF
+from plain_crown_baf import GraphedCrownBaF, PlainCrownBaF, radius_by_bisection, radius_by_secants
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks/encoder"))
@@ -87,7 +89,7 @@ def run_seqfuse(args, folder: pathlib.Path, ids: list[int], positions: list[int]
     return [json.loads(line) for line in finished.stdout.splitlines()]
 
 
-def seconds_of(function, device: str, rounds: int) -> float:
+def seconds_of(function, rounds: int) -> float:
     times = []
     for _ in range(rounds + 2):
         start = time.perf_counter()
@@ -97,7 +99,7 @@ def seconds_of(function, device: str, rounds: int) -> float:
 
 
 def median_seconds(lines: list) -> float:
-    return statistics.median(line["seconds"] for line in lines[2:])
+    return statistics.median(line["seconds"] for line in lines[3:])
 
 
 @torch.no_grad()
@@ -109,42 +111,53 @@ def run_case(args, layers: int, hidden: int, length: int) -> dict:
     positions = list(range(middle, middle + args.words))
     device_ids = torch.tensor(ids, device=args.device)
     result = {"layers": layers, "hidden": hidden, "length": length}
-    for dtype, torch_dtype in (("float64", torch.float64), ("float32", torch.float32)):
+    for dtype in args.dtypes.split(","):
+        torch_dtype = getattr(torch, dtype)
         plain = PlainCrownBaF({name: t.to(args.device, torch_dtype) for name, t in tensors.items()}, args.heads, layers)
         with tempfile.TemporaryDirectory() as name:
             folder = pathlib.Path(name)
             write_model(folder, tensors, hidden, inner, layers, args.heads, length)
-            given = (args, folder, ids, positions, args.rounds + 2, "--dtype", dtype)
+            given = (args, folder, ids, positions, args.rounds + 3, "--dtype", dtype)
             searched = run_seqfuse(*given, "--search")
             radius, label = searched[0]["radius"], searched[0]["label"]
             bounds = run_seqfuse(*given, "--eps", str(radius / 2))
         one = functools.partial(plain.margin, device_ids, positions, radius / 2, label)
-        search = functools.partial(plain.radius, device_ids, positions, label, 1e-3)
+        margin = functools.partial(plain.margin, device_ids, positions, label=label)
+        search = functools.partial(radius_by_bisection, margin, 1e-3)
+        times = {
+            "one_radius": {"seqfuse": median_seconds(bounds), "torch": seconds_of(one, args.rounds)},
+            "search": {"seqfuse": median_seconds(searched), "torch": seconds_of(search, min(args.rounds, 3))},
+        }
+        if args.device == "cuda":
+            graphed = GraphedCrownBaF(plain, device_ids, positions, label)
+            times["one_radius"]["torch_graph"] = seconds_of(functools.partial(graphed.margin, radius / 2), args.rounds)
+            by_secants = functools.partial(radius_by_secants, graphed.margin, 1e-3)
+            times["search"]["torch_graph"] = seconds_of(by_secants, min(args.rounds, 3))
+        for task in times.values():
+            for peer in ("torch", "torch_graph"):
+                if peer in task:
+                    task[f"speedup_over_{peer}"] = task[peer] / task["seqfuse"]
         result[dtype] = {
-            "radius": radius, "radius_torch": search(),
-            "margin": bounds[0]["margins"][0]["lower"], "margin_torch": one(),
-            "one_radius": {"seqfuse": median_seconds(bounds), "torch": seconds_of(one, args.device, args.rounds)},
-            "search": {
-                "seqfuse": median_seconds(searched), "torch": seconds_of(search, args.device, min(args.rounds, 3)),
-            },
+            "radius": radius, "radius_torch": search(), "radii_tried": searched[0]["tried"],
+            "margin": bounds[0]["margins"][0]["lower"], "margin_torch": one(), **times,
         }  # fmt: skip
-        for task in ("one_radius", "search"):
-            times = result[dtype][task]
-            times["speedup"] = times["torch"] / times["seqfuse"]
     exact = result["float64"]
-    result["float32_radius_share"] = result["float32"]["radius"] / exact["radius"]
+    if "float32" in result:
+        result["float32_radius_share"] = result["float32"]["radius"] / exact["radius"]
     result["radius_is_near_torch"] = abs(exact["radius"] - exact["radius_torch"]) <= 2e-3 * exact["radius_torch"]
     return result
 
 
 def line_of(result: dict) -> str:
     parts = [f"{result['layers']} layers, hidden {result['hidden']}, length {result['length']}:"]
-    for dtype in ("float64", "float32"):
+    for dtype in (name for name in ("float64", "float32") if name in result):
         found = result[dtype]
         parts.append(f"{dtype} radius {found['radius']:.5g} (torch {found['radius_torch']:.5g}),")
         for task in ("one_radius", "search"):
-            ours, peer = (1000 * found[task][way] for way in ("seqfuse", "torch"))
-            parts.append(f"{task} {ours:.2f} ms against {peer:.2f} ms ({found[task]['speedup']:.2f}x);")
+            times = found[task]
+            parts.append(f"{task} {1000 * times['seqfuse']:.2f} ms,")
+            for peer in (name for name in ("torch", "torch_graph") if name in times):
+                parts.append(f"{peer} {1000 * times[peer]:.2f} ms ({times['speedup_over_' + peer]:.2f}x);")
     return " ".join(parts)
 
 
@@ -157,6 +170,7 @@ def main() -> None:
     parser.add_argument("--inner", type=int, default=4, help="times hidden")
     parser.add_argument("--words", type=int, default=1)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", choices=["cuda", "cpu"])
+    parser.add_argument("--dtypes", default="float64,float32", help="float64 must be one of them")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seqfuse", type=pathlib.Path, default=ROOT / "build/bin/seqfuse")
     parser.add_argument("--output", type=pathlib.Path, help="a JSON file")

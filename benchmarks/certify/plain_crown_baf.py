@@ -2,7 +2,7 @@
 
 Written as in published implementations: a lower and an upper linear function for each number, and products with the
 positive and the negative part of each matrix. The relaxations are those of docs/certify.md, without what seqfuse adds
-for rounding. One sentence, one radius; all L2.
+for rounding. One sentence, one radius; all L2. GraphedCrownBaF replays the same operators as a CUDA graph.
 """
 
 import math
@@ -204,6 +204,10 @@ class PlainCrownBaF:
     # -- the whole -----------------------------------------------------------------------------------------------------
     def margin(self, ids: Tensor, positions: list[int], eps: float, label: int) -> float:
         """The smallest lower bound of logits[label] - logits[other]. Only CROWN-BaF, without the bound of intervals."""
+        return float(self.margin_tensor(ids, positions, eps, label))
+
+    def margin_tensor(self, ids: Tensor, positions: list[int], eps: float | Tensor, label: int) -> Tensor:
+        """The same on the device, which nothing waits for."""
         self.positions, self.eps, self.nodes = len(positions), eps, []
         name = "embeddings.{}_embeddings.weight".format
         center = self.t[name("word")][ids] + self.t[name("position")][: len(ids)] + self.t[name("token_type")][0]
@@ -219,9 +223,10 @@ class PlainCrownBaF:
         classes = len(self.t["classifier.bias"])
         rows = torch.eye(classes, dtype=w.dtype, device=w.device)
         others = [c for c in range(classes) if c != label]
-        spec = (rows[label] - rows[others]) @ self.t["classifier.weight"]
-        constant = (rows[label] - rows[others]) @ self.t["classifier.bias"]
-        return float(self.backward(pooled, spec[:, None], constant, center, positions).min())
+        differences = torch.stack([rows[label] - rows[other] for other in others])
+        spec = differences @ self.t["classifier.weight"]
+        constant = differences @ self.t["classifier.bias"]
+        return self.backward(pooled, spec[:, None], constant, center, positions).min()
 
     def first(self, x: Node) -> Node:
         """The row of the first token."""
@@ -237,7 +242,8 @@ class PlainCrownBaF:
             if a is None:
                 continue
             if current.back is None:
-                reach = a[:, positions].norm(dim=-1).sum(-1) * self.eps
+                moving = torch.stack([a[:, position] for position in positions], 1)
+                reach = moving.norm(dim=-1).sum(-1) * self.eps
                 return constant + (a * center).flatten(1).sum(1) - reach
             parts, more = current.back(a)
             constant = constant + more
@@ -245,15 +251,63 @@ class PlainCrownBaF:
                 passed[id(parent)] = passed[id(parent)] + part if id(parent) in passed else part
         raise AssertionError("the input was not reached")
 
-    def radius(self, ids: Tensor, positions: list[int], label: int, tolerance: float) -> float:
-        """By bisection, as seqfuse's: factors of 4 from 0.01, then the geometric middle."""
-        low, high, eps = 0.0, math.inf, 0.01
-        while high > low * (1 + tolerance):
-            if self.margin(ids, positions, eps, label) > 0:
-                low = eps
-            else:
-                high = eps
-            eps = low * 4 if math.isinf(high) else high / 4 if low == 0 else math.sqrt(low * high)
-            if eps < 1e-9:
-                break
-        return low
+
+class GraphedCrownBaF:
+    """PlainCrownBaF of one sentence, recorded once as a CUDA graph; margin() replays it."""
+
+    def __init__(self, plain: PlainCrownBaF, ids: Tensor, positions: list[int], label: int) -> None:
+        weight = plain.t["classifier.weight"]
+        self.eps = torch.zeros((), dtype=weight.dtype, device=weight.device)
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(2):
+                plain.margin_tensor(ids, positions, self.eps, label)
+        torch.cuda.current_stream().wait_stream(stream)
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph):
+            self.found = plain.margin_tensor(ids, positions, self.eps, label)
+
+    def margin(self, eps: float) -> float:
+        self.eps.fill_(eps)
+        self.graph.replay()
+        return float(self.found)
+
+
+def radius_by_bisection(margin, tolerance: float) -> float:
+    """As published implementations search: factors of 4 from 0.01, then the geometric middle."""
+    low, high, eps = 0.0, math.inf, 0.01
+    while high > low * (1 + tolerance):
+        if margin(eps) > 0:
+            low = eps
+        else:
+            high = eps
+        eps = low * 4 if math.isinf(high) else high / 4 if low == 0 else math.sqrt(low * high)
+        if eps < 1e-9:
+            break
+    return low
+
+
+def radius_by_secants(margin, tolerance: float) -> float:
+    """As seqfuse searches: next where a line through both ends is 0, or the middle if that helped little."""
+    low, high, eps = 0.0, math.inf, 0.01
+    at_low, at_high, width, guessed = margin(0.0), -math.inf, math.inf, False
+    while high > low * (1 + tolerance) and eps >= 1e-9:
+        value = margin(eps)
+        if value > 0:
+            low, at_low = eps, value
+        else:
+            high, at_high = eps, value
+        if math.isinf(high) or low == 0:
+            eps = low * 4 if math.isinf(high) else high / 4
+            continue
+        last, width = width, math.log(high / low)
+        guessed = (width <= last / 2 or not guessed) and math.isfinite(at_high)
+        if not guessed:
+            eps = math.sqrt(low * high)
+            continue
+        root = low + (high - low) * at_low / (at_low - at_high)
+        near, below, above = 0.4 * math.log1p(tolerance), math.log(root / low), math.log(high / root)
+        eps = root * math.exp(-near if below > above else near)
+        eps = min(max(eps, low * math.exp(below / 2)), high * math.exp(-above / 2))
+    return low

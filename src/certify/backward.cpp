@@ -12,8 +12,7 @@ class BackwardPass {
   BackwardPass(const NodeBounds& bounds, int node, Tensor rows)
       : bounds_(bounds), graph_(bounds.graph()), rows_(static_cast<size_t>(node) + 1) {
     const int64_t batch = bounds.ball().batch();
-    sum_ = at::zeros({batch, rows.size(1)}, rows.options().dtype(at::kDouble));
-    size_ = at::zeros_like(sum_);
+    reach_ = at::zeros({batch, rows.size(1)}, rows.options().dtype(at::kDouble));
     std::vector<int64_t> shape = rows.sizes().vec();
     shape[0] = batch;
     rows_.back() = rows.expand(shape);
@@ -24,33 +23,19 @@ class BackwardPass {
       const Tensor rows = std::exchange(rows_[static_cast<size_t>(i)], Tensor());
       if (rows.defined()) step(i, rows);
     }
-    // Of the sums over nodes, in double, and of all products that underflow.
+    const Tensor parts = at::cat(constants_);  // [parts, 2, B, M]
+    const Tensor values = parts.select(1, 0), lost = parts.select(1, 1).sum(0);
+    const Tensor size = values.abs().sum(0) + lost + reach_;
+    // Covers the error of summing the parts in double, and all products that underflow.
+    const double units = static_cast<double>(parts.size(0) + 16) * 0x1p-52;
     const double underflow = 1e5 * Rounding::of(bounds_.ball().center.scalar_type()).tiny;
-    return sum_ - size_ * (static_cast<double>(graph_.size() + 16) * 0x1p-52) - underflow;
+    return values.sum(0) - lost - reach_ - size * units - underflow;
   }
 
  private:
   // Adds sum(rows * mid) - sum(|rows| * rad), downwards.
   void add_constants(const Tensor& rows, const Tensor& mid, const Tensor& rad) {
-    const Rounding rounding = Rounding::of(rows.scalar_type());
-    const int64_t terms = mid.numel() / mid.size(0);
-    Tensor value, lost;
-    if (rows.scalar_type() == at::kDouble) {
-      const Tensor more = rad + (mid.abs() + rad) * (2 * rounding.gamma(terms + 8));
-      const auto column = [&](const Tensor& x) { return x.reshape({x.size(0), terms, 1}); };
-      const Tensor flat = rows.reshape({rows.size(0), rows.size(1), terms});
-      value = at::bmm(flat, column(mid)).squeeze(-1);
-      lost = at::bmm(flat.abs(), column(more)).squeeze(-1);
-    } else {  // products in float, their sums in double
-      const Tensor more = rad + (mid.abs() + rad) * (8 * rounding.unit);
-      std::vector<int64_t> dims;
-      for (int64_t dim = 2; dim < rows.dim(); ++dim) dims.push_back(dim);
-      value = at::sum(rows * over_rows(mid), dims, false, at::kDouble);
-      lost = at::sum(rows.abs().mul_(over_rows(more)), dims, false, at::kDouble);
-      lost = lost * (1 + 1e-9);
-    }
-    sum_ += value - lost;
-    size_ += value.abs() + lost;
+    constants_.push_back(ops::bounds::rows_to_constants(rows, mid, rad).constants);
   }
 
   void pass(int to, Tensor rows) {
@@ -89,7 +74,7 @@ class BackwardPass {
     }
   }
 
-  // What summing the rows of several readers lost.
+  // Covers the error of summing the rows of several readers.
   void add_rounding(int i, const Tensor& rows) {
     if (graph_.readers(i) > 1) {
       add_constants(rows, bounds_.constants(i).mid, bounds_.constants(i).rad);
@@ -103,26 +88,16 @@ class BackwardPass {
     const Tensor perturbed = rows.index_select(2, ball.position_tensor()).to(at::kDouble);
     const Tensor reach =
         dual_norm(perturbed, 3, ball.norm).sum(2) * ball.eps_tensor(2, at::kDouble) * (1 + 1e-12);
-    sum_ -= reach;
-    size_ += reach;
+    reach_ += reach;
   }
 
-  // Of rows above 0 the lower line, of those below 0 the upper one: with their mean and half their
-  // difference, and |rows|.
+  // Rows above 0 take the lower line, rows below 0 the upper one.
   void through_function(int i, const Tensor& rows) {
     const int from = graph_.node(i).inputs[0];
-    const Lines& lines = bounds_.lines(i);
-    const double unit = Rounding::of(rows.scalar_type()).unit;
-    const Tensor mean = (lines.lower_slope + lines.upper_slope) * 0.5;
-    const Tensor half = (lines.lower_slope - lines.upper_slope) * 0.5;
-    const Tensor offset = (lines.lower_offset + lines.upper_offset) * 0.5;
-    const Tensor gap = (lines.upper_offset - lines.lower_offset) * 0.5;
-    const Tensor lost =
-        ((lines.lower_slope.abs() + lines.upper_slope.abs()) * bounds_.magnitude(from) +
-         lines.lower_offset.abs() + lines.upper_offset.abs() + bounds_.magnitude(i)) *
-        (8 * unit);
-    add_constants(rows, offset, gap + lost);
-    pass(from, (rows * over_rows(mean)).addcmul_(rows.abs(), over_rows(half)));
+    const ops::bounds::PassedRows passed = ops::bounds::rows_through_function(
+        rows, bounds_.lines(i), bounds_.magnitude(from), bounds_.magnitude(i));
+    constants_.push_back(passed.constants);
+    pass(from, passed.first);
   }
 
   void through_scores(int i, const Tensor& rows) {
@@ -155,18 +130,19 @@ class BackwardPass {
 
   void through_product(int i, const Tensor& rows) {
     const Node& node = graph_.node(i);
-    add_constants(rows, bounds_.constants(i).mid, bounds_.constants(i).rad);
-    const ProductSlopes& slopes = bounds_.product_slopes(i);
-    pass(node.inputs[0], rows * over_rows(slopes.first));
-    Tensor second = rows * over_rows(slopes.second);
-    if (graph_.node(node.inputs[1]).shape.back() == 1) second = second.sum(-1, /*keepdim=*/true);
-    pass(node.inputs[1], second);
+    const ops::bounds::PassedRows passed =
+        ops::bounds::rows_through_product(rows, bounds_.product_lines(i));
+    constants_.push_back(passed.constants);
+    pass(node.inputs[0], passed.first);
+    const bool of_rows = graph_.node(node.inputs[1]).shape.back() == 1;
+    pass(node.inputs[1], of_rows ? passed.second.sum(-1, /*keepdim=*/true) : passed.second);
   }
 
   const NodeBounds& bounds_;
   const Graph& graph_;
-  std::vector<Tensor> rows_;  // of each node: what is still to be passed on
-  Tensor sum_, size_;         // float64 [B, M]: the constants, and their absolute values
+  std::vector<Tensor> rows_;       // of each node: what is still to be passed on
+  std::vector<Tensor> constants_;  // ops::bounds::PassedRows
+  Tensor reach_;  // float64 [B, M]: how far the ball moves the rows, rounded upwards
 };
 
 }  // namespace
@@ -186,7 +162,7 @@ int64_t bytes_of_a_row(const NodeBounds& bounds, int node) {
 
 Interval backward_interval(const NodeBounds& bounds, int node, int64_t block_bytes) {
   const Interval& known = bounds.interval(node);
-  const Rounding rounding = known.rounding();
+  const Rounding rounding = rounding_of(known);
   const Tensor lo = known.lo.flatten(1).clone(), hi = known.hi.flatten(1).clone();
   const Tensor wide = (hi - lo) > at::maximum(lo.abs(), hi.abs()) * (64 * rounding.unit);
   const Tensor wanted = wide.any(0).nonzero().flatten();

@@ -18,7 +18,7 @@ at::Tensor lower_bounds(const NodeBounds& bounds, int node, at::Tensor rows);
 // memory. Elements whose interval is as narrow as rounding allows keep it.
 Interval backward_interval(const NodeBounds& bounds, int node, int64_t block_bytes);
 
-// About the bytes that a row of lower_bounds needs.
+// Estimates the bytes that a row of lower_bounds needs.
 int64_t bytes_of_a_row(const NodeBounds& bounds, int node);
 
 }  // namespace seqfuse::certify

@@ -10,11 +10,13 @@ using at::Tensor;
 Tensor Ball::eps_tensor(int64_t dims, at::ScalarType dtype) const {
   std::vector<int64_t> shape(static_cast<size_t>(dims), 1);
   shape[0] = batch();
-  const Tensor values = at::tensor(eps, at::kDouble) * (1 + 4 * Rounding::of(dtype).unit);
-  return values.to(center.options().dtype(dtype)).view(shape);
+  const Tensor values =
+      eps_on_device.defined() ? eps_on_device : at::tensor(eps, at::kDouble).to(center.device());
+  return (values * (1 + 4 * Rounding::of(dtype).unit)).to(dtype).view(shape);
 }
 
 Tensor Ball::position_tensor() const {
+  if (positions_on_device.defined()) return positions_on_device;
   return at::tensor(positions, at::kLong).to(center.device());
 }
 

@@ -1,4 +1,4 @@
-// What may be perturbed, and by how much: the input rows of some positions, each within a ball.
+// The perturbations that bounds cover: the input rows of some positions move, each within a ball.
 #pragma once
 
 #include <torch/types.h>
@@ -6,9 +6,11 @@
 #include <cstdint>
 #include <vector>
 
+#include "ops/torch/tensor_bounds.h"
+
 namespace seqfuse::certify {
 
-enum class Norm { l1, l2, linf };
+using ops::bounds::Norm;  // l1, l2, linf
 
 // A batch of B inputs of N rows. Input b may be any center[b] + d, where d is 0 outside the positions and
 // the norm of d[n] is at most eps[b] at each of them.
@@ -17,6 +19,9 @@ struct Ball {
   std::vector<int64_t> positions;  // rising; 1 or more
   Norm norm = Norm::l2;
   std::vector<double> eps;  // B values of 0 or more
+  // eps and positions on the center's device, float64 and int64, which a recorded computation reads: their
+  // values may change from replay to replay. Made of the above where undefined.
+  at::Tensor eps_on_device, positions_on_device;
 
   int64_t batch() const { return center.size(0); }
   int64_t width() const { return center.size(2); }

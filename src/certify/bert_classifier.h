@@ -43,7 +43,7 @@ class BertClassifier {
   // last layer computes the first token alone, which is all that the head reads.
   Graph graph(int64_t length) const;
 
-  // That sum, [N, H], with types of 0. Throws UsageError: no ids, more than the model takes, an id outside
+  // The sum of embeddings that graph() starts from, [N, H], with types of 0. Throws UsageError: no ids, more than the model takes, an id outside
   // the vocabulary.
   at::Tensor embeddings(std::span<const int64_t> ids) const;
 

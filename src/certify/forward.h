@@ -12,7 +12,7 @@ namespace seqfuse::certify {
 // Sets the interval of each node before `end`: what interval arithmetic and the linear bounds both allow.
 void bound_forward(NodeBounds& bounds, int end);
 
-// About the bytes that bound_forward needs.
+// Estimates the bytes that bound_forward needs.
 int64_t forward_bytes(const Graph& graph, const Ball& ball);
 
 }  // namespace seqfuse::certify

@@ -13,8 +13,8 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// Whether intervals of a node gain from a backward pass: those of functions come from their inputs alone,
-// those of a matrix on the input are exact.
+// A backward pass cannot tighten the interval of a function, which follows from that of its input, nor that of a
+// matrix on the input, which is exact.
 bool is_worth_a_pass(const Graph& graph, int index) {
   const Node& node = graph.node(index);
   if (!node.bounded) return false;
@@ -32,10 +32,9 @@ bool is_worth_a_pass(const Graph& graph, int index) {
 }
 
 // e[label] - e[other] for all others, then their negatives: [B, 2 C, 1, C].
-Tensor margin_rows(int64_t classes, const std::vector<int64_t>& labels,
-                   const at::TensorOptions& options) {
+Tensor margin_rows(int64_t classes, const Tensor& labels, const at::TensorOptions& options) {
   const Tensor all = at::eye(classes, options);
-  const Tensor chosen = all.index_select(0, at::tensor(labels, at::kLong).to(options.device()));
+  const Tensor chosen = all.index_select(0, labels);
   const Tensor rows = chosen.unsqueeze(1) - all.unsqueeze(0);
   return at::cat({rows, -rows}, 1).unsqueeze(2);
 }
@@ -85,29 +84,37 @@ const char* name_of(Method method) {
   return "";
 }
 
-Margins margins(const Graph& graph, const Ball& ball, const std::vector<int64_t>& labels,
-                const MarginOptions& options) {
+Tensor lower_margins(const Graph& graph, const Ball& ball, const Tensor& labels,
+                     const MarginOptions& options) {
   const at::NoGradGuard no_grad;
   const int64_t classes = graph.node(graph.output()).shape.back();
-  const auto of_method = [&](Method method) {
-    NodeBounds bounds(graph, ball);
-    MarginOptions with_method = options;
-    with_method.method = method;
-    bound_nodes(bounds, with_method);
-    const Tensor rows = margin_rows(classes, labels, ball.center.options());
-    Tensor found = interval_bounds(bounds, rows);
-    if (method != Method::ibp) {
-      found = at::fmax(found, lower_bounds(bounds, graph.output(), rows));
-    }
-    const Tensor usable = bounds.finite().unsqueeze(1).logical_and(at::isfinite(found));
-    return at::where(usable, found, at::full_like(found, -kInfinity));
-  };
-  Tensor lower = of_method(options.method);
-  // Where numbers became too large, those of intervals may not.
-  if (options.method != Method::ibp && !at::isfinite(lower).all().item<bool>()) {
-    lower = at::maximum(lower, of_method(Method::ibp));
+  NodeBounds bounds(graph, ball);
+  bound_nodes(bounds, options);
+  const Tensor rows = margin_rows(classes, labels, ball.center.options());
+  Tensor found = interval_bounds(bounds, rows);
+  if (options.method != Method::ibp) {
+    found = at::fmax(found, lower_bounds(bounds, graph.output(), rows));
   }
-  lower = lower.cpu();
+  const Tensor usable = bounds.finite().unsqueeze(1).logical_and(at::isfinite(found));
+  return at::where(usable, found, at::full_like(found, -kInfinity));
+}
+
+Margins margins(const Graph& graph, const Ball& ball, const std::vector<int64_t>& labels,
+                const MarginOptions& options) {
+  const Tensor on_device = at::tensor(labels, at::kLong).to(ball.center.device());
+  const Tensor lower = lower_margins(graph, ball, on_device, options).cpu();
+  return finished_margins(lower, graph, ball, labels, options);
+}
+
+Margins finished_margins(Tensor lower, const Graph& graph, const Ball& ball,
+                         const std::vector<int64_t>& labels, const MarginOptions& options) {
+  // Linear bounds overflow before intervals do.
+  if (options.method != Method::ibp && !at::isfinite(lower).all().item<bool>()) {
+    const Tensor on_device = at::tensor(labels, at::kLong).to(ball.center.device());
+    lower =
+        at::maximum(lower, lower_margins(graph, ball, on_device, {.method = Method::ibp}).cpu());
+  }
+  const int64_t classes = graph.node(graph.output()).shape.back();
   Margins result{lower.narrow(1, 0, classes).clone(), -lower.narrow(1, classes, classes)};
   for (size_t b = 0; b < labels.size(); ++b) {
     for (Tensor* column : {&result.lower, &result.upper}) {

@@ -1,11 +1,9 @@
-// Bounds of a classifier's margins over a ball, and the largest certified radius.
+// Bounds of a classifier's margins over a ball.
 #pragma once
 
 #include <torch/types.h>
 
 #include <cstdint>
-#include <functional>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,7 +25,7 @@ struct MarginOptions {
   int64_t block_bytes = int64_t{1} << 28;  // of the rows that go backwards together
 };
 
-// Of output[label] - output[other], over all other classes: float64 [B, C], 0 in the column of the label.
+// Bounds of output[label] - output[other] for all classes: float64 [B, C], 0 in the column of the label.
 // lower is -infinity and upper infinity where numbers became too large.
 struct Margins {
   at::Tensor lower, upper;
@@ -38,26 +36,16 @@ struct Margins {
 Margins margins(const Graph& graph, const Ball& ball, const std::vector<int64_t>& labels,
                 const MarginOptions& options);
 
+// The part of it that is computed on the device of the ball, without waiting for it: float64 [B, 2 C], lower
+// bounds of output[label] - output[other], then of output[other] - output[label]; -infinity where numbers became
+// too large. labels: int64 [B] on that device. Waits for the device with Method::crown.
+at::Tensor lower_margins(const Graph& graph, const Ball& ball, const at::Tensor& labels,
+                         const MarginOptions& options);
+// The margins from it, on the CPU; those of interval arithmetic where it is -infinity.
+Margins finished_margins(at::Tensor lower, const Graph& graph, const Ball& ball,
+                         const std::vector<int64_t>& labels, const MarginOptions& options);
+
 // For each input of the batch the smallest lower margin.
 std::vector<double> smallest_margins(const Margins& margins, const std::vector<int64_t>& labels);
-
-struct SearchOptions {
-  double tolerance = 1e-3;  // relative
-  int64_t together = 1;     // radii that are tried at once, as a batch
-  double first = 0.01, smallest = 1e-9, largest = 1e9;
-};
-
-struct Radius {
-  double certified = 0;  // 0: not even the smallest one
-  // The next one that was tried and could not be certified; infinity: all could, up to the largest one.
-  double not_certified = 0;
-  int64_t tried = 0;
-};
-
-// certify: for radii the smallest lower margins. A radius counts if its margin is above 0. Nothing if
-// `go_on` returns false, which is asked before each batch.
-std::optional<Radius> largest_radius(
-    const std::function<std::vector<double>(const std::vector<double>&)>& certify,
-    const SearchOptions& options, const std::function<bool()>& go_on);
 
 }  // namespace seqfuse::certify

@@ -17,11 +17,11 @@ struct Constants {
   at::Tensor mid, rad;
 };
 
-// Of a product of elements: its slopes by the first and the second factor. 0 where the interval of the product
-// is narrower than what is between its lines.
-struct ProductSlopes {
-  at::Tensor first, second;
-};
+// mid, rad and magnitude of an interval; grown: rad plus what a product of mid with a matrix loses.
+using Split = ops::bounds::TensorSplit;
+// The slopes of a product by its factors, and its constants. Slopes are 0 where the interval of the product is
+// narrower than the gap between its lines.
+using ProductLines = ops::bounds::TensorProductLines;
 
 // Nodes are bounded in order: set(i) after those before it. Tensors are [B, *shape].
 class NodeBounds {
@@ -38,13 +38,13 @@ class NodeBounds {
 
   const Interval& interval(int node) const;
   const Split& split(int node) const;
-  const at::Tensor& magnitude(int node) const;
-  // Of a function node, on the interval of its input: slopes and offsets.
+  const at::Tensor& magnitude(int node) const { return split(node).magnitude; }
+  // Slopes and offsets of a function node, on the interval of its input.
   const Lines& lines(int node) const;
-  // linear, scores, context, product: y = slopes · inputs + mid ± rad, where the slopes are the matrix, the
-  // middles of the other factor, or product_slopes(). Others: 0 ± what an addition loses.
+  // linear, scores, context: y = slopes · inputs + mid ± rad, where the slopes are the matrix or the
+  // middles of the other factor. Other nodes, without products: 0 ± what an addition loses.
   const Constants& constants(int node) const;
-  const ProductSlopes& product_slopes(int node) const;
+  const ProductLines& product_lines(int node) const;
 
   // bool [B]: whether all intervals so far, except within a softmax, are finite. NaN counts as not.
   at::Tensor finite() const;
@@ -53,10 +53,10 @@ class NodeBounds {
   struct State {
     Interval interval;
     std::optional<Split> split;
-    at::Tensor magnitude, shift;
+    at::Tensor shift;
     std::optional<Lines> lines;
     std::optional<Constants> constants;
-    std::optional<ProductSlopes> product_slopes;
+    std::optional<ProductLines> product_lines;
   };
   const State& of(int node) const { return states_[static_cast<size_t>(node)]; }
   State& of(int node) { return states_[static_cast<size_t>(node)]; }
@@ -65,17 +65,12 @@ class NodeBounds {
   Interval of_linear(int node) const;
   Interval of_product(int node) const;
   Interval of_matrix_product(int node) const;
-  at::Tensor shift_of(int node) const;  // of an exp: [B, …, 1]
-  Lines make_lines(int node) const;
+  at::Tensor shift_of(int node) const;  // of an exp: [B, …, 1]; else undefined
   Constants make_constants(int node) const;
-  void make_product(int node) const;
 
   const Graph& graph_;
   const Ball& ball_;
   mutable std::vector<State> states_;
 };
-
-// The softmax over the last dimension, given the interval of its scores.
-Interval softmax_image(const Interval& scores);
 
 }  // namespace seqfuse::certify

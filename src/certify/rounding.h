@@ -1,4 +1,4 @@
-// What arithmetic may lose, so that bounds in floating point hold for real numbers.
+// The errors of floating-point arithmetic, which bounds make up for: they hold for real numbers.
 //
 // The model of arithmetic: +, -, *, / and square roots have a relative error of at most `unit`; a sum or
 // product of matrices over n terms errs by at most gamma(n) times the sum of the terms' absolute values,

@@ -46,8 +46,8 @@ inline at::Tensor random_moves(const certify::Ball& ball, int64_t samples) {
   return moves;
 }
 
-// Of `starts` random points, led by gradients to small (sign = 1) or large (-1) values of
-// rows · output, where rows is [C].
+// Leads `starts` random points by gradients to small (sign = 1) or large (-1) values of rows · output, where
+// rows is [C].
 inline at::Tensor attacked(const certify::Graph& graph, const certify::Ball& ball,
                            const at::Tensor& center, const at::Tensor& rows, double sign,
                            int64_t starts, int steps = 12) {

@@ -96,7 +96,7 @@ class ReluNet {
     return least;
   }
 
-  // Whether no unit changes its sign in the box around the ball.
+  // True if no unit changes its sign in the box around the ball.
   bool is_linear(double eps) const {
     const at::Tensor at_center = at::linear(center_, hidden_->weight, hidden_->bias)[0];
     return (at_center.abs() > hidden_->magnitude.sum(1) * eps).all().item<bool>();

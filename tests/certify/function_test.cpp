@@ -61,7 +61,7 @@ INSTANTIATE_TEST_SUITE_P(All, Functions,
                          testing::Combine(testing::ValuesIn(kAll),
                                           testing::Values(at::kDouble, at::kFloat)));
 
-TEST(FunctionLines, OfWideIntervalsAreNearTheBestOnes) {
+TEST(FunctionLines, AreNearTheBestOnesForWideIntervals) {
   const Interval x{at::tensor({-3.0, -4.0, -1.0}, at::kDouble),
                    at::tensor({1.0, 4.0, 2.0}, at::kDouble)};
   for (const Function function : {Function::gelu_erf, Function::tanh}) {

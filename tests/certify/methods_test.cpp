@@ -1,12 +1,18 @@
-// What holds between methods, radii, positions, batches and dtypes, and with the oracles.
+// Relations between methods, radii, positions, batches and dtypes, and bounds against the oracles.
+#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
+#include <string>
 #include <utility>
 
+#include "base/parallel.h"
 #include "certify/backward.h"
 #include "certify/margins.h"
+#include "certify/radius.h"
 #include "tests/certify/tiny_classifier.h"
 #include "tests/oracles/linear_bounds.h"
 #include "tests/temporary_directory.h"
@@ -20,6 +26,17 @@ using certify::Method;
 using certify::Norm;
 using test::ball_around;
 using test::TinyClassifier;
+
+// Nets of these tests are so small that threads would wait for each other most of the time.
+class OneThread : public testing::Environment {
+ public:
+  void SetUp() override {
+    at::set_num_threads(1);
+    set_num_threads(1);
+  }
+};
+[[maybe_unused]] const testing::Environment* const kOneThread =
+    testing::AddGlobalTestEnvironment(new OneThread);
 
 constexpr Method kMethods[] = {Method::ibp, Method::crown_baf, Method::crown};
 constexpr Norm kNorms[] = {Norm::l1, Norm::l2, Norm::linf};
@@ -224,6 +241,42 @@ TEST(Certify, HugeRadiiCertifyNothing) {
       EXPECT_FALSE(at::isnan(found.lower).any().item<bool>());
       for (const double margin : certify::smallest_margins(found, {problem.label, problem.label})) {
         EXPECT_LT(margin, 0);
+      }
+    }
+  }
+}
+
+// The number of radii that a search tries, for margins that fall in different ways; bisection tries 14 from a
+// bracket of a factor of 4.
+TEST(Certify, SearchesFollowTheMargin) {
+  const std::vector<std::pair<const char*, std::function<double(double)>>> margins = {
+      {"line", [](double r) { return 1 - 20 * r; }},
+      {"curve", [](double r) { return 2 - 3 * r - 40 * r * r; }},
+      {"exponential", [](double r) { return 2 - std::expm1(8 * r); }},
+      {"without end", [](double r) { return r < 0.07 ? 1 - 4 * r : -HUGE_VAL; }},
+      {"step", [](double r) { return r < 0.3 ? 1.0 : -1e6; }},
+      {"tiny", [](double r) { return 1e-7 - r; }}};
+  for (const auto& [name, margin] : margins) {
+    for (const int64_t together : {1, 2, 3, 8}) {
+      const auto certify = [&](const std::vector<double>& radii) {
+        EXPECT_TRUE(std::ranges::is_sorted(radii));
+        std::vector<double> found;
+        for (const double radius : radii) found.push_back(margin(radius));
+        return found;
+      };
+      int batches = 0;
+      const auto found =
+          certify::largest_radius(certify, {.together = together}, [&] { return ++batches < 100; });
+      ASSERT_TRUE(found) << name << together;
+      EXPECT_GT(margin(found->certified), 0) << name;
+      EXPECT_LE(margin(found->not_certified), 0) << name;
+      EXPECT_LE(found->not_certified, found->certified * 1.001) << name;
+      EXPECT_GT(found->not_certified, found->certified) << name;
+      const bool is_smooth = name != std::string("without end") && name != std::string("step");
+      if (is_smooth && name != std::string("tiny")) {
+        EXPECT_LE(batches, together == 1 ? 12 : together == 8 ? 4 : 8) << name << together;
+      } else {
+        EXPECT_LE(batches, 35) << name << together;
       }
     }
   }

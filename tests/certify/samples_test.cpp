@@ -80,14 +80,15 @@ TEST_P(Samples, AreWithinTheBounds) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, Samples,
-    testing::Values(Case{"relu_l1", "relu", LayerNorm::no_division, Norm::l1, 0.1},
-                    Case{"relu_l2", "relu", LayerNorm::no_division, Norm::l2, 0.1},
-                    Case{"relu_linf", "relu", LayerNorm::no_division, Norm::linf, 0.03},
-                    Case{"gelu_division_l1", "gelu", LayerNorm::standard, Norm::l1, 0.05},
-                    Case{"gelu_division_l2", "gelu", LayerNorm::standard, Norm::l2, 0.05},
-                    Case{"gelu_division_linf", "gelu", LayerNorm::standard, Norm::linf, 0.02},
-                    Case{"gelu_new_float_l2", "gelu_new", LayerNorm::no_division, Norm::l2, 0.05,
-                         at::kFloat}),
+    testing::Values(
+        Case{"relu_l1", "relu", LayerNorm::no_division, Norm::l1, 0.1},
+        Case{"relu_l2", "relu", LayerNorm::no_division, Norm::l2, 0.1},
+        Case{"relu_linf", "relu", LayerNorm::no_division, Norm::linf, 0.03},
+        Case{"gelu_division_l1", "gelu", LayerNorm::standard, Norm::l1, 0.05},
+        Case{"gelu_division_l2", "gelu", LayerNorm::standard, Norm::l2, 0.05},
+        Case{"gelu_division_linf", "gelu", LayerNorm::standard, Norm::linf, 0.02},
+        Case{"relu_float_linf", "relu", LayerNorm::no_division, Norm::linf, 0.03, at::kFloat},
+        Case{"gelu_new_float_l2", "gelu_new", LayerNorm::no_division, Norm::l2, 0.05, at::kFloat}),
     [](const auto& of_case) { return std::string(of_case.param.name); });
 
 }  // namespace

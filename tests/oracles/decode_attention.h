@@ -6,7 +6,7 @@
 #include <cmath>
 #include <vector>
 
-#include "ops/torch/decode.h"
+#include "ops/torch/decode/decode.h"
 
 namespace seqfuse::oracle {
 

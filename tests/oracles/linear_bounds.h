@@ -75,7 +75,7 @@ class LinearBounds {
   using Row = std::vector<size_t>;
   using Matrix = std::vector<Row>;
 
-  // Of all perturbed coordinates: the largest change, where each position has its own ball.
+  // The largest change over all perturbed coordinates; each position has its own ball.
   double reach(const std::vector<double>& slopes) const {
     const size_t width = slopes.size() / positions_.size();
     double total = 0;
