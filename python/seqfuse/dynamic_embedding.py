@@ -3,6 +3,7 @@
 import os
 import pathlib
 import tempfile
+import threading
 from collections.abc import Iterable
 
 import torch
@@ -118,6 +119,14 @@ class DynamicEmbedding(nn.Module):
             return _Lookup.apply(self._anchor, self, batch, ids.shape)
         return self._rows.look_up(ids).view(*ids.shape, self.dim)
 
+    def prefetch(self, ids: Tensor) -> None:
+        """Brings the rows of the next batch into the cache (cached=True) while the GPU goes on with other work.
+
+        Call it between forward and backward. ids: int64 of any shape, on the table's device; repeats and ids without
+        a row are allowed, and get none. Rows, evictions and results are the same as without this call.
+        """
+        self._rows.prefetch(ids)
+
     def _update(self, batch: torch.ScriptObject, gradients: Tensor) -> None:
         self.updates += 1
         self._rows.update(batch, gradients, self.learning_rate, *self.betas, self.eps, self.updates)
@@ -203,6 +212,13 @@ class DynamicEmbedding(nn.Module):
         _save(path, contents)
         self._start_increment(contents)
 
+    def start_dump(self, path: str | os.PathLike, *, slots_at_once: int = 1 << 16) -> "BackgroundDump":
+        """A dump that is copied in pieces between steps and written by a thread, while training goes on.
+
+        Call it between steps. The host keeps a copy of all rows until the file is written.
+        """
+        return BackgroundDump(self, path, slots_at_once)
+
     def dump_increment(self, path: str | os.PathLike) -> None:
         """Writes what changed since the last dump, increment or load: rows that were in batches, ids that have gone.
 
@@ -250,6 +266,76 @@ class DynamicEmbedding(nn.Module):
     def extra_repr(self) -> str:
         """For print()."""
         return f"dim={self.dim}, capacity={self.capacity}, device={self.device}"
+
+
+class BackgroundDump:
+    """A dump of a DynamicEmbedding that training hardly waits for.
+
+        dump = table.start_dump("items.pt")
+        for ids in batches:
+            loss(table(ids))
+            dump.advance()          # copies the rows of some slots while the GPU computes
+            loss.backward()
+            if dump.copied:
+                dump.finish()       # the file has the table as it is now, after this step
+                break
+        ...                         # more steps, while the file is written
+        dump.wait()
+
+    Rows of batches since the start are copied again by finish(). A table that has grown since is copied whole then.
+    """
+
+    def __init__(self, table: DynamicEmbedding, path: str | os.PathLike, slots_at_once: int) -> None:
+        if slots_at_once < 1:
+            raise ValueError(f"slots_at_once is {slots_at_once}; expected at least 1")
+        table._rows.start_snapshot()
+        self._table, self._path, self._slots = table, path, slots_at_once
+        self._thread: threading.Thread | None = None
+        self._error: BaseException | None = None
+        self.copied = False
+
+    def advance(self) -> bool:
+        """Copies the rows of the next slots. False, and copied is True, when none are left."""
+        if self._thread is None and not self.copied:
+            self.copied = not self._table._rows.copy_snapshot(self._slots)
+        return not self.copied
+
+    def finish(self) -> None:
+        """Call it between steps: the table of now is written, by a thread. The next increment continues it.
+
+        Copies what advance() has not; waits for a GPU. Raises RuntimeError as check_failures() does.
+        """
+        if self._thread is not None:
+            raise ValueError("this dump is finished: start another one")
+        table = self._table
+        contents = {**dict(table._rows.finish_snapshot()), "updates": torch.tensor(table.updates)}
+        table._start_increment(contents)
+        self._thread = threading.Thread(target=self._write, args=(contents,))
+        self._thread.start()
+
+    def _write(self, contents: dict[str, Tensor]) -> None:
+        try:
+            by_slot, late, late_rows = (contents.pop(name) for name in ("by_slot", "late", "late_rows"))
+            all_late = len(late) == len(contents["ids"])
+            contents["rows"] = (
+                late_rows if all_late else by_slot.index_select(0, contents["slots"]).index_copy_(0, late, late_rows)
+            )
+            del by_slot
+            _save(self._path, contents)
+        except BaseException as error:
+            self._error = error
+
+    def writing(self) -> bool:
+        """Whether the file is still being written."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def wait(self) -> None:
+        """Waits until the file is written. Raises what went wrong, such as OSError on a full disk."""
+        if self._thread is None:
+            raise ValueError("this dump is not finished: call finish() first")
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
 
 
 class _Lookup(torch.autograd.Function):

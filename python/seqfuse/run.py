@@ -1,6 +1,9 @@
 """Trained retrieval runs as modules."""
 
+import math
+import numbers
 import pathlib
+import warnings
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -111,8 +114,13 @@ class RetrievalRun(nn.Module):
         include_seen: also items of the history. events: what else is known, as flags of `seqfuse recommend` are:
         timestamps (numbers in the data set's unit), request_time, actions (names; bits also as one number),
         context {feature: raw value}. What is missing is filled in with what is typical of the data set, as there.
-        Raises ValueError for unknown ids, names and values, and for an empty history.
+        Warns where top_k is more than there are items, and gives fewer. Raises ValueError for unknown ids, names and
+        values, for times that are not whole numbers, for an empty history and for a top_k below 1.
         """
+        if isinstance(top_k, bool) or not isinstance(top_k, numbers.Integral) or top_k < 1:
+            raise ValueError(f"top_k is {top_k!r}: expected a whole number of 1 or more")
+        if top_k > len(self.item_ids):
+            warnings.warn(f"top_k is {top_k}, but there are {len(self.item_ids)} items: giving fewer", stacklevel=2)
         scores = self._scores(history, **events)
         if not include_seen:
             scores[[self._vocabulary.item_index[item] - 1 for item in history]] = -torch.inf
@@ -211,16 +219,20 @@ class _ResearchEncoder(nn.Module):
 
     def events(self, vocabulary, length, timestamps, request_time, actions, context) -> dict:
         gap = vocabulary.typical_gap
+        if timestamps is not None:
+            timestamps = [_whole(f"timestamps[{i}]", time) for i, time in enumerate(timestamps)]
+        if request_time is not None:
+            request_time = _whole("request_time", request_time)
         if timestamps is None:
             request_time = length * gap if request_time is None else request_time
             timestamps = [request_time - (length - i) * gap for i in range(length)]
-        if list(timestamps) != sorted(timestamps):
+        if timestamps != sorted(timestamps):
             raise ValueError("timestamps decrease: give events oldest first")
         if request_time is None:
             request_time = timestamps[-1] + gap
         if request_time < timestamps[-1]:
             raise ValueError(f"request_time {request_time} is before that of the last event, {timestamps[-1]}")
-        return {"timestamps": list(timestamps), "request_times": [request_time]}
+        return {"timestamps": timestamps, "request_times": [request_time]}
 
 
 class _HSTUEncoder(nn.Module):
@@ -306,6 +318,14 @@ def _masks(network: dict) -> dict:
 
 def _mlp(columns: int, width: int) -> nn.Sequential:
     return nn.Sequential(nn.Linear(columns, width), nn.ReLU(), nn.Linear(width, width))
+
+
+def _whole(name: str, value: object) -> int:
+    """A time as an integer. Raises ValueError for text, NaN, fractions and what int64 does not hold."""
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not is_number or not math.isfinite(value) or value != int(value) or not -(2**63) <= int(value) < 2**63:
+        raise ValueError(f"{name} is {value!r}: expected a whole number in the unit of the data set's times")
+    return int(value)
 
 
 def _table_name(feature: str) -> str:

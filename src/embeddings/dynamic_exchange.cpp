@@ -147,7 +147,7 @@ HashTableContents DynamicExchange::scatter(const HashTableContents& given,
   const bool from_me = group_.is_first();
   const int64_t processes = group_.size();
   at::Tensor by_owner, numbers_of_rows, rows;
-  // Of all: rows, their width, calls, whether slots are kept; and the capacity of each process.
+  // The same for all processes: rows, their width, calls, whether slots are kept; then the capacity of each.
   at::Tensor facts = torch::zeros({4 + processes}, torch::kLong);
   at::Tensor owners;
   if (from_me) {

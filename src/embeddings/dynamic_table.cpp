@@ -1,5 +1,6 @@
 #include "embeddings/dynamic_table.h"
 
+#include <algorithm>
 #include <cmath>
 #include <tuple>
 #include <utility>
@@ -14,6 +15,8 @@ namespace {
 
 using ops::hash_table::sum_by_id;
 using ops::hash_table::unique_ids;
+
+constexpr int64_t kFirstRows = 1 << 16;
 
 // A table of hashes in a checkpoint: per row, and [capacity, calls].
 void put(StateTensors& state, const std::string& prefix, const HashTableContents& table) {
@@ -60,11 +63,11 @@ DynamicRowsContents without_shards(DynamicRowsContents contents, const StateTens
 
 }  // namespace
 
-RowOptimizer row_optimizer(UpdateKind kind) {
+RowOptimizer row_optimizer(OptimizerKind kind) {
   switch (kind) {
-    case UpdateKind::sgd:
+    case OptimizerKind::sgd:
       return RowOptimizer::sgd;
-    case UpdateKind::row_wise_adagrad:
+    case OptimizerKind::row_wise_adagrad:
       return RowOptimizer::row_wise_adagrad;
     default:
       return RowOptimizer::adam;
@@ -80,7 +83,10 @@ DynamicTable::DynamicTable(DynamicRowsOptions options, int64_t vocabulary,
       options_(std::move(options)) {
   options_.optimizer = RowOptimizer::sgd;
   options_.table.capacity = capacity_of_process(capacity_, group.size());
-  rows_.emplace(options_);
+  // make_state() makes the table that is trained: until then there is nothing to allocate whole.
+  DynamicRowsOptions first = options_;
+  first.table.initial_capacity = std::min(first.table.initial_capacity, kFirstRows);
+  rows_.emplace(std::move(first));
 }
 
 at::TensorOptions DynamicTable::options() const {
@@ -114,6 +120,10 @@ void DynamicTable::fetch(const at::Tensor& ids) {
 
 void DynamicTable::fetch_all() {
   fetch(torch::arange(vocabulary_, options().dtype(torch::kLong)));
+}
+
+void DynamicTable::prefetch(const at::Tensor& ids) {
+  rows_->prefetch([&] { return group_.several() ? exchange_.ask(ids).asked_ids : ids; });
 }
 
 at::Tensor DynamicTable::lookup(const at::Tensor& ids) {
@@ -167,7 +177,7 @@ void DynamicTable::combine() const {
   returned_ = {std::move(all)};
 }
 
-void DynamicTable::make_state(UpdateKind kind, bool averaged) {
+void DynamicTable::make_state(OptimizerKind kind, bool averaged) {
   SEQFUSE_CHECK_AS(UsageError, !averaged,
                    "table {}: a table of DynamicEmbeddingArgs has no averages of its rows: set "
                    "OptimizerArgs.average_decay to 0, or use EmbeddingArgs",
@@ -179,7 +189,7 @@ void DynamicTable::make_state(UpdateKind kind, bool averaged) {
   contents.table.rows =
       at::constant_pad_nd(contents.table.rows.slice(1, 0, dim_), {0, rows.table().width() - dim_});
   rows.load(contents);
-  // Nothing changes before all of it is there.
+  // Nothing changes until everything is loaded.
   rows_ = std::move(rows);
   options_ = std::move(options);
   trained_ = true;
@@ -214,7 +224,7 @@ void DynamicTable::apply_gradients(UpdateStep& step) {
     rows_->update_unique(update, returned.batch, returned.gradient, numbers);
     return;
   }
-  const UpdateRule rule = step.rule(UpdateKind::adam, /*weight_decay=*/0);
+  const UpdateRule rule = step.rule(OptimizerKind::adam, /*weight_decay=*/0);
   RowUpdate update =
       ops::hash_table::row_update(options_.optimizer, rule.learning_rate, rule.gradient_scale,
                                   rule.beta1, rule.beta2, rule.epsilon, 1);

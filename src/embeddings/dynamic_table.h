@@ -12,16 +12,16 @@
 namespace seqfuse::embeddings {
 
 // adamw: adam, since tables have no weight decay.
-RowOptimizer row_optimizer(UpdateKind kind);
+RowOptimizer row_optimizer(OptimizerKind kind);
 
-// Where gradients are recorded, fetch() gives new ids a row; under NoGradGuard it changes nothing, and
-// ids without a row have the shared row. Rows are float32. A step updates the rows of its own ids;
+// fetch() gives new ids a row if gradients are recorded; under NoGradGuard it changes nothing, and ids
+// without a row read the shared row. Rows are float32. A step updates the rows of its own ids;
 // Adam's corrections count all steps.
 //
 // In a checkpoint the state of a table has, besides the optimiser's tensors: shared_row, scores,
 // touched, slots and table (capacity and calls), of ids that have no row yet counted_ids,
 // counted_scores and so on, and of several processes shards (the rows and the capacity of each). A
-// table of the same capacity and as many processes goes on with the same bits, evictions included; a
+// table of the same capacity and as many processes continues bit for bit, evictions included; a
 // table with a fixed vocabulary takes the shared row for ids without one.
 class DynamicTable : public EmbeddingTable {
  public:
@@ -44,7 +44,7 @@ class DynamicTable : public EmbeddingTable {
   void return_gradients() override;
 
   // averaged: throws UsageError, since such a table has no averages.
-  void make_state(UpdateKind kind, bool averaged) override;
+  void make_state(OptimizerKind kind, bool averaged) override;
   void zero_gradients() override;
   at::Tensor gradient() const override;
   void apply_gradients(UpdateStep& step) override;
@@ -54,6 +54,14 @@ class DynamicTable : public EmbeddingTable {
   TableContents contents() const override;
   void check(const TableContents& given, const LoadOptions& options) const override;
   void load(const TableContents& given, const LoadOptions& options) override;
+
+  // Whether rows in use are in a cache in the GPU's memory, the others in the host's.
+  bool is_cached() const { return options_.table.cached; }
+  // Of a cached table: begins to bring the rows of the next batch's ids, which may be only some of them,
+  // into the cache, beside what the current stream has after the last fetch. Call it between fetch and
+  // backward. Rows, evictions and losses are the same as without. With several processes all must call
+  // it, as fetch: ids are exchanged. Other tables: nothing.
+  void prefetch(const at::Tensor& ids);
 
   const DynamicRows& dynamic_rows() const { return *rows_; }
 

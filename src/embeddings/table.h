@@ -58,7 +58,7 @@ class EmbeddingTable {
   // Creates the optimiser state, all zeros. Call before the first update, when the rows are on
   // their final device. averaged: also keep averages of the rows (OptimizerArgs.average_decay).
   // Only trained tables have state.
-  virtual void make_state(UpdateKind kind, bool averaged) = 0;
+  virtual void make_state(OptimizerKind kind, bool averaged) = 0;
   virtual void zero_gradients() = 0;
   // The unscaled gradient that apply_gradients() will use: [rows here, D], or [n, D] for only the n
   // rows that have one, each once. Undefined if no row has one.

@@ -17,7 +17,7 @@ at::TensorOptions TensorTable::options() const {
   return weight_.options();
 }
 
-void TensorTable::make_state(UpdateKind kind, bool averaged) {
+void TensorTable::make_state(OptimizerKind kind, bool averaged) {
   SEQFUSE_CHECK(weight_.is_contiguous(), "the rows of table {} are not contiguous", name_);
   state_.emplace(weight_, kind, /*weight_decay=*/0, averaged);
 }

@@ -17,7 +17,7 @@ class TensorTable : public EmbeddingTable {
   at::TensorOptions options() const override;
   at::Tensor weight() const override { return weight_; }
 
-  void make_state(UpdateKind kind, bool averaged) override;
+  void make_state(OptimizerKind kind, bool averaged) override;
   void zero_gradients() override;
   at::Tensor gradient() const override;
   void apply_gradients(UpdateStep& step) override;

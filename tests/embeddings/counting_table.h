@@ -26,8 +26,9 @@ inline std::shared_ptr<EmbeddingTable> table_of(int64_t num_rows, distributed::P
     drawn += rows;
     return all_rows(num_rows).slice(0, drawn - rows, drawn);
   };
-  auto table = make_table("item", num_rows, draw,
-                          {.group = &group, .sharding_types = {{"item", "model_parallel"}}});
+  auto table =
+      make_table("item", num_rows, draw,
+                 {.group = &group, .sharding_types = {{"item", config::Sharding::model_parallel}}});
   at::Tensor weight = table->weight();
   weight.set_data(weight.to(device));  // as a module does
   weight.set_requires_grad(true);

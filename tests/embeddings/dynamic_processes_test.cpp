@@ -16,33 +16,41 @@ namespace {
 using distributed::in_processes;
 using distributed::ProcessGroup;
 
-DynamicRowsOptions options_of(int64_t capacity) {
+DynamicRowsOptions options_of(int64_t capacity, bool cached = false) {
   DynamicRowsOptions options;
   options.table.name = "item";
   options.table.capacity = capacity;
   options.table.initial_capacity = 16;
   options.table.dim = 3;
   options.table.score = Score::lfu;
+  options.table.cached = cached;
+  if (cached) options.table.device_rows = 12;
   options.table.init = {.kind = RowInit::normal, .a = 0, .b = 0.5, .seed = 3};
   return options;
 }
 
-// Trains with the share of rank; of one process: with all shares.
-void train(DynamicTable& table, int64_t from, int64_t to, int shares, int rank) {
+at::Tensor ids_of_batch(int64_t number, int64_t part) {
+  return (torch::arange(24, torch::kLong) * 37 * (number + part)).remainder(61) - 5;
+}
+
+// Trains with the share of rank; of one process: with all shares. ahead: each batch brings rows of the next.
+void train(DynamicTable& table, int64_t from, int64_t to, int shares, int rank,
+           bool ahead = false) {
   config::OptimizerArgs args;
   for (int64_t number = from; number <= to; ++number) {
     table.zero_gradients();
     for (int64_t part = 0; part < 2; ++part) {  // two batches a step
       // The last share of a step is empty.
-      const at::Tensor all =
-          (torch::arange(24, torch::kLong) * 37 * (number + part)).remainder(61) - 5;
+      const at::Tensor all = ids_of_batch(number, part);
       const at::Tensor gradients = torch::arange(72, torch::kFloat).view({24, 3}).sin();
       const int64_t each = 24 / std::max(1, shares - 1);
       const int64_t begin = shares == 1 ? 0 : std::min<int64_t>(24, rank * each);
       const int64_t end = shares == 1 ? 24 : std::min<int64_t>(24, begin + each);
       const at::Tensor ids = all.slice(0, begin, end);
       table.fetch(ids);
-      (table.lookup(ids) * gradients.slice(0, begin, end)).sum().backward();
+      const at::Tensor loss = (table.lookup(ids) * gradients.slice(0, begin, end)).sum();
+      if (ahead) table.prefetch(ids_of_batch(number + part, 1 - part).slice(0, begin, end));
+      loss.backward();
     }
     table.return_gradients();
     UpdateStep update(args, number, 0.01, 0.25);
@@ -50,9 +58,10 @@ void train(DynamicTable& table, int64_t from, int64_t to, int shares, int rank) 
   }
 }
 
-std::unique_ptr<DynamicTable> make(int64_t capacity, ProcessGroup& group, IdDealing dealing = {}) {
-  auto table = std::make_unique<DynamicTable>(options_of(capacity), 70, group, dealing);
-  table->make_state(UpdateKind::adam, false);
+std::unique_ptr<DynamicTable> make(int64_t capacity, ProcessGroup& group, IdDealing dealing = {},
+                                   bool cached = false) {
+  auto table = std::make_unique<DynamicTable>(options_of(capacity, cached), 70, group, dealing);
+  table->make_state(OptimizerKind::adam, false);
   return table;
 }
 
@@ -70,15 +79,16 @@ void expect_same(const TableContents& actual, const TableContents& expected) {
   EXPECT_TRUE(scores(actual).equal(scores(expected)));
 }
 
+// Each process trains the whole table too: the parent must not run a backward pass before it forks.
 TEST(DynamicProcessesDeathTest, SeveralTrainTheRowsOfOneAndAnyNumberGoesOn) {
-  const auto whole = make(1000, ProcessGroup::single());
-  train(*whole, 1, 4, 1, 0);
-  const TableContents middle = whole->contents();
-  train(*whole, 5, 8, 1, 0);
-  const TableContents expected = whole->contents();
   for (const auto kind :
        {IdDealing::Kind::hashed, IdDealing::Kind::modulo, IdDealing::Kind::continuous}) {
     in_processes(3, [&](ProcessGroup& group) {
+      const auto whole = make(1000, ProcessGroup::single());
+      train(*whole, 1, 4, 1, 0);
+      const TableContents middle = whole->contents();
+      train(*whole, 5, 8, 1, 0);
+      const TableContents expected = whole->contents();
       const IdDealing dealing{.kind = kind, .range = 57};
       const auto table = make(1000, group, dealing);
       train(*table, 1, 4, 3, group.rank());
@@ -118,6 +128,23 @@ TEST(DynamicProcessesDeathTest, AsManyProcessesGoOnWithTheSameBitsAndEvictions) 
     train(*second, 14, 30, 2, group.rank());
     EXPECT_GT(whole->dynamic_rows().table().counts().evicted, 10);
     const TableContents expected = whole->contents(), actual = second->contents();
+    if (!group.is_first()) return;
+    EXPECT_TRUE(actual.ids.equal(expected.ids));
+    EXPECT_TRUE(actual.rows.equal(expected.rows));
+    for (const auto& [name, tensor] : expected.state) {
+      EXPECT_TRUE(actual.state.at(name).equal(tensor)) << name;
+    }
+  });
+}
+
+// Rows of the next batch that come early are the same rows. The cache has 12 of a process's 20 rows.
+TEST(DynamicProcessesDeathTest, RowsThatComeEarlyAreTheSame) {
+  in_processes(2, [&](ProcessGroup& group) {
+    const auto plain = make(20, group), ahead = make(20, group, {}, /*cached=*/true);
+    train(*plain, 1, 12, 2, group.rank());
+    train(*ahead, 1, 12, 2, group.rank(), /*ahead=*/true);
+    EXPECT_GT(plain->dynamic_rows().table().counts().evicted, 0);
+    const TableContents expected = plain->contents(), actual = ahead->contents();
     if (!group.is_first()) return;
     EXPECT_TRUE(actual.ids.equal(expected.ids));
     EXPECT_TRUE(actual.rows.equal(expected.rows));

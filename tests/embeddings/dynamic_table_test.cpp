@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "base/error.h"
-#include "embeddings/dynamic/memory_plan.h"
 #include "embeddings/update/update_step.h"
 #include "tests/embeddings/counting_table.h"
 #include "tests/missing_gpu.h"
@@ -86,7 +85,7 @@ class DynamicTableTest : public testing::TestWithParam<const char*> {
   }
 
   template <class TorchOptimizer, class Options>
-  void compare_with_torch(UpdateKind kind, const Options& options, int64_t dim) const {
+  void compare_with_torch(OptimizerKind kind, const Options& options, int64_t dim) const {
     SCOPED_TRACE(testing::Message() << "kind " << static_cast<int>(kind) << ", dim " << dim);
     const auto mine = table(100, dim);
     mine->make_state(kind, /*averaged=*/false);
@@ -113,20 +112,20 @@ class DynamicTableTest : public testing::TestWithParam<const char*> {
 TEST_P(DynamicTableTest, EqualsTorchsOptimisers) {
   for (const int64_t dim : {3, 129}) {
     compare_with_torch<torch::optim::Adam>(
-        UpdateKind::adam, torch::optim::AdamOptions(kRate).betas({0.9, 0.98}), dim);
+        OptimizerKind::adam, torch::optim::AdamOptions(kRate).betas({0.9, 0.98}), dim);
     compare_with_torch<torch::optim::AdamW>(
-        UpdateKind::adamw, torch::optim::AdamWOptions(kRate).betas({0.9, 0.98}).weight_decay(0),
+        OptimizerKind::adamw, torch::optim::AdamWOptions(kRate).betas({0.9, 0.98}).weight_decay(0),
         dim);
-    compare_with_torch<torch::optim::SGD>(UpdateKind::sgd, torch::optim::SGDOptions(kRate), dim);
+    compare_with_torch<torch::optim::SGD>(OptimizerKind::sgd, torch::optim::SGDOptions(kRate), dim);
   }
-  compare_with_torch<torch::optim::Adagrad>(UpdateKind::row_wise_adagrad,
+  compare_with_torch<torch::optim::Adagrad>(OptimizerKind::row_wise_adagrad,
                                             torch::optim::AdagradOptions(kRate).eps(1e-8), 1);
 }
 
 // The rows as a plain tensor of all ids: the sum over a row's columns makes Adagrad row-wise.
 TEST_P(DynamicTableTest, RowWiseAdagradScalesARowByTheMeanOfItsSquares) {
   const auto mine = table(100, 5);
-  mine->make_state(UpdateKind::row_wise_adagrad, false);
+  mine->make_state(OptimizerKind::row_wise_adagrad, false);
   mine->fetch(ids({9}));
   at::Tensor expected = read(*mine, {9}).clone();
   double sum = 0;
@@ -171,7 +170,7 @@ TEST_P(DynamicTableTest, IdsAreAdmittedByFrequency) {
   options.admit_from = 3;
   options.table.score = Score::lfu;
   const auto mine = table_of_options(options);
-  mine->make_state(UpdateKind::sgd, false);
+  mine->make_state(OptimizerKind::sgd, false);
   const at::Tensor shared = mine->dynamic_rows().shared_row().cpu();
   step(*mine, 1, ids({1, 1, 2}), torch::ones({3, 3}).to(device()));
   EXPECT_EQ(mine->rows_here(), 0);
@@ -187,7 +186,7 @@ TEST_P(DynamicTableTest, IdsAreAdmittedByFrequency) {
   EXPECT_EQ(saved.state.at("scores").sum().item<int64_t>(), 3 + 4);
 
   const auto loaded = table_of_options(options);
-  loaded->make_state(UpdateKind::sgd, false);
+  loaded->make_state(OptimizerKind::sgd, false);
   loaded->load(saved, {});
   loaded->fetch(ids({2}));
   EXPECT_EQ(loaded->rows_here(), 3);
@@ -304,7 +303,7 @@ TEST_P(DynamicTableTest, ResumesWithTheSameBits) {
   };
   const auto make = [&] {
     auto table = table_of_options(options);
-    table->make_state(UpdateKind::adam, false);
+    table->make_state(OptimizerKind::adam, false);
     return table;
   };
   const auto whole = make(), first = make(), second = make();
@@ -347,7 +346,7 @@ TEST_P(DynamicTableTest, SumsOfFewIdsThatAreMostOfABatch) {
 }
 
 // Rows in the host's memory, behind a cache or not, are the same rows.
-TEST_P(DynamicTableTest, WhereRowsAreDoesNotChangeThem) {
+TEST_P(DynamicTableTest, RowsAreTheSameInAnyPlace) {
   const auto train = [&](int64_t device_rows, bool cached) {
     DynamicRowsOptions options = options_of(200, 4, device());
     options.table.in_order = true;
@@ -356,7 +355,7 @@ TEST_P(DynamicTableTest, WhereRowsAreDoesNotChangeThem) {
     options.table.cached = cached;
     options.table.list_evicted = 10'000;
     auto table = table_of_options(options);
-    table->make_state(UpdateKind::adam, false);
+    table->make_state(OptimizerKind::adam, false);
     for (int64_t number = 1; number <= 40; ++number) {
       const at::Tensor batch = (torch::arange(60, torch::kLong) * 37 * number).remainder(451);
       const at::Tensor gradient = torch::arange(240, torch::kFloat).view({60, 4}).sin() * 0.1;
@@ -397,12 +396,12 @@ TEST_P(DynamicTableTest, ScoresThatAreNotIntegersAreRefused) {
 // As serving does, which has a row for each id.
 TEST_P(DynamicTableTest, ATableWithAFixedVocabularyLoadsItsRows) {
   const auto mine = table(100);
-  mine->make_state(UpdateKind::adam, false);
+  mine->make_state(OptimizerKind::adam, false);
   step(*mine, 1, ids({1, 4, 1}), torch::ones({3, 3}).to(device()));
   const auto fixed =
       make_table("item", 6, [](int64_t rows) { return torch::zeros({rows, 3}); }, {});
   fixed->weight().set_requires_grad(true);
-  fixed->make_state(UpdateKind::adam, false);
+  fixed->make_state(OptimizerKind::adam, false);
   TableContents saved = mine->contents();
   saved.rows = saved.rows.cpu();
   saved.ids = saved.ids.cpu();
@@ -419,7 +418,7 @@ TEST_P(DynamicTableTest, ATableWithAFixedVocabularyLoadsItsRows) {
 
   // And back: a checkpoint of a table with a row for each id.
   const auto again = table(100);
-  again->make_state(UpdateKind::adam, false);
+  again->make_state(OptimizerKind::adam, false);
   again->load(fixed->contents(), {});
   EXPECT_TRUE(
       read(*again, {0, 1, 5}).equal(fixed->weight().detach().index_select(0, ids_from({0, 1, 5}))));
@@ -427,7 +426,7 @@ TEST_P(DynamicTableTest, ATableWithAFixedVocabularyLoadsItsRows) {
 
 TEST_P(DynamicTableTest, RefusesContentsThatDoNotFit) {
   const auto mine = table(10);
-  mine->make_state(UpdateKind::adam, false);
+  mine->make_state(OptimizerKind::adam, false);
   mine->fetch(ids({1}));
   TableContents given;
   given.rows = torch::zeros({11, 3});
@@ -442,57 +441,17 @@ TEST_P(DynamicTableTest, RefusesContentsThatDoNotFit) {
   given.ids = ids_from({4, -9});
   mine->load(given, {.state = false});
   EXPECT_EQ(mine->rows_here(), 2);
-  EXPECT_THROW(mine->make_state(UpdateKind::adam, /*averaged=*/true), UsageError);
+  EXPECT_THROW(mine->make_state(OptimizerKind::adam, /*averaged=*/true), UsageError);
 }
 
 TEST_P(DynamicTableTest, EmptyBatchesAndStepsWithoutGradients) {
   const auto mine = table(10);
-  mine->make_state(UpdateKind::adam, false);
+  mine->make_state(OptimizerKind::adam, false);
   step(*mine, 1, ids({}), torch::zeros({0, 3}).to(device()));
   EXPECT_EQ(mine->rows_here(), 0);
   UpdateStep update(args_, 1, kRate, kScale);
   mine->apply_gradients(update);
   EXPECT_FALSE(mine->gradient().defined());
-}
-
-// 1000 rows: 9 buckets of 128 slots; a slot has 21 bytes besides its row.
-TEST(MemoryPlan, CountsWhatATableAllocates) {
-  HashTableOptions options = options_of(1000, 3).table;
-  options.initial_capacity = 1000;
-  options.state = 6;
-  const MemoryPlan plan = plan_memory(options, 1000);
-  EXPECT_EQ(plan.row_bytes, 48);  // 9 numbers, rounded up to 12
-  EXPECT_EQ(plan.device_bytes, 9 * 128 * (48 + 21));
-  EXPECT_EQ(plan.device_bytes, HashTable(options).bytes());
-  options.device_rows = 100;
-  EXPECT_EQ(plan_memory(options, 1000).device_bytes,
-            plan.device_bytes);  // on the CPU it is all the same
-  options.device = at::Device("cuda");
-  const MemoryPlan split = plan_memory(options, 1000);
-  EXPECT_EQ(split.device_bytes, 9 * 128 * 21 + 100 * 48);
-  EXPECT_EQ(split.host_bytes, (9 * 128 - 100) * 48);
-  options.cached = true;
-  const MemoryPlan cached = plan_memory(options, 1000);
-  EXPECT_EQ(cached.device_bytes, 9 * 128 * 21 + 128 * (48 + 21 + 8));
-  EXPECT_EQ(cached.host_bytes, 9 * 128 * 48);
-}
-
-TEST(MemoryPlan, WhatDoesNotFitSaysWhatWould) {
-  HashTableOptions options = options_of(1'000'000, 128).table;
-  options.state = 256;
-  const MemoryPlan plan = plan_memory(options, options.capacity);
-  EXPECT_EQ(why_memory_does_not_suffice(plan, {.device = 2'000'000'000, .host = 0}), "");
-  const std::string why = why_memory_does_not_suffice(plan, {.device = 100'000'000, .host = 0});
-  EXPECT_THAT(why, testing::AllOf(testing::HasSubstr("1000000 rows take 1.66 GB"),
-                                  testing::HasSubstr("100 MB are free"),
-                                  testing::HasSubstr("at most 60120")));
-  options.capacity = 60'120;
-  EXPECT_EQ(why_memory_does_not_suffice(plan_memory(options, 60'120), {.device = 100'000'000}), "");
-  options.device = at::Device("cuda");
-  options.device_rows = 10;
-  EXPECT_THAT(why_memory_does_not_suffice(plan_memory(options, 60'120),
-                                          {.device = 100'000'000, .host = 1'000'000}),
-              testing::HasSubstr("host's memory"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Cpu, DynamicTableTest, testing::Values("cpu"));

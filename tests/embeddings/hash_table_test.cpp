@@ -1,5 +1,5 @@
 // The hash table of dynamic tables against a plain map, on every device: the same calls, the same
-// answers. What a table of one bucket evicts is known exactly: the lowest score of all.
+// answers. A table of one bucket evicts exactly the lowest score of all.
 #include "embeddings/dynamic/hash_table.h"
 
 #include <gmock/gmock.h>
@@ -15,100 +15,26 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/parallel.h"
 #include "base/random.h"
-#include "tests/missing_gpu.h"
+#include "tests/embeddings/hash_table_fixture.h"
 
 namespace seqfuse::embeddings::hash_table_test {
 namespace {
 
 namespace table_op = ops::hash_table;
-using Ids = std::vector<int64_t>;
+using hash_tables::host;
+using hash_tables::Ids;
+using hash_tables::multiples;
+using hash_tables::random_ids;
 
 constexpr int64_t kLowest = std::numeric_limits<int64_t>::min();
 constexpr int64_t kHighest = std::numeric_limits<int64_t>::max();
-
-template <class T>
-std::vector<T> host(const at::Tensor& tensor) {
-  const at::Tensor here = tensor.cpu().contiguous();
-  const T* data = here.const_data_ptr<T>();
-  return {data, data + here.numel()};
-}
 
 int64_t slots_of_buckets(const HashTable& table) {
   return table_op::buckets_for(table.capacity());
 }
 
-class HashTableTest : public testing::TestWithParam<const char*> {
- protected:
-  void SetUp() override {
-    if (device().is_cuda()) {
-      if (const char* why = test::missing_gpu()) GTEST_SKIP() << why;
-    }
-  }
-
-  // "cuda_cached": rows in the host's memory behind a cache; "_split": some rows there.
-  bool is(const char* kind) const {
-    return std::string(GetParam()).find(kind) != std::string::npos;
-  }
-  at::Device device() const { return at::Device(is("cuda") ? "cuda" : "cpu"); }
-  at::Tensor to_device(const Ids& ids) const {
-    return torch::tensor(ids, torch::kLong).to(device());
-  }
-
-  HashTableOptions options(int64_t capacity, int64_t dim = 2) const {
-    HashTableOptions options;
-    options.name = "item";
-    options.capacity = capacity;
-    options.dim = dim;
-    options.device = device();
-    if (is("split")) options.device_rows = std::min<int64_t>(70, capacity / 2);
-    if (is("cached")) options.device_rows = std::max<int64_t>(40, capacity / 10);
-    options.cached = is("cached");
-    return options;
-  }
-
-  HashTable::Inserted insert(HashTable& table, const Ids& ids) const {
-    return table.insert({.ids = to_device(ids)});
-  }
-
-  // Sets the first weight of each row to a number made from its id.
-  void mark(HashTable& table, const Ids& ids, const at::Tensor& slots) const {
-    std::vector<float> marks;
-    for (const int64_t id : ids) marks.push_back(mark_of(id));
-    at::Tensor rows = table.read_rows(slots);
-    rows.select(1, 0).copy_(torch::tensor(marks, torch::kFloat));
-    table.write_rows(slots, rows);
-  }
-  static float mark_of(int64_t id) {
-    return static_cast<float>(table_op::mix(static_cast<uint64_t>(id)) >> 40);
-  }
-
-  // Every id of the table has its own mark, and there are as many as the table says.
-  void expect_marks(const HashTable& table) const {
-    const HashTableContents contents = table.contents();
-    const auto ids = host<int64_t>(contents.ids);
-    const auto marks = host<float>(contents.rows.select(1, 0));
-    for (size_t i = 0; i < ids.size(); ++i) ASSERT_EQ(marks[i], mark_of(ids[i])) << "id " << ids[i];
-    EXPECT_EQ(std::set<int64_t>(ids.begin(), ids.end()).size(), ids.size());
-    EXPECT_EQ(table.size(), static_cast<int64_t>(ids.size()));
-  }
-};
-
-// Different ids; every eighth number, so that low bits are equal.
-Ids multiples(int64_t count, int64_t factor = 8) {
-  Ids ids;
-  for (int64_t i = 0; i < count; ++i) ids.push_back(i * factor);
-  return ids;
-}
-
-Ids random_ids(Random& random, int64_t count, uint64_t range) {
-  std::set<int64_t> ids;
-  while (static_cast<int64_t>(ids.size()) < count) {
-    ids.insert(static_cast<int64_t>(random.below(range)) - 5);
-  }
-  return {ids.begin(), ids.end()};
-}
+class HashTableTest : public hash_tables::HashTableFixture {};
 
 TEST_P(HashTableTest, RandomCallsEqualAPlainMap) {
   for (const uint64_t seed : {1, 2, 3}) {
@@ -159,7 +85,7 @@ TEST_P(HashTableTest, RandomCallsEqualAPlainMap) {
   }
 }
 
-// What the scores are, and that the lowest go first, never one of the same batch.
+// The scores, and that the lowest are evicted first, never one of the same batch.
 TEST_P(HashTableTest, EvictsTheLowestScores) {
   for (const Score kind : {Score::lru, Score::lfu, Score::step, Score::custom,
                            Score::time_frequency, Score::frequency_time}) {
@@ -460,96 +386,6 @@ TEST_P(HashTableTest, LookingUpIsFindingAndGathering) {
   }
 }
 
-TEST_P(HashTableTest, LoadingGoesOnAsIfNothingHadHappened) {
-  const auto run = [&](HashTable& table, int from, int to) {
-    for (int step = from; step < to; ++step) {
-      Random random(static_cast<uint64_t>(step));
-      insert(table, random_ids(random, 100, 3000));
-    }
-  };
-  HashTableOptions full = options(700);
-  full.in_order = true;
-  full.init = {.kind = RowInit::normal, .a = 0, .b = 1, .seed = 1};
-  HashTable whole(full), first(full), second(full);
-  run(whole, 0, 20);
-  run(whole, 20, 40);
-  run(first, 0, 20);
-  second.load(first.contents());
-  run(second, 20, 40);
-  EXPECT_TRUE(second.contents().slots.equal(whole.contents().slots));
-  EXPECT_TRUE(second.contents().ids.equal(whole.contents().ids));
-  EXPECT_TRUE(second.contents().rows.equal(whole.contents().rows));
-  EXPECT_TRUE(second.contents().scores.equal(whole.contents().scores));
-
-  // Of another capacity: the same rows.
-  HashTable larger(options(5000));
-  larger.load(whole.contents());
-  const HashTableContents contents = whole.contents();
-  const at::Tensor slots = larger.find(contents.ids.to(device()));
-  EXPECT_TRUE(larger.read_rows(slots).cpu().equal(contents.rows));
-  HashTable smaller(options(699));
-  insert(smaller, {5});
-  EXPECT_THROW(
-      {
-        try {
-          smaller.load(contents);
-        } catch (const DataError& error) {
-          EXPECT_THAT(error.what(),
-                      testing::AllOf(testing::HasSubstr("700"), testing::HasSubstr("699")));
-          throw;
-        }
-      },
-      DataError);
-  EXPECT_EQ(smaller.size(), 1);
-  HashTableContents twice = contents;
-  twice.ids = twice.ids.clone();
-  twice.ids[3].fill_(twice.ids[4].item<int64_t>());
-  EXPECT_THROW(larger.load(twice), DataError);
-  HashTableContents moved = contents;
-  moved.slots = moved.slots.flip(0);
-  HashTable same(options(700));
-  EXPECT_THROW(same.load(moved), DataError);
-}
-
-TEST_P(HashTableTest, RefusesDamagedContentsAndStaysAsItIs) {
-  HashTable table(options(100)), other(options(100));
-  insert(table, multiples(30));
-  insert(other, {5});
-  const HashTableContents whole = table.contents();
-  using Part = at::Tensor HashTableContents::*;
-  for (const Part part :
-       {&HashTableContents::ids, &HashTableContents::rows, &HashTableContents::scores,
-        &HashTableContents::touched, &HashTableContents::slots}) {
-    HashTableContents damaged = whole;
-    damaged.*part = (whole.*part).slice(0, 0, 20);
-    EXPECT_THROW(other.check(damaged), DataError);
-    EXPECT_THROW(other.load(damaged), DataError);
-  }
-  HashTableContents square = whole;
-  square.ids = square.ids.view({5, 6});
-  EXPECT_THROW(other.load(square), DataError);
-  HashTableContents no_rows = whole;
-  no_rows.rows = at::Tensor();
-  EXPECT_THROW(other.load(no_rows), DataError);
-  EXPECT_EQ(other.size(), 1);
-  other.check(whole);
-  EXPECT_EQ(other.size(), 1);
-  other.load(whole);
-  EXPECT_EQ(other.size(), 30);
-}
-
-// Else the next insert would have the number of one that the rows remember, and evict none of them.
-TEST_P(HashTableTest, LoadedRowsAreEvictedThoughTheNumberOfInsertsIsUnknown) {
-  HashTable table(options(100)), other(options(100));
-  insert(table, multiples(100));
-  HashTableContents contents = table.contents();
-  contents.calls = 0;
-  other.load(contents);
-  insert(other, {-1});
-  EXPECT_EQ(other.counts().failed, 0);
-  EXPECT_EQ(other.counts().evicted, 1);
-}
-
 TEST_P(HashTableTest, ScoresOfAnotherKindAreRefused) {
   HashTableOptions with_step = options(10);
   with_step.score = Score::step;
@@ -572,20 +408,6 @@ TEST_P(HashTableTest, IdsThatAreNotAllowedInAreLeftOut) {
   EXPECT_EQ(table.size(), 3);
 }
 
-// What a batch of an increment has: the rows of the inserts since.
-TEST_P(HashTableTest, ContentsSinceAnInsertAreTheRowsOfLaterOnes) {
-  HashTable table(options(300));
-  insert(table, multiples(100));
-  insert(table, {8, 16, 5});
-  const int64_t before = table.calls();
-  insert(table, {16, 7});
-  const HashTableContents later = table.contents(before + 1), two = table.contents(before);
-  auto ids = host<int64_t>(later.ids);
-  EXPECT_THAT(ids, testing::UnorderedElementsAre(16, 7));
-  EXPECT_THAT(host<int64_t>(two.ids), testing::UnorderedElementsAre(8, 16, 5, 7));
-  EXPECT_EQ(later.rows.size(0), 2);
-}
-
 TEST_P(HashTableTest, OptionsOutOfRangeAreNamed) {
   EXPECT_THROW(HashTable{options(0)}, UsageError);
   HashTableOptions bounds = options(10);
@@ -606,51 +428,8 @@ TEST_P(HashTableTest, OptionsOutOfRangeAreNamed) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Cpu, HashTableTest, testing::Values("cpu", "cpu_split", "cpu_cached"));
-INSTANTIATE_TEST_SUITE_P(Cuda, HashTableTest, testing::Values("cuda", "cuda_split", "cuda_cached"));
-
-// The contents of a table after evictions, erasures and growth. A batch is several tasks of a thread.
-HashTableContents after_many_calls(at::Device device) {
-  HashTableOptions options;
-  options.capacity = 30'000;
-  options.initial_capacity = 200;
-  options.dim = 2;
-  options.in_order = true;
-  options.device = device;
-  options.init = {.kind = RowInit::uniform, .a = -1, .b = 1, .seed = 9};
-  HashTable table(options);
-  for (uint64_t step = 0; step < 12; ++step) {
-    Random random(step);
-    const at::Tensor ids =
-        torch::tensor(random_ids(random, 5000, 200'000), torch::kLong).to(device);
-    table.insert({.ids = ids});
-    table.erase(ids.slice(0, 0, 400));
-  }
-  return table.contents();
-}
-
-void expect_equal(const HashTableContents& a, const HashTableContents& b) {
-  EXPECT_EQ(a.size(), 29'600);  // full, before the last erase
-  EXPECT_TRUE(a.slots.cpu().equal(b.slots.cpu()));
-  EXPECT_TRUE(a.ids.cpu().equal(b.ids.cpu()));
-  EXPECT_TRUE(a.scores.cpu().equal(b.scores.cpu()));
-  EXPECT_TRUE(a.rows.cpu().equal(b.rows.cpu()));
-}
-
-TEST(HashTableOrder, IsTheSameForAnyNumberOfThreads) {
-  const int threads = num_threads();
-  set_num_threads(1);
-  const HashTableContents one = after_many_calls(at::kCPU);
-  set_num_threads(4);
-  const HashTableContents four = after_many_calls(at::kCPU);
-  set_num_threads(threads);
-  expect_equal(one, four);
-}
-
-TEST(HashTableOrderCuda, IsTheSameInOrderAsOnTheCpu) {
-  if (const char* why = test::missing_gpu()) GTEST_SKIP() << why;
-  expect_equal(after_many_calls(at::kCPU), after_many_calls(at::kCUDA));
-}
+INSTANTIATE_TEST_SUITE_P(Cpu, HashTableTest, hash_tables::on_cpu());
+INSTANTIATE_TEST_SUITE_P(Cuda, HashTableTest, hash_tables::on_gpu());
 
 }  // namespace
 }  // namespace seqfuse::embeddings::hash_table_test

@@ -4,6 +4,7 @@
 #include "embeddings/shard_plan.h"
 #include "models/hstu/ranking_model.h"
 #include "models/hstu/retrieval_model.h"
+#include "models/hstu/table_placement.h"
 #include "models/hstu/tables.h"
 #include "tests/distributed/processes.h"
 #include "tests/models/model_fixtures.h"
@@ -17,7 +18,7 @@ using distributed::ProcessGroup;
 embeddings::Placement all_sharded(ProcessGroup& group) {
   embeddings::Placement placement{.group = &group, .sharding_types = {}};
   for (const char* table : {"item", "action", "user_id"}) {
-    placement.sharding_types[table] = "model_parallel";
+    placement.sharding_types[table] = config::Sharding::model_parallel;
   }
   return placement;
 }
@@ -82,15 +83,17 @@ TEST(TablePlacement, ComesFromShardingTypesByFeature) {
   config::EmbeddingArgs item;
   item.feature_names = {"user_id", "item"};
   item.table_name = "ids";
-  item.sharding_type = "data_parallel";
+  item.sharding_type = config::Sharding::data_parallel;
   config::DynamicEmbeddingArgs action;
   action.feature_names = {"action"};
   config.embeddings = {item};
   config.dynamic_embeddings = {action};
-  EXPECT_EQ(
-      table_placement(config, spec, group).sharding_types,
-      (std::map<std::string, std::string>{
-          {"user_id", "data_parallel"}, {"item", "data_parallel"}, {"action", "model_parallel"}}));
+  const embeddings::Placement placement = table_placement(config, spec, group);
+  EXPECT_EQ(placement.sharding_types,
+            (std::map<std::string, config::Sharding>{{"user_id", config::Sharding::data_parallel},
+                                                     {"item", config::Sharding::data_parallel}}));
+  EXPECT_NE(placement.dynamic_of("action"), nullptr);
+  EXPECT_EQ(placement.dynamic_of("item"), nullptr);
 }
 
 TEST(TablePlacement, ASoftmaxOverTheCatalogueKeepsItemsWholeUnlessAskedOtherwise) {
@@ -98,13 +101,16 @@ TEST(TablePlacement, ASoftmaxOverTheCatalogueKeepsItemsWholeUnlessAskedOtherwise
   config.retrieval.negatives = config::Negatives::full;
   const ModelSpec spec = ModelSpec::make(Task::retrieval, config, small_manifest());
   ProcessGroup group;
-  EXPECT_EQ(table_placement(config, spec, group).sharding_types.at("item"), "data_parallel");
+  EXPECT_EQ(table_placement(config, spec, group).sharding_types.at("item"),
+            config::Sharding::data_parallel);
   config::EmbeddingArgs item;
   item.feature_names = {"item"};
-  config.embeddings = {item};  // auto
-  EXPECT_EQ(table_placement(config, spec, group).sharding_types.at("item"), "data_parallel");
-  config.embeddings[0].sharding_type = "model_parallel";
-  EXPECT_EQ(table_placement(config, spec, group).sharding_types.at("item"), "model_parallel");
+  config.embeddings = {item};  // by_size
+  EXPECT_EQ(table_placement(config, spec, group).sharding_types.at("item"),
+            config::Sharding::data_parallel);
+  config.embeddings[0].sharding_type = config::Sharding::model_parallel;
+  EXPECT_EQ(table_placement(config, spec, group).sharding_types.at("item"),
+            config::Sharding::model_parallel);
 }
 
 }  // namespace

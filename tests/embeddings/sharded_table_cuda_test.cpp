@@ -47,7 +47,7 @@ void check_lookups_and_gradients(ProcessGroup& group, at::Device device, int64_t
   EXPECT_TRUE(gradient.to_dense().equal(expected.index_select(0, own))) << num_rows << " rows";
 
   // One number per row.
-  table->make_state(UpdateKind::row_wise_adagrad, /*averaged=*/false);
+  table->make_state(OptimizerKind::row_wise_adagrad, /*averaged=*/false);
   const at::Tensor gathered = table->contents().rows;
   TableContents given;
   if (group.is_first()) {

@@ -109,7 +109,7 @@ TEST(ShardedTableDeathTest, ContentsAreGatheredAndSpreadInTheOrderOfIds) {
   in_processes(3, [&](ProcessGroup& group) {
     const auto table = table_of(num_rows, group);
     // One number per row.
-    table->make_state(UpdateKind::row_wise_adagrad, /*averaged=*/false);
+    table->make_state(OptimizerKind::row_wise_adagrad, /*averaged=*/false);
     const at::Tensor gathered = table->contents().rows;
     ASSERT_EQ(gathered.defined(), group.is_first());
     TableContents given;
@@ -141,8 +141,11 @@ TEST(ShardedTableDeathTest, InitialRowsAreThoseOfOneProcess) {
       return make_table("item", num_rows, draw, placement);
     };
     const at::Tensor gathered =
-        make({.group = &group, .sharding_types = {{"item", "data_parallel"}}})->contents().rows;
-    const auto sharded = make({.group = &group, .sharding_types = {{"item", "model_parallel"}}});
+        make({.group = &group, .sharding_types = {{"item", config::Sharding::data_parallel}}})
+            ->contents()
+            .rows;
+    const auto sharded =
+        make({.group = &group, .sharding_types = {{"item", config::Sharding::model_parallel}}});
     EXPECT_TRUE(sharded->is_sharded());
     const at::Tensor all = sharded->contents().rows;
     ASSERT_EQ(all.defined(), group.is_first());
@@ -173,13 +176,13 @@ TEST(ShardedTableDeathTest, WrongCallsSayWhatIsWrong) {
 }
 
 TEST(PlacementDeathTest, AutoShardsLargeTablesOfSeveralProcesses) {
-  Placement alone{.sharding_types = {{"item", "model_parallel"}}};
+  Placement alone{.sharding_types = {{"item", config::Sharding::model_parallel}}};
   EXPECT_FALSE(alone.shards("item", kSparseTableRows));
   in_processes(2, [&](ProcessGroup& group) {
-    const Placement placement{
-        .group = &group,
-        .sharding_types = {
-            {"spread", "model_parallel"}, {"whole", "data_parallel"}, {"by_size", "auto"}}};
+    const Placement placement{.group = &group,
+                              .sharding_types = {{"spread", config::Sharding::model_parallel},
+                                                 {"whole", config::Sharding::data_parallel},
+                                                 {"by_size", config::Sharding::by_size}}};
     EXPECT_TRUE(placement.shards("spread", 2));
     EXPECT_FALSE(placement.shards("whole", 10 * kSparseTableRows));
     EXPECT_TRUE(placement.shards("by_size", kSparseTableRows));

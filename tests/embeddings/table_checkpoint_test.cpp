@@ -27,7 +27,7 @@ at::Tensor sums_of(const at::Tensor& ids) {
 // A trained table whose state, one number per row, also encodes ids.
 std::shared_ptr<EmbeddingTable> trained_table(ProcessGroup& group, int64_t num_rows = kRows) {
   auto table = table_of(num_rows, group);
-  table->make_state(UpdateKind::row_wise_adagrad, /*averaged=*/false);
+  table->make_state(OptimizerKind::row_wise_adagrad, /*averaged=*/false);
   return table;
 }
 
@@ -122,7 +122,8 @@ TEST(TableCheckpointDeathTest, RowsOfSeveralBlocksArrive) {
   in_processes(2, [&](ProcessGroup& group) {
     const auto draw = [](int64_t rows) { return torch::zeros({rows, kWidth}); };
     const auto table = make_table(
-        "item", kManyRows, draw, {.group = &group, .sharding_types = {{"item", "model_parallel"}}});
+        "item", kManyRows, draw,
+        {.group = &group, .sharding_types = {{"item", config::Sharding::model_parallel}}});
     TableContents given;
     if (group.is_first()) {
       given.ids = torch::arange(kManyRows, torch::kLong).flip(0);
@@ -147,7 +148,7 @@ std::string load_error(const TableContents& given, const LoadOptions& options = 
   return "no error";
 }
 
-TEST(TableCheckpointDeathTest, WhatDoesNotFitIsRefusedWithTheTablesName) {
+TEST(TableCheckpointDeathTest, RefusesMisfitsWithTheTablesName) {
   const at::Tensor all = torch::arange(kRows);
   EXPECT_EQ(load_error(contents_of(all)), "no error");
   EXPECT_THAT(load_error(contents_of(at::cat({all.slice(0, 0, 42), all.slice(0, 45)}))),

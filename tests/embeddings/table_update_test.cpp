@@ -51,7 +51,7 @@ void accumulate(EmbeddingTable& table, const at::Tensor& ids, const at::Tensor& 
 
 // Every step has the same ids, one of them twice, so that sparse and dense Adam agree.
 template <class TorchOptimizer, class Options>
-void compare_with_torch(UpdateKind kind, const Options& options, int64_t num_rows, int64_t dim) {
+void compare_with_torch(OptimizerKind kind, const Options& options, int64_t num_rows, int64_t dim) {
   SCOPED_TRACE(testing::Message() << num_rows << " rows, kind " << static_cast<int>(kind));
   const config::OptimizerArgs args = arguments();
   const auto table = random_table(num_rows, dim);
@@ -83,22 +83,23 @@ void compare_with_torch(UpdateKind kind, const Options& options, int64_t num_row
 TEST(TableUpdate, EqualsTorchsOptimisersWithDenseAndSparseGradients) {
   for (const int64_t num_rows : {int64_t{300}, kSparseTableRows + 5}) {
     compare_with_torch<torch::optim::Adam>(
-        UpdateKind::adam, torch::optim::AdamOptions(kRate).betas({0.9, 0.98}), num_rows, 3);
+        OptimizerKind::adam, torch::optim::AdamOptions(kRate).betas({0.9, 0.98}), num_rows, 3);
     compare_with_torch<torch::optim::AdamW>(
-        UpdateKind::adamw, torch::optim::AdamWOptions(kRate).betas({0.9, 0.98}).weight_decay(0),
+        OptimizerKind::adamw, torch::optim::AdamWOptions(kRate).betas({0.9, 0.98}).weight_decay(0),
         num_rows, 3);
-    compare_with_torch<torch::optim::SGD>(UpdateKind::sgd, torch::optim::SGDOptions(kRate),
+    compare_with_torch<torch::optim::SGD>(OptimizerKind::sgd, torch::optim::SGDOptions(kRate),
                                           num_rows, 3);
     // For rows of one number, row-wise Adagrad is Adagrad.
-    compare_with_torch<torch::optim::Adagrad>(
-        UpdateKind::row_wise_adagrad, torch::optim::AdagradOptions(kRate).eps(1e-8), num_rows, 1);
+    compare_with_torch<torch::optim::Adagrad>(OptimizerKind::row_wise_adagrad,
+                                              torch::optim::AdagradOptions(kRate).eps(1e-8),
+                                              num_rows, 1);
   }
 }
 
 TEST(TableUpdate, AveragesFollowTheRowsAndChangePlacesWithThem) {
   const config::OptimizerArgs args = arguments();
   const auto table = random_table(300, 3);
-  table->make_state(UpdateKind::adam, /*averaged=*/true);
+  table->make_state(OptimizerKind::adam, /*averaged=*/true);
   at::Tensor average;
   for (int64_t step = 1; step <= 50; ++step) {
     table->zero_gradients();
@@ -127,7 +128,7 @@ TEST(TableUpdate, AveragesFollowTheRowsAndChangePlacesWithThem) {
 TEST(TableUpdate, WithoutAGradientNothingButTheAverageMoves) {
   const config::OptimizerArgs args = arguments();
   const auto table = random_table(300, 3);
-  table->make_state(UpdateKind::adam, /*averaged=*/false);
+  table->make_state(OptimizerKind::adam, /*averaged=*/false);
   EXPECT_FALSE(table->gradient().defined());
   const at::Tensor before = table->weight().detach().clone();
   UpdateStep update(args, 1, kRate, 1);
@@ -150,7 +151,7 @@ at::Tensor ids_of_step(int rank, int64_t step, int64_t num_rows) {
 }
 
 // Rows and state after six steps in one process, with the gradients of all processes added up.
-TableContents updated_whole(UpdateKind kind, int64_t num_rows, int processes) {
+TableContents updated_whole(OptimizerKind kind, int64_t num_rows, int processes) {
   const config::OptimizerArgs args = arguments();
   const auto table = random_table(num_rows, 3);
   table->make_state(kind, /*averaged=*/true);
@@ -171,12 +172,13 @@ TableContents updated_whole(UpdateKind kind, int64_t num_rows, int processes) {
 
 TEST(ShardedTableUpdateDeathTest, EqualsReplicated) {
   for (const int64_t num_rows : {int64_t{300}, kSparseTableRows + 5}) {
-    for (const auto kind :
-         {UpdateKind::adamw, UpdateKind::adam, UpdateKind::sgd, UpdateKind::row_wise_adagrad}) {
+    for (const auto kind : {OptimizerKind::adamw, OptimizerKind::adam, OptimizerKind::sgd,
+                            OptimizerKind::row_wise_adagrad}) {
       in_processes(3, [&](ProcessGroup& group) {
         const config::OptimizerArgs args = arguments();
         const auto table = random_table(
-            num_rows, 3, {.group = &group, .sharding_types = {{"item", "model_parallel"}}});
+            num_rows, 3,
+            {.group = &group, .sharding_types = {{"item", config::Sharding::model_parallel}}});
         EXPECT_TRUE(table->is_sharded());
         table->make_state(kind, /*averaged=*/true);
         for (int64_t step = 1; step <= 6; ++step) {

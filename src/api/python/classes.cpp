@@ -52,6 +52,7 @@ TORCH_LIBRARY_FRAGMENT(seqfuse, library) {
       .def("fetch", &DynamicRows::fetch)
       .def("look_up", &DynamicRows::look_up)
       .def("rows", &DynamicRows::rows)
+      .def("prefetch", &DynamicRows::prefetch)
       .def("update", &DynamicRows::update)
       .def("erase", &DynamicRows::erase)
       .def("clear", &DynamicRows::clear)
@@ -60,6 +61,9 @@ TORCH_LIBRARY_FRAGMENT(seqfuse, library) {
       .def("counts", &DynamicRows::counts)
       .def("take_evicted", &DynamicRows::take_evicted)
       .def("contents", &DynamicRows::contents)
+      .def("start_snapshot", &DynamicRows::start_snapshot)
+      .def("copy_snapshot", &DynamicRows::copy_snapshot)
+      .def("finish_snapshot", &DynamicRows::finish_snapshot)
       .def("load", &DynamicRows::load)
       .def("shared_row", &DynamicRows::shared_row);
 }

@@ -63,7 +63,7 @@ DynamicRowsOptions options_of(const DynamicRows::Numbers& integers,
 
 void put(DynamicRows::Tensors& to, const std::string& prefix, const HashTableContents& table) {
   to.insert(prefix + "ids", table.ids);
-  to.insert(prefix + "rows", table.rows);
+  if (table.rows.defined()) to.insert(prefix + "rows", table.rows);
   to.insert(prefix + "scores", table.scores);
   to.insert(prefix + "touched", table.touched);
   to.insert(prefix + "slots", table.slots);
@@ -121,6 +121,11 @@ at::Tensor DynamicRows::look_up(const at::Tensor& ids) {
   return rows_.look_up(ids);
 }
 
+void DynamicRows::prefetch(const at::Tensor& ids) {
+  check_ids(ids, rows_.options().table.device);
+  rows_.prefetch([&] { return ids; }, /*after_all=*/true);
+}
+
 at::Tensor DynamicRows::rows(const Batch& batch) const {
   return rows_.rows(batch->batch);
 }
@@ -171,6 +176,18 @@ DynamicRows::Tensors DynamicRows::contents(int64_t since) const {
   put(tensors, "", contents.table);
   if (contents.counted.ids.defined()) put(tensors, "counted_", contents.counted);
   tensors.insert("shared_row", contents.shared_row);
+  return tensors;
+}
+
+DynamicRows::Tensors DynamicRows::finish_snapshot() {
+  const embeddings::DynamicRows::Snapshot snapshot = rows_.finish_snapshot();
+  Tensors tensors;
+  put(tensors, "", snapshot.table.keys);
+  tensors.insert("by_slot", snapshot.table.by_slot);
+  tensors.insert("late", snapshot.table.late);
+  tensors.insert("late_rows", snapshot.table.late_rows);
+  if (snapshot.others.counted.ids.defined()) put(tensors, "counted_", snapshot.others.counted);
+  tensors.insert("shared_row", snapshot.others.shared_row);
   return tensors;
 }
 

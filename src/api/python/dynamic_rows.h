@@ -32,6 +32,7 @@ class DynamicRows : public torch::CustomClassHolder {
   Batch fetch(const at::Tensor& ids, const std::optional<at::Tensor>& scores,
               std::optional<int64_t> step);
   at::Tensor look_up(const at::Tensor& ids);  // rows, for evaluation
+  void prefetch(const at::Tensor& ids);
   at::Tensor rows(const Batch& batch) const;
   // t: the number of this update, from 1.
   void update(const Batch& batch, const at::Tensor& gradients, double learning_rate, double beta1,
@@ -51,6 +52,11 @@ class DynamicRows : public torch::CustomClassHolder {
   // since: only rows that fetches from this number on had (table[1]: the fetches so far).
   Tensors contents(int64_t since) const;
   void load(const Tensors& contents);
+  // Contents of a moment, copied in pieces (DynamicRows::start_snapshot). finish_snapshot: contents(0) without
+  // rows, which are by_slot[slots], but late_rows where late says so.
+  void start_snapshot() { rows_.start_snapshot(); }
+  bool copy_snapshot(int64_t slots) { return rows_.copy_snapshot(slots); }
+  Tensors finish_snapshot();
   at::Tensor shared_row() const { return rows_.shared_row(); }
 
  private:

@@ -39,8 +39,8 @@ class LanguageModel : public torch::CustomClassHolder {
   at::Tensor losses(const c10::intrusive_ptr<CacheRule>& rule, const std::vector<int64_t>& ids,
                     int64_t tokens_per_pass, const c10::intrusive_ptr<Watch>& watch) const;
 
-  // Of one pass over all ids, as a prompt is read: what goes into each layer, then what the last norm
-  // makes of what the last layer gives; [ids, H] each.
+  // One pass over all ids as a prompt: the input of each layer, then the output of the final norm;
+  // [ids, H] each.
   std::vector<at::Tensor> hidden_states(const std::vector<int64_t>& ids) const;
 
  private:

@@ -16,7 +16,7 @@ namespace seqfuse::api {
 // current step: of one text, or all of it. Safe from any thread.
 class Watch : public torch::CustomClassHolder {
  public:
-  // Of the worker.
+  // For the worker thread.
   void put(int64_t text, int64_t id);  // a new token
   bool ended(int64_t text) const;
   bool stopped() const;

@@ -1,6 +1,7 @@
 #include "embeddings/dynamic/dynamic_rows.h"
 
 #include <limits>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -65,9 +66,11 @@ DynamicRows::DynamicRows(DynamicRowsOptions options)
       unknown_(at::zeros({1}, shared_row_.options().dtype(at::kLong))) {
   options_.table.device = table_.options().device;
   if (options_.admit_from > 1) counted_.emplace(counter_options(options_));
+  if (options_.table.cached) side_ = std::make_unique<SideStream>(options_.table.device);
 }
 
 DynamicRows::Batch DynamicRows::find(const at::Tensor& ids, const at::Tensor& times) {
+  join();
   Batch batch{.unique = unique_ids(ids.contiguous(), times), .slots = {}};
   batch.slots = table_.find(batch.unique.ids, batch.unique.limit);
   batch.changes = table_.changes();
@@ -101,6 +104,7 @@ DynamicRows::Batch DynamicRows::fetch(const at::Tensor& ids, const Scores& score
                    "table {}: scores are {}; expected integers, since fractions would be cut off: "
                    "scale and round them",
                    options_.table.name, toString(scores.custom.scalar_type()));
+  join();
   Batch batch{.unique = unique_ids(ids.contiguous(), scores.times), .slots = {}};
   HashTable::Insert insert{.ids = batch.unique.ids,
                            .limit = batch.unique.limit,
@@ -122,6 +126,7 @@ DynamicRows::Batch DynamicRows::fetch(const at::Tensor& ids, const Scores& score
 DynamicRows::Batch DynamicRows::fetch_each(const at::Tensor& ids, const Scores& scores) {
   if (!table_.takes_repeated() || counted_) return fetch(ids, scores);
   table_.check_scores(scores.custom.defined(), scores.step.has_value());
+  join();
   Batch batch{.unique = {}, .slots = {}, .each = ids.flatten().contiguous()};
   HashTable::Insert insert{.ids = batch.each, .step = scores.step};
   insert.repeated = true;
@@ -131,24 +136,49 @@ DynamicRows::Batch DynamicRows::fetch_each(const at::Tensor& ids, const Scores& 
   return batch;
 }
 
+void DynamicRows::prefetch(const std::function<at::Tensor()>& ids, bool after_all) {
+  if (!options_.table.cached) return;
+  if (after_all) join();
+  side_->run([&] {
+    const at::Tensor given = ids();
+    side_->keep(given);
+    const ops::hash_table::UniqueIds unique = unique_ids(given.contiguous());
+    table_.bring_into_cache(unique.ids, unique.limit);
+  });
+}
+
 at::Tensor DynamicRows::look_up(const at::Tensor& ids) {
+  join();
   return table_.look_up(ids.flatten().contiguous(), shared_row_, unknown_);
 }
 
+// Slots of a batch; of places in a cache that have changed since, those of now.
+at::Tensor DynamicRows::slots_of(const Batch& batch) const {
+  if (batch.changes == table_.changes()) return batch.slots;
+  return batch.each.defined() ? table_.find(batch.each)
+                              : table_.find(batch.unique.ids, batch.unique.limit);
+}
+
 at::Tensor DynamicRows::rows(const Batch& batch) const {
-  return table_.gather(batch.slots, batch.each.defined() ? at::Tensor() : batch.unique.inverse,
-                       shared_row_);
+  join();
+  const at::Tensor rows = table_.gather(
+      slots_of(batch), batch.each.defined() ? at::Tensor() : batch.unique.inverse, shared_row_);
+  mark();
+  return rows;
 }
 
 at::Tensor DynamicRows::unique_rows(const Batch& batch) const {
-  return table_.gather(batch.slots, {}, shared_row_);
+  join();
+  const at::Tensor rows = table_.gather(slots_of(batch), {}, shared_row_);
+  mark();
+  return rows;
 }
 
 void DynamicRows::update(const RowUpdate& update, const Batch& batch, const at::Tensor& gradients) {
+  join();
   if (batch.each.defined()) {
     // Slots stand for ids; those of ids without a row are -1, and left out.
-    const bool known = batch.changes == table_.changes();
-    const auto slots = unique_ids(known ? batch.slots : table_.find(batch.each));
+    const auto slots = unique_ids(slots_of(batch));
     const at::Tensor sums = ops::hash_table::sum_by_id(slots, gradients, /*zeros=*/false);
     table_.update(update, slots.ids, sums, slots.limit);
     return;
@@ -160,28 +190,55 @@ void DynamicRows::update(const RowUpdate& update, const Batch& batch, const at::
 void DynamicRows::update_unique(const RowUpdate& update, const Batch& batch,
                                 const at::Tensor& gradients,
                                 const ops::hash_table::StepNumbers& step) {
-  const at::Tensor slots = batch.changes == table_.changes()
-                               ? batch.slots
-                               : table_.find(batch.unique.ids, batch.unique.limit);
-  table_.update(update, slots, gradients.to(at::kFloat).contiguous(), batch.unique.limit, step);
+  join();
+  table_.update(update, slots_of(batch), gradients.to(at::kFloat).contiguous(), batch.unique.limit,
+                step);
 }
 
 int64_t DynamicRows::unknown() const {
   return unknown_.item<int64_t>();
 }
 
-void DynamicRows::check_failures() {
+void DynamicRows::check_failures() const {
   if (options_.failure_is_error) failures_.check(table_);
 }
 
 DynamicRowsContents DynamicRows::contents(int64_t since) const {
+  check_failures();
+  join();
   DynamicRowsContents contents{
       .table = table_.contents(since), .counted = {}, .shared_row = shared_row_.cpu().clone()};
   if (counted_) contents.counted = counted_->contents();
   return contents;
 }
 
+void DynamicRows::start_snapshot() {
+  join();
+  if (!side_) side_ = std::make_unique<SideStream>(options_.table.device);
+  snapshot_.emplace(table_);
+}
+
+bool DynamicRows::copy_snapshot(int64_t slots) {
+  SEQFUSE_CHECK(snapshot_, "table {}: copy of a snapshot that was not started",
+                options_.table.name);
+  bool more = false;
+  side_->run([&] { more = snapshot_->copy(table_, slots); });
+  return more;
+}
+
+DynamicRows::Snapshot DynamicRows::finish_snapshot() {
+  SEQFUSE_CHECK(snapshot_, "table {}: end of a snapshot that was not started", options_.table.name);
+  check_failures();
+  join();
+  Snapshot snapshot{.table = snapshot_->finish(table_), .others = {}};
+  snapshot.others.shared_row = shared_row_.cpu().clone();
+  if (counted_) snapshot.others.counted = counted_->contents();
+  snapshot_.reset();
+  return snapshot;
+}
+
 void DynamicRows::clear() {
+  join();
   table_.clear();
   if (counted_) counted_->clear();
   unknown_.zero_();
@@ -207,6 +264,11 @@ void DynamicRows::check(const DynamicRowsContents& contents) const {
 
 void DynamicRows::load(const DynamicRowsContents& contents) {
   check_sizes(contents);
+  join();
+  if (table_.size() == 0) {
+    table_.check(contents.table);
+    table_.shrink();
+  }
   HashTable table = table_.with(contents.table);
   std::optional<HashTable> counted;
   if (counted_) counted.emplace(counted_->with(with_empty_rows(contents.counted)));

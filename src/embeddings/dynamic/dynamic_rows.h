@@ -5,10 +5,14 @@
 #include <torch/types.h>
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <optional>
 
 #include "embeddings/dynamic/failure_watch.h"
 #include "embeddings/dynamic/hash_table.h"
+#include "embeddings/dynamic/side_stream.h"
+#include "embeddings/dynamic/table_snapshot.h"
 
 namespace seqfuse::embeddings {
 
@@ -41,8 +45,14 @@ class DynamicRows {
 
   const DynamicRowsOptions& options() const { return options_; }
   // To clear or load it use the methods below, which know of what else there is.
-  HashTable& table() { return table_; }
-  const HashTable& table() const { return table_; }
+  HashTable& table() {
+    join();
+    return table_;
+  }
+  const HashTable& table() const {
+    join();
+    return table_;
+  }
 
   // The rows of a batch's ids.
   struct Batch {
@@ -54,7 +64,7 @@ class DynamicRows {
   struct Scores {
     at::Tensor custom;            // int64 [n], for Score::custom: of equal ids the highest counts
     std::optional<int64_t> step;  // for Score::step
-    at::Tensor times;             // int64 [n]: how often each id is there; undefined: once
+    at::Tensor times;             // int64 [n]: how often each id occurs; undefined: once
   };
   // Training: ids, int64 of any shape, on the table's device, get rows. Throws Error if one finds no
   // place; on a GPU a later call does, or check_failures. Throws UsageError, and changes nothing, if
@@ -64,6 +74,13 @@ class DynamicRows {
   Batch fetch_each(const at::Tensor& ids, const Scores& scores);
   // Evaluation and serving: changes nothing but the count of unknown ids. times: as in Scores.
   Batch find(const at::Tensor& ids, const at::Tensor& times = {});
+
+  // Of a cached table: brings the rows of the next batch into the cache while the current stream goes on
+  // with what comes after the last call of this class. ids(): int64 of any shape, repeats allowed; called
+  // with another stream as the current one; not called if the table has no cache. Ids without a row get
+  // none. Rows, scores and evictions are the same as without this call. after_all: it begins when the
+  // current stream has done all that it has now, such as making the ids.
+  void prefetch(const std::function<at::Tensor()>& ids, bool after_all = false);
 
   // The rows of ids, float32 [n, dim], as rows(find(ids)) has them, in less time.
   at::Tensor look_up(const at::Tensor& ids);
@@ -87,23 +104,42 @@ class DynamicRows {
 
   // These wait for a GPU.
   int64_t unknown() const;  // ids of find, repeats included, that had the shared row
-  void check_failures();
-  // since: of HashTable::contents; frequencies are all there.
+  void check_failures() const;
+  // since: of HashTable::contents; frequencies are all there. Throws as check_failures.
   DynamicRowsContents contents(int64_t since = 0) const;
+  // Contents of a moment that are copied while training goes on (table_snapshot.h). start and finish:
+  // between steps. copy: after a lookup, beside what the current stream has next; false: nothing is left
+  // to copy. finish: throws as check_failures. A second start drops the first.
+  void start_snapshot();
+  bool copy_snapshot(int64_t slots);
+  struct Snapshot {
+    TableSnapshot::Taken table;
+    DynamicRowsContents others;  // without the table
+  };
+  Snapshot finish_snapshot();
   // As HashTable::load: all of the contents or, with DataError, nothing.
   void load(const DynamicRowsContents& contents);
   // Throws what load does, except for want of memory.
   void check(const DynamicRowsContents& contents) const;
 
  private:
+  void join() const {
+    if (side_) side_->join();
+  }
+  void mark() const {
+    if (side_) side_->mark();
+  }
   at::Tensor admitted(const Batch& batch, at::Tensor& often);
+  at::Tensor slots_of(const Batch& batch) const;
   void check_sizes(const DynamicRowsContents& contents) const;
 
   DynamicRowsOptions options_;
   HashTable table_;
   std::optional<HashTable> counted_;
   at::Tensor shared_row_, unknown_;
-  FailureWatch failures_;
+  mutable FailureWatch failures_;
+  mutable std::unique_ptr<SideStream> side_;  // of a cached table, and for snapshots
+  std::optional<TableSnapshot> snapshot_;
 };
 
 }  // namespace seqfuse::embeddings

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "embeddings/dynamic/row_cache.h"
-#include "ops/torch/hash_table.h"
+#include "ops/torch/embedding/hash_table.h"
 
 namespace seqfuse::embeddings {
 
@@ -17,23 +17,27 @@ using ops::hash_table::RowInit;
 using ops::hash_table::Score;
 
 struct HashTableOptions {
-  std::string name = "table";  // in messages
-  int64_t capacity = 0;        // rows at most
-  int64_t initial_capacity =
-      1 << 16;        // rows that memory is allocated for at first; at most capacity
-  int64_t dim = 0;    // weights of a row
-  int64_t state = 0;  // numbers after them, zeros in a new row
+  std::string name = "table";          // in messages
+  int64_t capacity = 0;                // rows at most
+  int64_t initial_capacity = 1 << 16;  // rows allocated at first; at most capacity
+  int64_t dim = 0;                     // weights of a row
+  int64_t state = 0;                   // numbers after them, zeros in a new row
   Score score = Score::lru;
   bool evict = true;         // a full table evicts; false: a new id finds no place
   bool in_order = false;     // GPU: insert ids one after the other: slower, the same in every run
-  int64_t list_evicted = 0;  // the ids of so many evicted rows are kept for take_evicted()
+  int64_t list_evicted = 0;  // how many ids of evicted rows are kept for take_evicted()
   RowInit init;
   at::Device device = at::kCPU;
-  // Rows in the device's memory; the others are in pinned memory of the host. cached: all rows are
-  // there, and so many of those in use also in the device's memory. Keys are always in the latter.
+  // Rows in the device's memory; the others are in pinned host memory. cached: all rows are in host
+  // memory, and device_rows of those in use also on the device. Keys are always on the device.
   int64_t device_rows = std::numeric_limits<int64_t>::max();
   bool cached = false;
 };
+
+// Rows that memory is allocated for next, of a table that has memory for `allocated` and needs `needed`
+// rows: twice as many, or as many as it needs; all if that is more than half of the capacity, so that
+// the old and the new memory together never hold more than 1.5 times the capacity.
+int64_t grown_capacity(int64_t allocated, int64_t needed, int64_t capacity);
 
 // Rows in the order of the slots, on the CPU.
 struct HashTableContents {
@@ -43,8 +47,8 @@ struct HashTableContents {
   at::Tensor rows;     // float32 [n, dim + state]
   at::Tensor scores;   // int64 [n]
   at::Tensor touched;  // int32 [n]: the number of the insert that last had the id
-  // Where the rows lie, so that a table goes on evicting the same rows: used by a table of the same
-  // capacity, else ignored. Undefined if unknown.
+  // The slot of each row, so that a resumed table evicts the same rows. Ignored by a table of another
+  // capacity. Undefined if unknown.
   at::Tensor slots;      // int64 [n]
   int64_t capacity = 0;  // allocated
   int64_t calls = 0;     // inserts so far
@@ -104,11 +108,16 @@ class HashTable {
   // options().capacity so does every insert whose n, added to those since the last wait, could fill
   // capacity(): the size and `limit` are read then, and the table grows only if they fill it.
   Inserted insert(const Insert& batch);
-  // Whether insert takes repeated ids: on a GPU, at the full capacity, with scores lru and step, unless in
+  // Whether insert() accepts repeated ids: on a GPU, at the full capacity, with scores lru and step, unless in
   // order or cached. It saves sorting the ids.
   bool takes_repeated() const;
   // Throws UsageError unless scores are given exactly for Score::custom, a step for Score::step.
   void check_scores(bool scores, bool step) const;
+
+  // Of a cached table: brings the rows of ids [n], each once, into the cache, as far as they fit, so that a
+  // later insert or find has them there. Ids without a row are ignored. Changes no row, score or order of
+  // eviction. Other tables: nothing.
+  void bring_into_cache(const at::Tensor& ids, const at::Tensor& limit);
 
   // Removes rows; others keep their slots.
   void erase(const at::Tensor& ids, const at::Tensor& limit = {}, const at::Tensor& allowed = {});
@@ -137,15 +146,27 @@ class HashTable {
   int64_t size() const { return counts().size; }
   // since: only rows that inserts from this number on had.
   HashTableContents contents(int64_t since = 0) const;
+  // The parts of contents(): what it has without rows; the whole rows of such ids and slots [n], float32
+  // [n, width], on the CPU.
+  HashTableContents keys(int64_t since = 0) const;
+  at::Tensor rows_of(const at::Tensor& ids, const at::Tensor& slots) const;
   // Replaces all rows, and sets the counts to 0. Throws DataError, and changes nothing, if they are more
-  // than the capacity, are wider or narrower, an id is there twice, the tensors differ in length, or
+  // than the capacity, are wider or narrower, an id occurs twice, the tensors differ in length, or
   // slots are not where their ids can be.
   void load(const HashTableContents& contents) { take(with(contents)); }
   // The parts of load, so that several tables are loaded or none: with makes a table that take moves in.
   HashTable with(const HashTableContents& contents) const;
   void take(HashTable loaded);
-  // What with throws, without its memory.
+  // Gives the memory of a table without rows back, so that there is room for the one to be loaded.
+  void shrink();
+  // Throws if with() would throw, without allocating its memory.
   void check(const HashTableContents& contents) const { checked_digests(contents); }
+  // For copies of a table in pieces; these do not wait. slots(): of HashTableContents. rows_in_slots: whole
+  // rows of slots begin..end - 1, float32 [end - begin, width], on the device; anything where a slot is
+  // empty. moves(): changes when rows come to other slots than before, unless they are evicted.
+  int64_t slots() const { return storage_.slots(); }
+  at::Tensor rows_in_slots(int64_t begin, int64_t end) const;
+  int64_t moves() const { return moves_; }
   // Ids and scores [n] of rows evicted since the last call, oldest first, and how many more there
   // were than list_evicted.
   struct EvictedIds {
@@ -155,6 +176,7 @@ class HashTable {
   EvictedIds take_evicted();
 
  private:
+  at::Tensor homes_of(const at::Tensor& ids, const at::Tensor& limit) const;
   void make_room(int64_t ids, const at::Tensor& limit);
   void grow(int64_t capacity);
   at::Tensor insert_scored(const ops::hash_table::Storage& storage, const at::Tensor& ids,
@@ -182,7 +204,7 @@ class HashTable {
   Values values_;
   std::optional<RowCache> cache_;
   at::Tensor evicted_ids_, evicted_scores_;  // [list_evicted + 1]; the last one is never read
-  int64_t calls_ = 0, changes_ = 0;
+  int64_t calls_ = 0, changes_ = 0, moves_ = 0;
   int64_t size_at_most_ = 0;
 };
 

@@ -14,6 +14,37 @@ constexpr int64_t kReadBytes = int64_t{64} << 20;  // of rows read at a time
 }  // namespace
 
 HashTableContents HashTable::contents(int64_t since) const {
+  HashTableContents contents = keys(since);
+  contents.rows = rows_of(contents.ids, contents.slots);
+  return contents;
+}
+
+at::Tensor HashTable::rows_of(const at::Tensor& given, const at::Tensor& slots) const {
+  const at::Tensor homes = slots.to(options_.device);
+  const at::Tensor places = cache_ ? cache_->places(given.to(options_.device), {}, homes) : homes;
+  const int64_t count = homes.numel();
+  at::Tensor rows = at::empty({count, width()}, at::kFloat);
+  const int64_t block = std::max<int64_t>(1, kReadBytes / std::max<int64_t>(1, 4 * width()));
+  for (int64_t begin = 0; begin < count; begin += block) {
+    const int64_t end = std::min(count, begin + block);
+    rows.slice(0, begin, end).copy_(read_rows(places.slice(0, begin, end)));
+  }
+  return rows;
+}
+
+at::Tensor HashTable::rows_in_slots(int64_t begin, int64_t end) const {
+  at::Tensor places = at::arange(begin, end, storage_.keys.options());
+  if (cache_) {
+    // The cache may have a row of an id that an empty slot had.
+    const at::Tensor used = storage_.digests.slice(0, begin, end).ne(0);
+    places =
+        at::where(used, cache_->places(storage_.keys.slice(0, begin, end).contiguous(), {}, places),
+                  places + cache_->slots());
+  }
+  return read_rows(places);
+}
+
+HashTableContents HashTable::keys(int64_t since) const {
   HashTableContents contents;
   at::Tensor there = storage_.digests.ne(0);
   if (since > 0) {
@@ -21,25 +52,16 @@ HashTableContents HashTable::contents(int64_t since) const {
     there = there.logical_and(calls.ge(since));
   }
   const at::Tensor homes = there.nonzero().flatten();
-  const at::Tensor ids = storage_.keys.index_select(0, homes);
-  const at::Tensor places = cache_ ? cache_->places(ids, {}, homes) : homes;
-  const int64_t count = ids.numel();
   contents.slots = homes.cpu();
-  contents.ids = ids.cpu();
+  contents.ids = storage_.keys.index_select(0, homes).cpu();
   contents.scores = storage_.scores.index_select(0, homes).cpu();
   contents.touched = storage_.touched.index_select(0, homes).cpu();
-  contents.rows = at::empty({count, width()}, at::kFloat);
-  const int64_t block = std::max<int64_t>(1, kReadBytes / std::max<int64_t>(1, 4 * width()));
-  for (int64_t begin = 0; begin < count; begin += block) {
-    const int64_t end = std::min(count, begin + block);
-    contents.rows.slice(0, begin, end).copy_(read_rows(places.slice(0, begin, end)));
-  }
   contents.capacity = capacity();
   contents.calls = calls_;
   return contents;
 }
 
-// Whether rows go back to the slots where they were.
+// Whether rows return to their former slots.
 bool HashTable::keeps_slots(const HashTableContents& given) const {
   return given.slots.defined() && given.capacity >= std::max<int64_t>(1, given.size()) &&
          given.capacity <= options_.capacity;
@@ -144,6 +166,14 @@ HashTable HashTable::with(const HashTableContents& given) const {
   return loaded;
 }
 
+void HashTable::shrink() {
+  HashTableOptions options = options_;
+  options.initial_capacity = 1;
+  HashTable small(std::move(options));
+  small.calls_ = calls_;
+  take(std::move(small));
+}
+
 void HashTable::take(HashTable loaded) {
   storage_ = std::move(loaded.storage_);
   values_ = std::move(loaded.values_);
@@ -151,6 +181,7 @@ void HashTable::take(HashTable loaded) {
   calls_ = loaded.calls_;
   size_at_most_ = loaded.size_at_most_;
   ++changes_;
+  ++moves_;
 }
 
 }  // namespace seqfuse::embeddings

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "ops/torch/hash_table.h"
+#include "ops/torch/embedding/hash_table.h"
 
 namespace seqfuse::embeddings {
 

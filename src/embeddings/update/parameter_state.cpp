@@ -1,31 +1,17 @@
 #include "embeddings/update/parameter_state.h"
 
-#include <array>
 #include <utility>
-
-#include "base/error.h"
-#include "base/names.h"
 
 namespace seqfuse::embeddings {
 
-UpdateKind parse_update_kind(const std::string& name, const char* parameter) {
-  static const std::array<std::string, 4> names = {"adamw", "adam", "sgd", "row_wise_adagrad"};
-  for (size_t i = 0; i < names.size(); ++i) {
-    if (name == names[i]) return static_cast<UpdateKind>(i);
-  }
-  throw_error<UsageError>(
-      "OptimizerArgs.{} is '{}'{}: expected adamw, adam, sgd or row_wise_adagrad", parameter, name,
-      did_you_mean(name, names));
-}
-
-ParameterState::ParameterState(at::Tensor weight_, UpdateKind kind_, double weight_decay_,
+ParameterState::ParameterState(at::Tensor weight_, OptimizerKind kind_, double weight_decay_,
                                bool averaged)
     : weight(std::move(weight_)), kind(kind_), weight_decay(weight_decay_) {
   const at::Tensor values = weight.detach();
   if (is_adam()) {
     exp_avg = torch::zeros_like(values);
     exp_avg_sq = torch::zeros_like(values);
-  } else if (kind == UpdateKind::row_wise_adagrad) {
+  } else if (kind == OptimizerKind::row_wise_adagrad) {
     sum_sq = torch::zeros({weight.numel() / row_length()}, values.options());
   }
   if (averaged) average = values.clone();

@@ -7,13 +7,11 @@
 #include <map>
 #include <string>
 
+#include "config/choices.h"
+
 namespace seqfuse::embeddings {
 
-enum class UpdateKind { adamw, adam, sgd, row_wise_adagrad };
-
-// "adamw", "adam", "sgd" or "row_wise_adagrad", the value of OptimizerArgs.PARAMETER. Throws
-// UsageError on another name.
-UpdateKind parse_update_kind(const std::string& name, const char* parameter);
+using config::OptimizerKind;
 
 using StateTensors = std::map<std::string, at::Tensor>;
 
@@ -21,9 +19,9 @@ using StateTensors = std::map<std::string, at::Tensor>;
 struct ParameterState {
   // weight: contiguous; rows are along the last dimension, and a one-dimensional weight is one row.
   // Allocates the state here, so that steps allocate almost nothing.
-  ParameterState(at::Tensor weight, UpdateKind kind, double weight_decay, bool averaged);
+  ParameterState(at::Tensor weight, OptimizerKind kind, double weight_decay, bool averaged);
 
-  bool is_adam() const { return kind == UpdateKind::adamw || kind == UpdateKind::adam; }
+  bool is_adam() const { return kind == OptimizerKind::adamw || kind == OptimizerKind::adam; }
   int64_t row_length() const { return weight.dim() == 0 ? 1 : weight.size(-1); }
 
   // "exp_avg", "exp_avg_sq", "sum_sq", "unaveraged"; they share storage with the state.
@@ -36,7 +34,7 @@ struct ParameterState {
   void restart_average();
 
   at::Tensor weight;
-  UpdateKind kind;
+  OptimizerKind kind;
   double weight_decay;
   at::Tensor exp_avg, exp_avg_sq;  // adamw, adam: the weight's shape
   at::Tensor sum_sq;               // row_wise_adagrad: [rows]

@@ -20,7 +20,7 @@ void update_elements(const ParameterState& parameter, const UpdateRule& rule, co
   if (parameter.is_adam()) {
     adam_row(rule, n, gradient, values, parameter.exp_avg.mutable_data_ptr<T>() + begin,
              parameter.exp_avg_sq.mutable_data_ptr<T>() + begin);
-  } else if (parameter.kind == UpdateKind::sgd) {
+  } else if (parameter.kind == OptimizerKind::sgd) {
     sgd_row(rule, n, gradient, values);
   } else {
     row_wise_adagrad_row(rule, n, gradient, values, parameter.sum_sq.mutable_data_ptr<T>()[row]);
@@ -32,7 +32,7 @@ void update_dense(const ParameterState& parameter, const UpdateRule& rule,
                   const at::Tensor& gradient) {
   const T* values = gradient.const_data_ptr<T>();
   const int64_t length =
-      parameter.kind == UpdateKind::row_wise_adagrad ? parameter.row_length() : kChunk;
+      parameter.kind == OptimizerKind::row_wise_adagrad ? parameter.row_length() : kChunk;
   const int64_t total = parameter.weight.numel();
   parallel_for((total + length - 1) / length, kChunk / length + 1,
                [&](int64_t first, int64_t last) {
@@ -65,9 +65,9 @@ UpdateStep::UpdateStep(const config::OptimizerArgs& args, int64_t count, double 
                        double gradient_scale)
     : args_(args), count_(count), learning_rate_(learning_rate), gradient_scale_(gradient_scale) {}
 
-UpdateRule UpdateStep::rule(UpdateKind kind, double weight_decay) const {
+UpdateRule UpdateStep::rule(OptimizerKind kind, double weight_decay) const {
   const auto count = static_cast<double>(count_);
-  const bool decoupled = kind == UpdateKind::adamw;
+  const bool decoupled = kind == OptimizerKind::adamw;
   return {.learning_rate = learning_rate_,
           .gradient_scale = gradient_scale_,
           .beta1 = args_.adam_beta1,

@@ -14,6 +14,10 @@
 
 namespace seqfuse::embeddings {
 
+inline OptimizerKind optimizer_of_tables(const config::OptimizerArgs& args) {
+  return args.embedding_optimizer_str.value_or(args.optimizer_str);
+}
+
 // With g the gradient times its scale, t the number of steps, lr the learning rate:
 //   adamw, adam        m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g^2;
 //                      w -= lr * m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps)
@@ -49,7 +53,7 @@ class UpdateStep {
   void finish();
 
   // For tables with their own update loops. On the CPU: the numbers for update_rules.h.
-  UpdateRule rule(UpdateKind kind, double weight_decay) const;
+  UpdateRule rule(OptimizerKind kind, double weight_decay) const;
   // For the same on a GPU; null on the CPU.
   const OnDevice* device() const { return device_ ? &*device_ : nullptr; }
   const config::OptimizerArgs& args() const { return args_; }
@@ -69,7 +73,7 @@ class UpdateStep {
   void update_on_device(ParameterState& parameter, const at::Tensor& gradient);
   // The rows of a coalesced sparse gradient.
   void update_rows_on_device(ParameterState& parameter, const at::Tensor& gradient) const;
-  void launch(UpdateKind kind, double weight_decay, Group& group) const;
+  void launch(OptimizerKind kind, double weight_decay, Group& group) const;
   void move_averages() const;
 
   const config::OptimizerArgs& args_;

@@ -32,7 +32,7 @@ void UpdateStep::update_on_device(ParameterState& parameter, const Tensor& gradi
   if (!gradient.defined()) return;
   if (gradient.is_sparse()) {
     update_rows_on_device(parameter, gradient.coalesce());
-  } else if (parameter.kind == UpdateKind::row_wise_adagrad) {
+  } else if (parameter.kind == OptimizerKind::row_wise_adagrad) {
     // In a skipped step the gradient is 0 and changes nothing.
     Tensor scaled = at::where(keep_, gradient * device_->gradient_scale, 0.0);
     if (parameter.weight_decay > 0) scaled.add_(parameter.weight * keep_, parameter.weight_decay);
@@ -54,13 +54,13 @@ void UpdateStep::update_on_device(ParameterState& parameter, const Tensor& gradi
 void UpdateStep::update_rows_on_device(ParameterState& parameter, const Tensor& gradient) const {
   const Tensor ids = gradient.indices().select(0, 0);
   const Tensor rows = at::where(keep_, gradient.values() * device_->gradient_scale, 0.0);
-  if (parameter.kind == UpdateKind::sgd) {
+  if (parameter.kind == OptimizerKind::sgd) {
     parameter.weight.index_add_(0, ids, rows * device_->learning_rate, -1);
     return;
   }
   // Take the rows' state out, update it and put it back; in a skipped step, unchanged.
   const Tensor weight = parameter.weight.index_select(0, ids);
-  if (parameter.kind == UpdateKind::row_wise_adagrad) {
+  if (parameter.kind == OptimizerKind::row_wise_adagrad) {
     const Tensor sum_sq = parameter.sum_sq.index_select(0, ids);
     row_wise_adagrad(weight, sum_sq, rows, device_->learning_rate, args_.adam_eps);
     parameter.weight.index_copy_(0, ids, weight);
@@ -88,7 +88,7 @@ void UpdateStep::update_rows_on_device(ParameterState& parameter, const Tensor& 
 void UpdateStep::finish() {
   if (!device_) return;
   const torch::NoGradGuard no_grad;
-  for (const auto kind : {UpdateKind::adamw, UpdateKind::adam, UpdateKind::sgd}) {
+  for (const auto kind : {OptimizerKind::adamw, OptimizerKind::adam, OptimizerKind::sgd}) {
     for (const bool decays : {false, true}) {
       Group group = std::exchange(groups_[static_cast<size_t>(kind)][decays ? 1 : 0], {});
       if (!group.weights.empty()) launch(kind, decays ? args_.weight_decay : 0, group);
@@ -97,8 +97,8 @@ void UpdateStep::finish() {
   if (!averaged_.averages.empty()) move_averages();
 }
 
-void UpdateStep::launch(UpdateKind kind, double weight_decay, Group& group) const {
-  if (kind == UpdateKind::sgd) {
+void UpdateStep::launch(OptimizerKind kind, double weight_decay, Group& group) const {
+  if (kind == OptimizerKind::sgd) {
     at::_fused_sgd_(group.weights, group.gradients, {}, weight_decay, /*momentum=*/0,
                     device_->learning_rate, /*dampening=*/0, /*nesterov=*/false,
                     /*maximize=*/false, /*is_first_step=*/false, divisor_, device_->skip);
@@ -109,7 +109,7 @@ void UpdateStep::launch(UpdateKind kind, double weight_decay, Group& group) cons
            group.counts, device_->learning_rate, args_.adam_beta1, args_.adam_beta2, weight_decay,
            args_.adam_eps, /*amsgrad=*/false, /*maximize=*/false, divisor_, device_->skip);
   };
-  if (kind == UpdateKind::adamw) {
+  if (kind == OptimizerKind::adamw) {
     adam([](auto&&... arguments) { at::_fused_adamw_(arguments...); });
   } else {
     adam([](auto&&... arguments) { at::_fused_adam_(arguments...); });
