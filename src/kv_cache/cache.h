@@ -71,7 +71,7 @@ class Cache {
 
  private:
   struct Pass {
-    int64_t row = -1;  // of a prefill; -1: a decoding step
+    int64_t row = -1;  // the row that a prefill fills; -1: a decoding step
     int64_t tokens = 0;
     int64_t used = 0;        // slots in use, over all rows
     bool causal = false;     // prefill: tokens see all earlier ones of the pass, and only those
@@ -83,14 +83,14 @@ class Cache {
     int64_t firsts = 0;             // prefill: the pass's first `firsts` tokens are kept, and
     int64_t newest = 0;             // those from here on; the others are dropped in this pass
     at::Tensor hidden;              // bool, true: hidden; broadcasts to the scores
-    Rotary::Angles angles;          // of keys, and of queries towards the newest tokens
-    Rotary::Angles start_angles;    // of queries towards the first tokens
+    Rotary::Angles angles;          // for keys, and for queries against the newest tokens
+    Rotary::Angles start_angles;    // for queries against the first tokens
   };
 
   at::Tensor step(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
   at::Tensor prefill(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
   at::Tensor weighted_values(const at::Tensor& scores, const at::Tensor& values) const;
-  void see_slots();  // of a step: sets slots, hidden and angles
+  void see_slots();  // sets slots, hidden and angles of a step
   void set_angles(const at::Tensor& tokens);
   at::Tensor positions(const at::Tensor& tokens) const;  // Rule::position of each
 

@@ -6,7 +6,7 @@
 
 #include "kv_cache/rotary.h"
 #include "kv_cache/rule.h"
-#include "ops/torch/decode.h"
+#include "ops/torch/decode/decode.h"
 
 namespace seqfuse::kv_cache {
 

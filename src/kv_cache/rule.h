@@ -1,4 +1,4 @@
-// Which tokens a decoder still sees, and where their keys and values are kept.
+// Cache rules: the tokens that a decoder still sees, and the slots of their keys and values.
 //
 // Token t (0, 1, 2, ...) sees the first `start` tokens and the newest ones up to itself. A full
 // cache drops the oldest tokens after the first `start`. Positions count visible tokens, 0, 1, 2,

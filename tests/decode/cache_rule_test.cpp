@@ -94,7 +94,7 @@ TEST(CacheRule, PositionsSlotsAndSight) {
   }
 }
 
-// What kernels know of a rule: a token sees the slots whose tokens the rule says.
+// The form of a rule for kernels: a token sees the slots of the tokens that the rule names.
 TEST(CacheRule, SlotsThatKernelsSee) {
   for (const Rule& rule : {Rule::streaming(4, 12), Rule::streaming(2, 3, 5), Rule::streaming(3, 0),
                            Rule::window(6, 3), Rule::window(1), Rule::full(40)}) {

@@ -80,7 +80,11 @@ TEST(DeviceSampling, NanIsMarked) {
     logits[1][77] = std::numeric_limits<float>::quiet_NaN();
     sampling.pick(logits, at::ones({2}, at::kLong), ids);
     EXPECT_GE(ids[0].item<int64_t>(), 0);
-    EXPECT_EQ(ids[1].item<int64_t>(), -1);
+    EXPECT_EQ(ids[1].item<int64_t>(), ops::marked_nan(77));
+    EXPECT_EQ(ops::token_of_nan(ids[1].item<int64_t>()), 77);
+    logits[1][5] = std::numeric_limits<float>::quiet_NaN();  // the first of them is named
+    sampling.pick(logits, at::ones({2}, at::kLong), ids);
+    EXPECT_EQ(ids[1].item<int64_t>(), ops::marked_nan(5));
   }
 }
 

@@ -1,4 +1,4 @@
-// What bench decode --ladder and --stream are made of, without a GPU.
+// The parts of bench decode --ladder and --stream, without a GPU.
 #include "serving/decoding/ladder.h"
 
 #include <gmock/gmock.h>
@@ -99,18 +99,21 @@ TEST(Stream, LossesAreThoseOfPerplexity) {
   const auto parts = serving::measure_stream(
       model, rule, text,
       {.tokens = 60, .part = 14, .on_part = [&](const auto& part) { ends.push_back(part.end); }});
-  EXPECT_THAT(ends, testing::ElementsAre(14, 28, 42, 56));
+  EXPECT_THAT(ends, testing::ElementsAre(14, 28, 42, 56, 60));
   std::vector<int64_t> repeated;
-  for (int i = 0; i < 57; ++i) repeated.push_back(text[i % 7]);
+  for (int i = 0; i < 61; ++i) repeated.push_back(text[i % 7]);
   serving::Session session(model, rule, 1);
   const auto losses = serving::token_losses(session, repeated);
   for (size_t i = 0; i < parts.size(); ++i) {
+    const int64_t tokens = i < 4 ? 14 : 4;
+    EXPECT_EQ(parts[i].tokens, tokens);
     const auto begin = losses.begin() + static_cast<ptrdiff_t>(14 * i);
-    EXPECT_NEAR(parts[i].loss, std::accumulate(begin, begin + 14, 0.0) / 14, 1e-5);
+    EXPECT_NEAR(parts[i].loss,
+                std::accumulate(begin, begin + tokens, 0.0) / static_cast<double>(tokens), 1e-5);
     EXPECT_GT(parts[i].seconds, 0);
     EXPECT_GT(parts[i].memory, 1'000'000);
   }
-  // The cache is full after 12 tokens; from then on every part is the same text.
+  // The cache is full after 12 tokens; from then on every part but the last is the same text.
   const auto spread = serving::spread_of(parts, rule, 14);
   EXPECT_EQ(spread.parts, 3);
   EXPECT_LT(spread.loss, 0.01);
@@ -119,11 +122,12 @@ TEST(Stream, LossesAreThoseOfPerplexity) {
 TEST(Stream, FlatIsWithinWhatTheHeaderSays) {
   const Rule rule = Rule::streaming(4, 15);
   const std::vector<serving::StreamPart> parts = {
-      {.end = 10, .seconds = 9, .loss = 9, .memory = 1},  // before the cache is full
-      {.end = 20, .seconds = 9, .loss = 9, .memory = 1},
-      {.end = 30, .seconds = 1.00, .loss = 3.000, .memory = 5},
-      {.end = 40, .seconds = 1.01, .loss = 3.004, .memory = 5},
-      {.end = 50, .seconds = 1.015, .loss = 3.002, .memory = 5}};
+      {.end = 10, .tokens = 10, .seconds = 9, .loss = 9, .memory = 1},  // before the cache is full
+      {.end = 20, .tokens = 10, .seconds = 9, .loss = 9, .memory = 1},
+      {.end = 30, .tokens = 10, .seconds = 1.00, .loss = 3.000, .memory = 5},
+      {.end = 40, .tokens = 10, .seconds = 1.01, .loss = 3.004, .memory = 5},
+      {.end = 50, .tokens = 10, .seconds = 1.015, .loss = 3.002, .memory = 5},
+      {.end = 57, .tokens = 7, .seconds = 9, .loss = 9, .memory = 9}};  // not a whole part
   auto spread = serving::spread_of(parts, rule, 10);
   EXPECT_EQ(spread.parts, 3);
   EXPECT_NEAR(spread.seconds, 0.015, 1e-12);
@@ -139,6 +143,18 @@ TEST(Stream, FlatIsWithinWhatTheHeaderSays) {
   spread.loss = 0, spread.seconds = 0.03;
   EXPECT_FALSE(spread.is_flat(host));
   EXPECT_FALSE(serving::spread_of({}, rule, 10).is_flat(host));
+}
+
+TEST(Stream, AnInterruptionKeepsWhatIsThere) {
+  const TinyModel tiny;
+  const Model model = model_of(tiny, at::kFloat);
+  int asked = 0;
+  const auto parts = serving::measure_stream(
+      model, Rule::streaming(2, 9), test::some_ids(7, tiny.vocab_size),
+      {.tokens = 60, .part = 14, .interrupted = [&] { return asked++ == 17; }});
+  ASSERT_EQ(parts.size(), 2U);
+  EXPECT_EQ(parts[1].end, 17);
+  EXPECT_EQ(parts[1].tokens, 3);
 }
 
 TEST(Stream, PartsAreWholeTexts) {

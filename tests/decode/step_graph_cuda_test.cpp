@@ -48,13 +48,27 @@ TinyModel wide() {
   return tiny;
 }
 
+TinyModel with_head_dim(int64_t heads, int64_t head_dim) {
+  TinyModel tiny = wide();
+  tiny.heads = heads, tiny.head_dim = head_dim, tiny.inner = 160, tiny.rotary_share = 0.5;
+  return tiny;
+}
+
 std::vector<TinyModel> shapes() {
   TinyModel small, sequential = wide(), tied = wide(), plain = wide();
   small.head_dim = 16, small.inner = 48;
   sequential.parallel = false;
   tied.tied = true, tied.hidden_act = "gelu_new", tied.rotary_share = 1;
   plain.attention_bias = false;
-  return {small, wide(), sequential, tied, plain};
+  // Heads whose rows do not begin at multiples of 16 bytes.
+  return {small,
+          wide(),
+          sequential,
+          tied,
+          plain,
+          with_head_dim(8, 4),
+          with_head_dim(4, 20),
+          with_head_dim(2, 252)};
 }
 
 // The largest difference of logits over steps, relative to the largest logit.
@@ -95,12 +109,15 @@ TEST(StepGraphCuda, LogitsAreThoseOfTheCpuInFloat64) {
 // More than one unit of attention (128 slots), and several chunks of k in the second of the MLP.
 TEST(StepGraphCuda, LongTextsAndWideLayers) {
   NEEDS_A_GPU();
-  TinyModel tiny = wide();
-  tiny.inner = 5120, tiny.layers = 1;
-  const Model expected = model_of(tiny, at::kHalf, at::kDouble, at::kCPU);
-  const Model model = model_of(tiny, at::kHalf, at::kHalf, kGpu);
-  EXPECT_LT(worst_difference(model, expected, Rule::full(400), 10, 300), 0.01);
-  EXPECT_LT(worst_difference(model, expected, Rule::streaming(4, 250), 10, 300), 0.01);
+  for (TinyModel tiny : {wide(), with_head_dim(4, 20)}) {
+    tiny.inner = 5120, tiny.layers = 1;
+    const Model expected = model_of(tiny, at::kHalf, at::kDouble, at::kCPU);
+    const Model model = model_of(tiny, at::kHalf, at::kHalf, kGpu);
+    for (const Rule& rule : {Rule::full(400), Rule::streaming(4, 250)}) {
+      EXPECT_LT(worst_difference(model, expected, rule, 10, 300), 0.01)
+          << rule.text() << ", head_dim " << tiny.head_dim;
+    }
+  }
 }
 
 // Every choice of what a step is made of (serving/decoding/ladder.h) computes the same; with and without a
@@ -304,15 +321,32 @@ TEST(DeviceSamplingCuda, NanIsAnError) {
   }
 }
 
+// The host looks at a step when the next one has run, with other logits: the error still names the token.
+TEST(DeviceSamplingCuda, NanIsNamedAStepLater) {
+  NEEDS_A_GPU();
+  const Model model = model_of(wide(), at::kHalf, at::kHalf, kGpu);
+  const at::Tensor row = model.weights().output.weight[7], good = row.clone();
+  for (const SamplingOptions& options : {SamplingOptions{}, SamplingOptions{.temperature = 1}}) {
+    Session session(model, Rule::full(50), 2);
+    session.sample_on_device(options, {{1}, {1}}, 0, 0);
+    row.fill_(std::numeric_limits<float>::quiet_NaN());
+    session.step({1, 2}, {true, true});
+    row.copy_(good);
+    session.step_on();
+    EXPECT_THAT(test::error_of([&] { session.picked(1); }),
+                testing::HasSubstr("the logit of token 7 is NaN"));
+  }
+}
+
 TEST(GpuStepCuda, SaysWhyNot) {
   NEEDS_A_GPU();
   using models::gpt_neox::GpuStep;
   TinyModel odd = wide();
-  odd.head_dim = 20, odd.rotary_share = 0.5;
+  odd.head_dim = 18, odd.rotary_share = 1;
   const Rule rule = Rule::full(10);
   const Model odd_model = model_of(odd, at::kHalf, at::kHalf, kGpu);
   EXPECT_EQ(GpuStep::why_not(odd_model, rule, 1),
-            "head_dim is 20; expected a multiple of 8, at most 256");
+            "head_dim is 18; expected a multiple of 4, at most 256");
   const Model model = model_of(wide(), at::kHalf, at::kHalf, kGpu);
   EXPECT_EQ(GpuStep::why_not(model, rule, 17), "17 texts; at most 16");
   EXPECT_EQ(GpuStep::why_not(model, Rule::recompute(0, 9), 1), "the recompute rule has no cache");

@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "base/parallel.h"
-#include "ops/torch/decode.h"
+#include "ops/torch/decode/decode.h"
 #include "serving/decoding/memory_plan.h"
 #include "serving/decoding/perplexity.h"
 #include "serving/decoding/session.h"
@@ -146,7 +146,7 @@ TEST(CpuDecoding, ARowsBitsDependOnItAlone) {
   constexpr int64_t kRows = 16, kSteps = 5;
   const Rule rule = Rule::streaming(2, 6);
   const auto prompt = [&](int64_t row) { return test::some_ids(1 + 2 * row % 11, 41, 3 + row); };
-  // Of the rows from `first` on.
+  // For the rows from `first` on.
   const auto logits = [&](const Model& model, int64_t first) {
     Session session(model, rule, kRows - first);
     for (int64_t row = first; row < kRows; ++row) session.extend(row - first, prompt(row));

@@ -93,7 +93,7 @@ struct TinyModel {
     return tensors;
   }
 
-  // What load_config makes of config().
+  // The Config that load_config reads from config().
   models::gpt_neox::Config model_config() const {
     using models::gpt_neox::Activation;
     models::gpt_neox::Config config;

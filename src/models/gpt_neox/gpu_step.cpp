@@ -50,9 +50,9 @@ std::string GpuStep::why_not(const Model& model, const kv_cache::Rule& rule, int
     }
   }
   const int64_t dim = config.head_dim();
-  if (dim % 8 != 0 || dim > ops::kMaxStepHeadDim) {
-    return fmt::format("head_dim is {}; expected a multiple of 8, at most {}", dim,
-                       ops::kMaxStepHeadDim);
+  if (dim % ops::kStepHeadDimGrain != 0 || dim > ops::kMaxStepHeadDim) {
+    return fmt::format("head_dim is {}; expected a multiple of {}, at most {}", dim,
+                       ops::kStepHeadDimGrain, ops::kMaxStepHeadDim);
   }
   if (!ops::step_attention_fits(dim, model.device())) {
     return fmt::format("head_dim is {}; this GPU has too little shared memory for it", dim);
@@ -129,7 +129,7 @@ void GpuStep::add_attention(int64_t layer) {
 
 void GpuStep::add_parallel_layer(int64_t layer) {
   const LayerWeights& w = model_.weights().layers[layer];
-  // Where sums and norms are fused but not the linear layers, the norms come with the sums before them.
+  // With fused norms but separate linear layers, one launch adds the branches and computes the next norms.
   const bool sums_with_norms = options_.fused_norms && !options_.merged_linears;
   if (layer == 0 || !sums_with_norms) add_norms(hidden_, norms_of(layer));
   add_linears({operand(w.qkv, normed_, qkv_),

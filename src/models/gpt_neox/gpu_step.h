@@ -2,8 +2,11 @@
 //
 // A layer with parallel residual is four launches: both norms; [W_qkv | W_up] with the activation;
 // attention with rotary positions and the write to the cache; [W_out | W_down] and both sums. A
-// sequential one is seven. StepOptions take them apart. Roundings are those of Model::states; sums inside
-// the operators differ in order (tier T2).
+// sequential one is seven. StepOptions take them apart.
+//
+// Results are rounded to 16 bits where Model::states rounds them, with two exceptions: scores and weights of
+// attention stay float32, and angles come from float64 at every position. Sums inside an operator have an order
+// of their own (tier T2).
 #pragma once
 
 #include <torch/types.h>
@@ -16,14 +19,15 @@
 #include "kv_cache/cache.h"
 #include "models/gpt_neox/model.h"
 #include "models/gpt_neox/step_options.h"
-#include "ops/torch/decode_step.h"
+#include "ops/torch/decode/decode_step.h"
 
 namespace seqfuse::models::gpt_neox {
 
 class GpuStep {
  public:
-  // Why a model, with this rule and number of texts, is not decoded so; empty: it is. It takes a GPU,
-  // float16 or bfloat16, head_dim and sizes divisible by 8 (16: int8 weights), at most 16 texts.
+  // The reason why this cannot decode a model with this rule and number of texts; empty: it can. It takes a
+  // GPU, float16 or bfloat16, a head_dim divisible by 4, sizes divisible by 8 (16: int8 weights) and at most 16
+  // texts.
   static std::string why_not(const Model& model, const kv_cache::Rule& rule, int64_t rows);
 
   // The model and the cache must outlive this.
@@ -50,7 +54,7 @@ class GpuStep {
   void add_linears(const std::vector<ops::StepOperand>& operands, const at::Tensor& residual = {});
   void add_attention(int64_t layer);
   void add_output();
-  // Of a layer; after the last one, the norm of the output.
+  // The norms before a layer; for the number of layers, the norm before the output.
   std::vector<ops::StepNorm> norms_of(int64_t layer) const;
 
   const Model& model_;
@@ -59,9 +63,8 @@ class GpuStep {
   ops::StepRule rule_;
   at::Tensor frequencies_, ids_;
   at::Tensor hidden_, between_, normed_, normed_for_mlp_, qkv_, inner_, context_, angles_, logits_;
-  at::Tensor attended_,
-      mlp_;               // results of the branches, where they are added in launches of their own
-  at::Tensor workspace_;  // of attention, shared by all layers
+  at::Tensor attended_, mlp_;  // results of the two branches, if a launch of its own adds them
+  at::Tensor workspace_;       // for attention; all layers share it
   std::vector<Launch> launches_;
 };
 

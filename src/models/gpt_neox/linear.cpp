@@ -3,14 +3,14 @@
 #include <algorithm>
 #include <vector>
 
-#include "ops/torch/decode.h"
+#include "ops/torch/decode/decode.h"
 
 namespace seqfuse::models::gpt_neox {
 using at::Tensor;
 namespace {
 
-// On a GPU, in prompts and in steps without a graph: converts some rows of the weights to the dtype of x
-// at a time.
+// x W^T + bias on a GPU, in prompts and in steps without a graph. Converts the weights to the dtype of x a
+// block of rows at a time.
 Tensor linear_of_int8(const Tensor& x, const Linear& linear) {
   constexpr int64_t kElements = 1 << 24;
   const int64_t outputs = linear.weight.size(0);

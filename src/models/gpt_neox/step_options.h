@@ -7,7 +7,7 @@ namespace seqfuse::models::gpt_neox {
 struct StepOptions {
   bool graph = true;        // one CUDA graph a step; else the host launches kernel after kernel
   bool own_kernels = true;  // those of GpuStep; else PyTorch's operators, as on prompts
-  // Of own kernels:
+  // The rest has an effect with own_kernels only.
   bool fused_norms =
       true;  // both norms of a layer, and its sums, in the launch of another operator
   bool merged_linears = true;  // [W_qkv | W_up] in one launch, [W_out | W_down] in one

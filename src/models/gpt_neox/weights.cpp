@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "base/names.h"
 #include "models/files/tensor_files.h"
-#include "ops/torch/decode.h"
+#include "ops/torch/decode/decode.h"
 
 namespace seqfuse::models::gpt_neox {
 namespace fs = std::filesystem;
@@ -23,7 +23,7 @@ bool is_legacy_buffer(std::string_view name) {
          name.ends_with(".attention.rotary_emb.inv_freq");
 }
 
-// In what the tensors are held.
+// The dtypes and the device that tensors are converted to.
 struct Format {
   at::ScalarType dtype, linear, embedding, bias;
   bool as_in_file;

@@ -13,9 +13,9 @@
 
 namespace seqfuse::models::gpt_neox {
 
-// How the large tables are held; Undefined: in the model's dtype, which norms have in any case.
-// int8 needs a model in float32 (CPU), float16 or bfloat16; other dtypes than the model's a CPU, which
-// converts to float32 as it reads them: weights held as in the file give the same bits as in float32.
+// The dtypes of the large tables in memory; Undefined: the model's dtype, which norms always have. int8 needs
+// a model in float32 (CPU), float16 or bfloat16. Any other dtype than the model's needs a CPU, which converts
+// to float32 as it reads: weights in the dtype of the file give the same bits as in float32.
 struct Storage {
   at::ScalarType linear = at::ScalarType::Undefined;  // int8 (kChar): quantised, by output channel
   at::ScalarType embedding = at::ScalarType::Undefined;  // any floating dtype
@@ -43,8 +43,8 @@ struct Weights {
   Linear output;                      // H to V; tied: the embedding itself, where held alike
 
   int64_t bytes() const;  // a shared table counts once
-  int64_t step_bytes()
-      const;  // of them, what a decoding step reads: not the table of the embedding
+  // The part of bytes() that a decoding step reads: all but the embedding, of which it reads a row a text.
+  int64_t step_bytes() const;
 };
 
 // Takes tensors by their names in the file, with or without "gpt_neox."; all must be float64,

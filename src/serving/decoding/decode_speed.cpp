@@ -51,7 +51,7 @@ std::vector<double> seconds_of_steps(at::Device device, const Step& step, int64_
   return seconds;
 }
 
-// Of steps that the device does while the host looks at the ids of the one before.
+// Times steps that the device does while the host looks at the ids of the step before.
 std::vector<double> seconds_between(Session& session, int64_t steps,
                                     const std::function<bool()>& interrupted) {
   using Clock = std::chrono::steady_clock;
@@ -80,7 +80,7 @@ int64_t bytes_of_step(const Model& model, const kv_cache::Rule& rule, int64_t ba
 }
 
 double copy_speed(at::Device device) {
-  // Of two buffers, which leave most of the memory to the cache.
+  // The two buffers leave most of the memory to the cache.
   const int64_t most = device.is_cpu() ? 1LL << 28 : 1LL << 30;
   const int64_t bytes =
       std::clamp<int64_t>(available_memory(device).value_or(most) / 8, 1LL << 20, most);

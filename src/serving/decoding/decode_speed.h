@@ -1,4 +1,4 @@
-// How fast a model decodes, and what it reads for that.
+// Measures how fast a model decodes, and counts the bytes that it reads for a token.
 #pragma once
 
 #include <torch/types.h>
@@ -28,7 +28,7 @@ struct DecodeSpeed {
   double first_token_seconds = 0;    // one prompt of cache_length tokens, and the token after it
   int64_t step_bytes = 0;            // bytes_of_step of the middle step
   double copy_bytes_per_second = 0;  // copy_speed, measured just before
-  std::optional<int64_t> launches;   // by the host in a step; unknown on a CPU
+  std::optional<int64_t> launches;   // that the host does in a step; unknown on a CPU
 
   double median_seconds() const { return step_seconds[step_seconds.size() / 2]; }
   double bytes_per_second() const { return static_cast<double>(step_bytes) / median_seconds(); }

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "ops/torch/decode_step.h"
+#include "ops/torch/decode/decode_step.h"
 
 namespace seqfuse::serving {
 using at::Tensor;
@@ -53,7 +53,9 @@ void DeviceSampling::pick(const Tensor& logits, const Tensor& active, const Tens
         at::searchsorted(sums, points_.unsqueeze(1) * sum, /*out_int32=*/false, /*right=*/true);
     picked = order.gather(1, found.clamp_max(kept - 1));
   }
-  ids.copy_(at::where(best.isnan(), -1, picked).squeeze(1));
+  // Token n becomes ops::marked_nan(n) = -1 - n.
+  const Tensor first = order.narrow(1, 0, 1);
+  ids.copy_(at::where(best.isnan(), -1 - first, picked).squeeze(1));
   counts_.add_(active);
 }
 

@@ -23,7 +23,7 @@ class DeviceSampling {
   bool is_greedy() const { return options_.temperature == 0 && options_.repetition_penalty == 1; }
 
   // Not for greedy sampling. logits: [rows, V]; ids: int64 [rows], the tokens that they follow, which
-  // become the next ones (-1 if a logit is NaN); active: int64 [rows], 0 or 1. Enqueues; may allocate.
+  // become the next ones (ops::marked_nan if a logit is NaN); active: int64 [rows], 0 or 1. Enqueues; may allocate.
   void pick(const at::Tensor& logits, const at::Tensor& active, const at::Tensor& ids);
 
  private:

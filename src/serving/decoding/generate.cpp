@@ -64,8 +64,8 @@ void begin(Session& session, Text& text, const GenerateOptions& options,
   take_token(text, pick(text, row_of(last, 0), options), options, session.rule());
 }
 
-// Whether the GPU may do the step after this one before the host knows what this one picks. A text that
-// ends with this one's token, by what that is, has one step too many; nothing depends on it.
+// True if the GPU may do the step after this one before the host knows the tokens that this one picks. A text
+// that this token ends (the end token or a stop string) then has one step too many, on which nothing depends.
 bool may_run_on(const std::vector<Text>& texts, const std::vector<bool>& active,
                 const GenerateOptions& options, const kv_cache::Rule& rule) {
   return std::all_of(texts.begin(), texts.end(), [&](const Text& text) {

@@ -1,5 +1,5 @@
-// What each part of a decoding step on a GPU brings: a ladder from PyTorch's operators to all parts, then
-// every other choice of the parts.
+// The choices of parts of a decoding step on a GPU, to measure what each part brings: a ladder from PyTorch's
+// operators to all parts, then every other combination.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,10 @@
 namespace seqfuse::serving {
 
 struct Rung {
-  std::string name;  // of the ladder: what it adds to the rung before; else the parts
+  std::string name;  // a rung of the ladder: the part that it adds; else all its parts
   models::gpt_neox::StepOptions step;
   bool int8 = false;    // weights
-  bool ladder = false;  // of the ladder itself, whose rungs come first
+  bool ladder = false;  // a rung of the ladder; these come first
 };
 
 // The seven rungs of the ladder, then the other 27 of the 32 choices of graph, norms, merged, early starts
@@ -26,8 +26,8 @@ std::vector<Rung> ladder_rungs();
 struct RungSpeed {
   Rung rung;
   double seconds = 0;                // a token, the median
-  std::optional<int64_t> launches;   // by the host in a step
-  std::optional<double> perplexity;  // of a text, by the same options
+  std::optional<int64_t> launches;   // that the host does in a step
+  std::optional<double> perplexity;  // of a text that the same options decode
 };
 
 // One line of a table, with the heading before the first: the parts as + and -, milliseconds, how many

@@ -1,4 +1,4 @@
-// How many times the host launches work on a GPU.
+// Counts the launches of work on a GPU by the host.
 #pragma once
 
 #include <torch/types.h>

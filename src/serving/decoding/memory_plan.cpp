@@ -4,10 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 #include <optional>
 
 #include "base/error.h"
+#include "base/memory.h"
 #include "base/progress.h"
 
 namespace seqfuse::serving {
@@ -21,20 +21,10 @@ std::string texts_in_words(int64_t count) {
   return fmt::format("{} {}", count, count == 1 ? "text" : "texts");
 }
 
-std::optional<int64_t> available_on_host() {
-  std::ifstream file("/proc/meminfo");
-  std::string name, unit;
-  int64_t kilobytes = 0;
-  while (file >> name >> kilobytes && std::getline(file, unit)) {
-    if (name == "MemAvailable:") return kilobytes * 1024;
-  }
-  return std::nullopt;
-}
-
 }  // namespace
 
 std::optional<int64_t> available_memory(at::Device device) {
-  if (device.is_cpu()) return available_on_host();
+  if (device.is_cpu()) return available_host_memory();
   const auto free_and_total = at::getDeviceAllocator(device.type())->getMemoryInfo(device.index());
   return static_cast<int64_t>(free_and_total.first);
 }

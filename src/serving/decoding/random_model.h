@@ -16,7 +16,7 @@ std::vector<std::string> shape_names();
 // Throws UsageError: no such shape.
 models::gpt_neox::Config named_shape(const std::string& name);
 
-// What make_weights wants for a config, small random values. All tensors share the memory of the
+// The tensors that make_weights takes for a config, with small random values. All share the memory of the
 // largest; make_weights copies them.
 std::map<std::string, at::Tensor> random_tensors(const models::gpt_neox::Config& config,
                                                  at::ScalarType dtype, at::Device device);

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "models/gpt_neox/gpu_step.h"
+#include "ops/kernels/decode/step_ends.h"
 
 namespace seqfuse::serving {
 using at::Tensor;
@@ -132,8 +133,7 @@ std::vector<int64_t> Session::picked(int64_t back) const {
   SEQFUSE_CHECK(graph_ != nullptr && !active_.empty(), "no step has picked a token");
   const std::vector<int64_t>& ids = graph_->picked(back);
   for (int64_t row = 0; row < rows_; ++row) {
-    if (!active_[row] || ids[row] >= 0) continue;
-    refuse_nan(graph_->logits()[row].isnan().to(at::kLong).argmax().item<int64_t>());
+    if (active_[row] && ids[row] < 0) refuse_nan(ops::token_of_nan(ids[row]));
   }
   return ids;
 }

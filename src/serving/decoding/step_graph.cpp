@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "models/gpt_neox/gpu_step.h"
-#include "ops/torch/decode_step.h"
+#include "ops/torch/decode/decode_step.h"
 
 namespace seqfuse::serving {
 using at::Tensor;

@@ -34,7 +34,8 @@ class StepGraph {
   void run_on();
 
   const at::Tensor& logits() const;  // T [rows, V], of the last step
-  // Waits for the last step, or with `back` 1 for the one before it; -1: a logit was NaN.
+  // Waits for the last step, or with `back` 1 for the one before it. Negative where a logit was NaN
+  // (ops::marked_nan).
   const std::vector<int64_t>& picked(int64_t back = 0) const;
 
  private:

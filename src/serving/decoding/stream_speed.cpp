@@ -49,23 +49,31 @@ std::vector<StreamPart> measure_stream(const models::gpt_neox::Model& model,
   using Clock = std::chrono::steady_clock;
   Session session(model, rule, 1);
   std::vector<StreamPart> parts;
-  std::vector<double> seconds(options.part);
-  Tensor loss;
-  for (int64_t begin = 0; begin + options.part <= options.tokens; begin += options.part) {
-    loss = at::zeros({}, at::TensorOptions(model.device()).dtype(at::kDouble));
-    for (int64_t i = 0; i < options.part; ++i) {
-      if (options.interrupted && options.interrupted()) return parts;
+  std::vector<double> seconds;
+  seconds.reserve(options.part);  // memory in use is to stay flat
+  bool interrupted = false;
+  for (int64_t begin = 0; begin < options.tokens && !interrupted; begin += options.part) {
+    const int64_t wanted = std::min(options.part, options.tokens - begin);
+    Tensor loss = at::zeros({}, at::TensorOptions(model.device()).dtype(at::kDouble));
+    seconds.clear();
+    while (std::ssize(seconds) < wanted) {
+      interrupted = options.interrupted && options.interrupted();
+      if (interrupted) break;
+      const int64_t at = begin + std::ssize(seconds);
       wait();
       const auto start = Clock::now();
-      const Tensor logits = session.step({token(begin + i)}, {true});
+      const Tensor logits = session.step({token(at)}, {true});
       wait();
-      seconds[i] = std::chrono::duration<double>(Clock::now() - start).count();
-      loss -= at::log_softmax(logits.view({-1}), 0, at::kFloat)[token(begin + i + 1)];
+      seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count());
+      loss -= at::log_softmax(logits.view({-1}), 0, at::kFloat)[token(at + 1)];
     }
-    std::ranges::nth_element(seconds, seconds.begin() + options.part / 2);
-    parts.push_back({.end = begin + options.part,
-                     .seconds = seconds[options.part / 2],
-                     .loss = loss.item<double>() / static_cast<double>(options.part),
+    const auto done = std::ssize(seconds);
+    if (done == 0) break;
+    std::ranges::nth_element(seconds, seconds.begin() + done / 2);
+    parts.push_back({.end = begin + done,
+                     .tokens = done,
+                     .seconds = seconds[done / 2],
+                     .loss = loss.item<double>() / static_cast<double>(done),
                      .memory = bytes_in_use(model.device())});
     if (options.on_part) options.on_part(parts.back());
   }
@@ -76,7 +84,7 @@ StreamSpread spread_of(const std::vector<StreamPart>& parts, const kv_cache::Rul
                        int64_t part) {
   std::vector<StreamPart> full;
   for (const StreamPart& p : parts) {
-    if (p.end - part >= rule.slots()) full.push_back(p);
+    if (p.tokens == part && p.end - part >= rule.slots()) full.push_back(p);
   }
   if (full.empty()) return {};
   const auto range = [&](auto member) {

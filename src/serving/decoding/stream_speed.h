@@ -1,4 +1,4 @@
-// A long text through a cache of fixed size: whether time, memory and loss of a token stay what they were.
+// Feeds a long text through a cache of fixed size and measures time, memory and loss along the way.
 #pragma once
 
 #include <torch/types.h>
@@ -15,20 +15,21 @@ namespace seqfuse::serving {
 
 struct StreamPart {
   int64_t end = 0;     // tokens of the text up to the part's end
-  double seconds = 0;  // of a step in it, the median
+  int64_t tokens = 0;  // in the part; the last part may be shorter than the others
+  double seconds = 0;  // the median step
   double loss = 0;     // -log p, the mean over its tokens
   int64_t memory = 0;  // bytes_in_use at its end
 };
 
 struct StreamOptions {
-  int64_t tokens = 0;                              // in all: whole parts of them are measured
+  int64_t tokens = 0;                              // in all; at least a part
   int64_t part = 10'000;                           // tokens of a part
   std::function<void(const StreamPart&)> on_part;  // after each. May be empty.
   std::function<bool()> interrupted;               // asked before each step. May be empty.
 };
 
 // Steps of one text: ids, again and again, each given whatever the model expects. rule: any but recompute;
-// not full, unless it holds all tokens.
+// not full, unless it holds all tokens. An interruption ends the last part where it is.
 std::vector<StreamPart> measure_stream(const models::gpt_neox::Model& model,
                                        const kv_cache::Rule& rule, std::span<const int64_t> ids,
                                        const StreamOptions& options);
@@ -37,7 +38,7 @@ std::vector<StreamPart> measure_stream(const models::gpt_neox::Model& model,
 // part is the same text, so that its loss can be compared.
 int64_t part_for(int64_t text_length);
 
-// How far parts are from each other, of those that begin once the cache is full.
+// The differences between the whole parts that begin once the cache is full.
 struct StreamSpread {
   int64_t parts = 0;
   double seconds = 0;  // (slowest - fastest) / fastest
@@ -50,7 +51,7 @@ struct StreamSpread {
 StreamSpread spread_of(const std::vector<StreamPart>& parts, const kv_cache::Rule& rule,
                        int64_t part);
 
-// Of a GPU: what PyTorch's allocator has taken; of a host: this process's resident memory.
+// The memory that PyTorch's allocator has taken on a GPU; on a host, the resident memory of this process.
 int64_t bytes_in_use(at::Device device);
 
 }  // namespace seqfuse::serving
