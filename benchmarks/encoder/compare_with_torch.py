@@ -2,6 +2,7 @@
 """seqfuse.Encoder against BERT in plain PyTorch (and Hugging Face's, if installed): milliseconds a batch.
 
 usage: compare_with_torch.py [--models base,large] [--cases 1x128,8x512,16x2048] [--masks none,causal,...] [--fill 1]
+           [--output FILE.json [--resume]] [--until SECONDS]
        compare_with_torch.py --published
        compare_with_torch.py --device cpu --threads 2 --models base --cases 1x128,8x128 --masks none,sliding:64
 
@@ -14,72 +15,36 @@ their times; of plain PyTorch only eager runs, and what --peers names.
 
 Each way is checked first, against float32 without TF32 (on a CPU float64): the error of seqfuse must be at most twice
 that of eager. Rounds in which all ways take turns: times are medians over them, and so is the speedup, of the quotient
-of a round. Masks are made before: for seqfuse, and the dense and Flex masks. --output is written anew after each case.
+of a round. Masks are made before: for seqfuse, and the dense and Flex masks. --output is written after each case
+(recorded_cells.py).
 
---autotune: torch.compile's max-autotune too, as a CUDA graph, with the seconds that it took; and the same with
-attention left out (it returns v), to compare what surrounds attention with times of segments from `seqfuse tune`.
+--autotune: torch.compile's max-autotune too, as a CUDA graph, with the seconds that compiling took; and the same with
+attention left out (it returns v), beside ours less the time of its attention calls alone: `speedup_without_attention`.
+--same-attention: also max-autotune around our attention operator.
 --plans FOLDER: plans of `seqfuse tune` called MODEL-BxN-MASK.json, with _ for : and , in MASK, such as
 base-16x2048-sliding_64.json. --checkpoints FOLDER: writes the models there, as bert-MODEL, and ends.
 """
 
 import argparse
-import copy
-import json
+import functools
 import math
 import pathlib
 import statistics
+import sys
 import tempfile
 import time
 
 import torch
+from autotuned import OURS, OWN, WITHOUT, attention_alone
+from cells import MASKS, file_name, split_cases, split_masks
+from peers import Models, attend_with, block_mask_of, hugging_face_ways, in_graph, peers_mask, plain_ways
 from plain_bert import SHAPES, VOCABULARY, make_model, write_checkpoint
 from published import PUBLISHED
-from torch.nn import functional as F
 
 import seqfuse
 
-MASKS = "none,causal,sliding:64,longformer:64,64,bigbird:96,64,3,dilated:256,4"
-
-
-def split_masks(text: str) -> list[str]:
-    """Numbers after a comma belong to the mask before it."""
-    masks = []
-    for part in text.split(","):
-        if part.lstrip("-").isdigit():
-            masks[-1] += f",{part}"
-        else:
-            masks.append(part)
-    return masks
-
-
-def dense_mask(encoder: seqfuse.Encoder, mask: str, length: int) -> torch.Tensor:
-    """bool [N, N] of a mask, by seqfuse.BlockMask."""
-    kind, _, rest = mask.partition(":")
-    n = [int(value) for value in rest.split(",")] if rest else []
-    make = seqfuse.BlockMask
-    block_mask = {
-        "causal": lambda: make.from_causal(length),
-        "sliding": lambda: make.from_window(n[0], n[0], length),
-        "dilated": lambda: make.from_window(n[0], n[0], length, step=n[1]),
-        "longformer": lambda: make.from_longformer(n[0], n[1], length),
-        "bigbird": lambda: make.from_bigbird(n[0], n[1], n[2], 1, length),
-    }[kind]()
-    return block_mask.to_dense()[0].to(encoder.device)
-
-
-def peers_mask(encoder: seqfuse.Encoder, mask: str, lengths: list[int], length: int) -> torch.Tensor | None:
-    """bool [1 or B, 1, 1 or N, N]: that of each sequence's own length; None: all see all."""
-    full = all(tokens == length for tokens in lengths)
-    if mask == "none":
-        columns = torch.arange(length, device=encoder.device)
-        return None if full else columns < torch.tensor(lengths, device=encoder.device)[:, None, None, None]
-    if full:
-        return dense_mask(encoder, mask, length)[None, None]
-    allowed = torch.zeros(len(lengths), 1, length, length, dtype=torch.bool, device=encoder.device)
-    for b, tokens in enumerate(lengths):
-        allowed[b, 0, :tokens, :tokens] = dense_mask(encoder, mask, tokens)
-        allowed[b, 0, tokens:, 0] = True  # padding must see something, or it becomes NaN and spreads
-    return allowed
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from recorded_cells import RecordedCells  # noqa: E402
 
 
 def lengths_of(batch: int, length: int, fill: float) -> list[int]:
@@ -87,113 +52,23 @@ def lengths_of(batch: int, length: int, fill: float) -> list[int]:
     return [max(1, round(least + (most - least) * (i + 0.5) / batch)) for i in range(batch)]
 
 
-def attend_with(allowed: torch.Tensor | None):
-    return lambda q, k, v: F.scaled_dot_product_attention(q, k, v, attn_mask=allowed)
-
-
-def in_graph(function, warm_up: int = 3):
-    """A function that replays what function() does; its result is function's tensor."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(warm_up):
-            function()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        result = function()
-
-    def replay():
-        graph.replay()
-        return result
-
-    return replay
-
-
-def flex_attend(allowed: torch.Tensor, length: int):
-    from torch.nn.attention.flex_attention import create_block_mask, flex_attention  # noqa: PLC0415
-
-    table = allowed.expand(allowed.shape[0], 1, length, length)
-    batch = table.shape[0] if table.shape[0] > 1 else None
-    block_mask = create_block_mask(
-        lambda b, h, q, k: table[b if batch else 0, 0, q, k], batch, None, length, length, device=allowed.device
-    )
-    return lambda q, k, v: flex_attention(q, k, v, block_mask=block_mask)
-
-
-class Models:
-    """A BERT of random weights: ours, plain PyTorch's and Hugging Face's. Compiled ones are kept, for other masks."""
-
-    def __init__(self, shape: dict, positions: int, folder: pathlib.Path, device: str) -> None:
-        self.device, self.dtype = device, torch.float32 if device == "cpu" else torch.float16
-        exact = torch.float64 if device == "cpu" else torch.float32
-        plain = make_model(shape, positions)
-        write_checkpoint(plain, shape, positions, folder, self.dtype)
-        self.folder = folder
-        self.encoder = seqfuse.Encoder.from_pretrained(folder, dtype=self.dtype, device=device)
-        self.plain = copy.deepcopy(plain).to(device, self.dtype)
-        # Of the rounded weights, which all the others have.
-        self.exact = copy.deepcopy(self.plain).to(exact)
-        self.hugging_face = self._hugging_face(folder)
-        self.forget_compiled()
-
-    def _hugging_face(self, folder: pathlib.Path):
-        try:
-            from transformers import BertModel  # noqa: PLC0415
-        except ImportError:
-            return None
-        model = BertModel.from_pretrained(folder, add_pooling_layer=False, dtype=self.dtype)
-        return model.eval().to(self.device)
-
-    def forget_compiled(self) -> None:
-        torch._dynamo.reset()
-        self.compiled, self.with_flex = torch.compile(self.plain), torch.compile(self.plain)
-        self.compiled_hugging_face = torch.compile(self.hugging_face) if self.hugging_face else None
-
-
-def plain_ways(models: Models, ids, allowed) -> dict:
-    """Functions without arguments that return states [B, N, H]."""
-    attend = attend_with(allowed)
-    ways = {"eager": lambda: models.plain(ids, attend), "compiled": lambda: models.compiled(ids, attend)}
-    if models.device == "cpu":
-        return ways
-    ways["eager graph"] = ways["eager"]
-    ways["compiled graph"] = ways["compiled"]
-    if allowed is not None:
-        flex = flex_attend(allowed, ids.shape[1])
-        ways["flex graph"] = lambda: models.with_flex(ids, flex)
-    return ways
-
-
-def autotuned_ways(models: Models, ids, allowed) -> tuple[dict, dict]:
-    """The ways, and the seconds that compiling them took."""
+def autotuned_ways(models: Models, args, ids, allowed, block_mask) -> tuple[dict, dict]:
+    """The ways, and the seconds that compiling those took that had not been compiled for another mask."""
     ways, seconds = {}, {}
-    for name, attend in (("max-autotune", attend_with(allowed)), ("max-autotune, no attention", lambda q, k, v: v)):
-        compiled = torch.compile(models.plain, mode="max-autotune-no-cudagraphs")
-        start = time.perf_counter()
-        compiled(ids, attend)
-        torch.cuda.synchronize()
-        seconds[name] = time.perf_counter() - start
-        ways[f"{name} graph"] = lambda compiled=compiled, attend=attend: compiled(ids, attend)
+    given = {OWN: allowed, WITHOUT: None} | ({OURS: block_mask} if args.same_attention and block_mask else {})
+    for name, mask in given.items():
+        try:
+            ways[f"{name} graph"], seconds[name] = models.autotuned.run_of(name, ids, mask)
+        except Exception as error:  # noqa: BLE001 (the others still count)
+            print(f"{name} does not compile: {type(error).__name__}: {str(error)[:200]!r}", flush=True)
     return ways, seconds
 
 
 def plan_of(args, model: str, batch: int, length: int, mask: str) -> pathlib.Path | None:
     if args.plans is None:
         return None
-    file = args.plans / f"{model}-{batch}x{length}-{mask.replace(':', '_').replace(',', '_')}.json"
+    file = args.plans / (file_name(model, batch, length, mask) + ".json")
     return file if file.exists() else None
-
-
-def hugging_face_ways(models: Models, ids, mask) -> dict:
-    """mask: bool [B, N], or None. Without a mask of its own: transformers has none of those."""
-    if models.hugging_face is None:
-        return {}
-    given = {} if mask is None else {"attention_mask": mask.long()}
-    return {
-        "Hugging Face eager": lambda: models.hugging_face(ids, **given).last_hidden_state,
-        "Hugging Face compiled": lambda: models.compiled_hugging_face(ids, **given).last_hidden_state,
-    }
 
 
 def milliseconds(function, device: str) -> float:
@@ -236,10 +111,12 @@ def run_case(models: Models, args, name: str, batch: int, length: int, mask: str
         ways |= hugging_face_ways(models, ids, None if fill == 1 else kept)
     chosen = None if args.peers is None else args.peers.split(",")
     ways = {way: run for way, run in ways.items() if way == "eager" or chosen is None or way in chosen}
-    tuning_seconds = {}
+    tuning_seconds, alone = {}, {}
     if args.autotune:
-        autotuned, tuning_seconds = autotuned_ways(models, ids, allowed)
+        blocks = None if mask == "none" else block_mask_of(mask, length, device)
+        autotuned, tuning_seconds = autotuned_ways(models, args, ids, allowed, blocks)
         ways |= autotuned
+        alone["attention alone"] = attention_alone(models.shape, ids, blocks)
     rows, of_batch = ids[kept], encoder.batch(lengths, mask)
     ours = {"seqfuse": lambda: encoder.encode_rows(rows, of_batch)}
     if plan := plan_of(args, name, batch, length, mask):
@@ -268,9 +145,11 @@ def run_case(models: Models, args, name: str, batch: int, length: int, mask: str
     if device != "cpu":
         ours |= {f"{way} graph": in_graph(run) for way, run in ours.items()}
         full = {way: in_graph(run) for way, run in full.items()}
-    times = times_of(ours | full | ways, device, args.rounds)
+        alone = {way: in_graph(run) for way, run in alone.items()}
+    times = times_of(ours | full | alone | ways, device, args.rounds)
     ms = {name: statistics.median(of) for name, of in times.items()}
-    best, peer = min(ours, key=ms.get), min((way for way in ways if "no attention" not in way), key=ms.get)
+    no_peers = (f"{WITHOUT} graph", f"{OURS} graph")
+    best, peer = min(ours, key=ms.get), min((way for way in ways if way not in no_peers), key=ms.get)
 
     def quotient(of: str, by: str) -> float:
         return statistics.median(a / b for a, b in zip(times[of], times[by], strict=True))
@@ -280,6 +159,35 @@ def run_case(models: Models, args, name: str, batch: int, length: int, mask: str
              "speedup": quotient(peer, best)}  # fmt: skip
     if full:
         found["times_full_sequences"] = quotient(best, "full sequences") * sum(of_full) / sum(lengths)
+    found |= against_autotuned(ms)
+    return found
+
+
+def against_autotuned(ms: dict) -> dict:
+    """How many times as fast as max-autotune the plan is, or without one the default."""
+    ours = ms.get("seqfuse plan graph", ms.get("seqfuse graph"))
+    found = {}
+    if f"{OWN} graph" in ms:
+        found["speedup_over_autotune"] = ms[f"{OWN} graph"] / ours
+    if f"{WITHOUT} graph" in ms:
+        found["speedup_without_attention"] = ms[f"{WITHOUT} graph"] / (ours - ms["attention alone"])
+    if f"{OURS} graph" in ms:
+        found["speedup_same_attention"] = ms[f"{OURS} graph"] / ours
+    if "seqfuse plan graph" in ms:
+        found["plan_over_default"] = ms["seqfuse graph"] / ours
+    return found
+
+
+def means_of(cells: list[dict]) -> dict:
+    """Geometric means over the cells that have a figure, the least of each, and how many cells these are."""
+    names = ("speedup", "speedup_over_autotune", "speedup_without_attention", "speedup_same_attention",
+             "plan_over_default", "times_full_sequences")  # fmt: skip
+    found = {}
+    for name in names:
+        values = [cell[name] for cell in cells if name in cell]
+        if values:
+            mean = math.exp(statistics.fmean(map(math.log, values)))
+            found[name] = {"geometric_mean": mean, "least": min(values), "largest": max(values), "cells": len(values)}
     return found
 
 
@@ -305,11 +213,10 @@ def runs_of(args) -> list[tuple[str, int, int, str, float, dict]]:
             for of in PUBLISHED
             for batch, length in of.cases
         ]  # fmt: skip
-    cases = [tuple(map(int, case.split("x"))) for case in args.cases.split(",")]
     return [
         (name, batch, length, mask, args.fill, {})
         for name in args.models.split(",")
-        for batch, length in cases
+        for batch, length in split_cases(args.cases)
         for mask in split_masks(args.masks)
     ]
 
@@ -325,10 +232,11 @@ def main() -> None:
     parser.add_argument("--threads", type=int, help="of the CPU")
     parser.add_argument("--peers", help="of the ways to run PyTorch only eager and these, by commas")
     parser.add_argument("--autotune", action="store_true", help="on a GPU: torch.compile's max-autotune too")
+    parser.add_argument("--same-attention", action="store_true", help="with --autotune, also around our attention")
     parser.add_argument("--plans", type=pathlib.Path, help="folder with plans of seqfuse tune")
     parser.add_argument("--checkpoints", type=pathlib.Path, help="write the models there and end")
     parser.add_argument("--rounds", type=int, default=21)
-    parser.add_argument("--output", type=pathlib.Path, help="a JSON file")
+    RecordedCells.add_options(parser)
     args = parser.parse_args()
     if not 0 < args.fill <= 1:
         parser.error(f"--fill is {args.fill}; expected more than 0, up to 1")
@@ -340,8 +248,8 @@ def main() -> None:
     torch._dynamo.config.recompile_limit = 64  # a case has several masks
     machine = torch.cuda.get_device_name() if args.device == "cuda" else f"CPU, {torch.get_num_threads()} threads"
     print(f"{machine}, torch {torch.__version__}")
-    runs, results, models = runs_of(args), [], None
-    positions, loaded, shape = max(length for _, _, length, *_ in runs), None, None
+    runs = runs_of(args)
+    positions = max(length for _, _, length, *_ in runs)
     if args.checkpoints:
         for name in args.models.split(","):
             folder = args.checkpoints / f"bert-{name}"
@@ -349,21 +257,34 @@ def main() -> None:
             write_checkpoint(make_model(SHAPES[name], positions), SHAPES[name], positions, folder, torch.float16)
             print(folder)
         return
+    about = "BERT encoders: milliseconds a batch, seqfuse and plain PyTorch, weights random"
+    record = RecordedCells(args.output, about, args.resume, args.until, machine=machine, torch=torch.__version__)
+    measure_all(runs, positions, args, record)
+    for figure, of in means_of(record.cells).items():
+        print(f"{figure}: geometric mean {of['geometric_mean']:.3f}, least {of['least']:.3f}, {of['cells']} cells")
+
+
+def measure_all(runs: list, positions: int, args, record: RecordedCells) -> None:
+    @functools.lru_cache(maxsize=1)
+    def models_of(name: str) -> Models:
+        return Models(SHAPES[name], positions, pathlib.Path(folder), args.device)
+
+    shape = None
     with tempfile.TemporaryDirectory() as folder:
         for name, batch, length, mask, fill, more in runs:
-            if name != loaded:
-                models = None  # before the next one is loaded
-                models, loaded = Models(SHAPES[name], positions, pathlib.Path(folder), args.device), name
-            if (batch, length) != shape:
+            key = {"model": name, "batch": batch, "length": length, "mask": mask, "fill": fill}
+            if record.has(**key, published_by=more.get("published_by")):
+                continue
+            if not record.time_left():
+                print(f"--until {args.until:g}: the rest is left; --resume measures it")
+                return
+            models = models_of(name)
+            if (name, batch, length) != shape:
                 models.forget_compiled()
-                shape = batch, length
-            results.append({"model": name, **run_case(models, args, name, batch, length, mask, fill), **more})
-            print(text_of(results[-1]), flush=True)
-            mean = math.exp(statistics.mean(math.log(result["speedup"]) for result in results))
-            if args.output:
-                report = {"machine": machine, "torch": torch.__version__, "results": results, "mean": mean}
-                args.output.write_text(json.dumps(report, indent=1))
-    print(f"geometric mean over {len(results)} cases: {mean:.3f}")
+                shape = name, batch, length
+            record.add({"model": name, **run_case(models, args, name, batch, length, mask, fill), **more})
+            record.write(means=means_of(record.cells))
+            print(text_of(record.cells[-1]), flush=True)
 
 
 if __name__ == "__main__":

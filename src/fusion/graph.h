@@ -51,7 +51,7 @@ enum class OpKind : int8_t {
   layout,        // moves elements
 };
 
-// What an operator reads: the output of an earlier one, or the input of the layer.
+// An operator reads the output of an earlier one, or the input of the layer.
 inline constexpr int kLayerInput = -1, kNothing = -2;
 
 struct Node {

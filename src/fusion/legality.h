@@ -67,8 +67,8 @@ struct Legality {
 // legal as one.
 Legality check(const Scheme& scheme);
 
-// What a scheme runs as: its legal form, with character 0 at 1, where it changes nothing unless QK to
-// transpose are a segment. Two schemes are the same program if this is equal.
+// The scheme that actually runs: the legal form, with character 0 set to 1, since it matters only if QK to
+// transpose are a segment. Two schemes with the same result are the same program.
 Scheme program_of(const Scheme& scheme);
 
 }  // namespace seqfuse::fusion

@@ -21,7 +21,7 @@ bool consists_of(std::string_view text, std::string_view characters) {
       text, kOps);
 }
 
-// Of digits; beyond all positions if it has too many of them.
+// Parses digits; a number that overflows becomes kOps + 1, which is no position.
 int position(std::string_view text) {
   int value = 0;
   const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);

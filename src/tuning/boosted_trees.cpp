@@ -49,7 +49,7 @@ class Grower {
 
   double value(size_t row, size_t feature) const { return columns_[feature][row]; }
 
-  // What a leaf of these rows lowers the loss by, without a constant factor.
+  // By how much a leaf of these rows lowers the loss, up to a constant factor.
   double score(double sum, size_t count) const {
     return sum * sum / (static_cast<double>(count) + options_.penalty);
   }

@@ -43,9 +43,6 @@ constexpr const char* kSelectSettings =
     "SELECT " SEQFUSE_SETTING_COLUMNS
     ", MIN(id) FROM measurements GROUP BY model, hidden, heads, inner, layers, batch, seq, mask, "
     "dtype ORDER BY MIN(id)";
-constexpr const char* kSelectOrigins =
-    "SELECT " SEQFUSE_ORIGIN_COLUMNS ", MIN(id) FROM measurements GROUP BY " SEQFUSE_ORIGIN_COLUMNS
-    " ORDER BY MIN(id)";
 
 bool is_damage(int code) {
   const int primary = code & 0xff;
@@ -330,13 +327,6 @@ std::vector<Setting> Database::settings() const {
   Statement statement(*this, kSelectSettings);
   std::vector<Setting> result;
   while (statement.step("read")) result.push_back(statement.setting());
-  return result;
-}
-
-std::vector<Origin> Database::origins() const {
-  Statement statement(*this, kSelectOrigins);
-  std::vector<Origin> result;
-  while (statement.step("read")) result.push_back(statement.origin());
   return result;
 }
 

@@ -24,7 +24,7 @@ struct Filter {
 };
 
 // Rows are only added, never changed or removed. Another process's lock is waited for, up to 30 s.
-// An object is for one thread at a time. While it is open, files NAME-wal and NAME-shm lie beside it.
+// One thread at a time. While it is open, there are files NAME-wal and NAME-shm next to it.
 class Database {
  public:
   enum class Access : int8_t {
@@ -51,7 +51,6 @@ class Database {
 
   // Each once, in the order of their first measurement.
   std::vector<Setting> settings() const;
-  std::vector<Origin> origins() const;
   int64_t count() const;
 
  private:

@@ -44,7 +44,7 @@ double elements(const Setting& setting, int op) {
   }
 }
 
-// What a segment reads from outside it and what it leaves: elements.
+// The elements that a segment reads from outside it and those that it writes.
 double moved(const Setting& setting, const Segment& segment) {
   double sum = elements(setting, segment.last);
   std::array<bool, kOps + 1> read{};  // by operator + 1

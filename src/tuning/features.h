@@ -1,4 +1,4 @@
-// What the predictor sees of a setting and a scheme, as numbers.
+// The features of a setting and a scheme from which the predictor computes a time.
 #pragma once
 
 #include <vector>

@@ -10,7 +10,7 @@
 
 namespace seqfuse::tuning {
 
-// What was computed. Two settings are equal if all but mask_density are.
+// The computation that was timed. Two settings are equal if all but mask_density are.
 struct Setting {
   std::string model;                         // a name for people
   int64_t hidden = 0, heads = 0, inner = 0;  // H, heads and I of fusion/graph.h
@@ -26,7 +26,7 @@ struct Setting {
 // "bert-base (16, 2048) sliding:32 float16": batch and length in parentheses.
 std::string printed(const Setting& setting);
 
-// What the time depends on besides the setting. Times of different origins are never mixed.
+// The machine and software of a measurement. Times of different origins are never mixed.
 struct Origin {
   std::string card, driver;  // as the driver calls them; "cpu" and "" without a GPU
   std::string version;       // of seqfuse

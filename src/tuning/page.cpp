@@ -126,8 +126,8 @@ report::Dot dot_of(const Measurement& m, double predicted) {
                       milliseconds(predicted), drawn(*m.scheme))};
 }
 
-// What the search expected when it chose a scheme, and what a predictor expects of schemes that were held
-// out from it.
+// Two predictions of each time: the search's when it chose the scheme, and that of a predictor from which
+// the scheme was held out.
 std::string predicted_chart(const std::vector<const Measurement*>& timed) {
   report::ScatterChart chart{.title = "predicted against measured time, ms",
                              .x_label = "measured ms",

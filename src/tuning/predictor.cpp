@@ -20,7 +20,7 @@ using nlohmann::json;
 constexpr const char* kFormat = "seqfuse scheme predictor";
 constexpr int kFormatVersion = 1;
 constexpr double kRidgePenalty = 1;
-// With so many examples trees alone are better: a sum over settings misses that a scheme gains more in
+// From this many examples on, trees alone are better: a sum over settings misses that a scheme gains more in
 // one than in another.
 constexpr size_t kEnoughForTrees = 500;
 

@@ -24,7 +24,7 @@ struct Example {
   double milliseconds = 0;  // finite, above 0
 };
 
-// Of one setting that a regressor was trained on.
+// A setting that a regressor was trained on.
 struct KnownSetting {
   Setting setting;
   int64_t examples = 0;
@@ -53,7 +53,7 @@ class Regressor {
 
   const std::vector<KnownSetting>& known() const { return known_; }
 
-  // What `predict` must know beside the trees. The caller sets it after fit().
+  // Where the training data came from; `predict` reports it. The caller sets it after fit().
   struct Provenance {
     bool legal_forms = true;  // examples were legal forms, not schemes as others wrote them
     std::optional<Origin> origin;

@@ -58,7 +58,7 @@ int64_t number_of(std::string_view text, const std::string& given) {
   return value;
 }
 
-// Where a setting is; it is added if it is not there.
+// The index of a setting, which is appended if it is new.
 size_t index_in(std::vector<Setting>& settings, const Setting& setting) {
   const auto at = std::find(settings.begin(), settings.end(), setting);
   const auto index = static_cast<size_t>(at - settings.begin());

@@ -1,4 +1,4 @@
-// What a predictor learns from: databases, CSV files and lines of a scheme and its time.
+// Training data of predictors: databases, CSV files, and lines with a scheme and its time.
 #pragma once
 
 #include <cstdint>
@@ -60,7 +60,7 @@ double density_of(const std::string& mask, int64_t seq);
 TrainingData read_training_file(const std::string& file, const Selection& selection,
                                 const std::string& card);
 
-// Of several files. Throws UsageError for origins that differ.
+// Reads several files. Throws UsageError for origins that differ.
 TrainingData read_training_files(std::span<const std::string> files, const Selection& selection,
                                  const std::string& card);
 

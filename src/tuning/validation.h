@@ -28,7 +28,7 @@ struct HeldOut {
 };
 
 struct Validation {
-  // Of each example, by a predictor that has not seen it; NaN: there was none.
+  // Per example, by a predictor that was not trained on it; NaN if there was none.
   std::vector<double> predicted;
   std::vector<HeldOut> settings;  // those with predictions
 };

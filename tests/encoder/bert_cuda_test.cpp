@@ -70,7 +70,7 @@ TEST_P(BertCuda, ARowHasTheSameBitsBesideOtherRows) {
   EXPECT_FALSE(at::equal(first.narrow(0, 0, 70), second.narrow(0, 0, 70)));
 }
 
-TEST(BertOnCuda, WhatHasNoKernelsIsRefused) {
+TEST(BertOnCuda, RefusesTypesAndShapesWithoutKernels) {
   if (const char* why = test::missing_gpu()) GTEST_SKIP() << why;
   TinyBert tiny;
   EXPECT_THROW(tiny.model(at::kFloat, at::kCUDA), UsageError);

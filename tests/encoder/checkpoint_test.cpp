@@ -1,4 +1,4 @@
-// What config.json and model.safetensors may hold.
+// Accepted and refused contents of config.json and model.safetensors.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -41,7 +41,7 @@ bool equal_weights(const models::bert::Weights& a, const models::bert::Weights& 
          at::equal(a.layers[1].norm2_weight, b.layers[1].norm2_weight);
 }
 
-TEST(BertConfig, OfAFile) {
+TEST(BertConfig, IsReadFromAFile) {
   const TemporaryDirectory folder;
   TinyBert tiny;
   tiny.hidden_act = "gelu_new";
@@ -56,7 +56,7 @@ TEST(BertConfig, OfAFile) {
   EXPECT_EQ(model.dtype(), at::kFloat);
 }
 
-TEST(BertConfig, WhatIsNotSupportedIsNamed) {
+TEST(BertConfig, NamesUnsupportedSettings) {
   const auto set = [](const char* key, const nlohmann::json& value) {
     return refused_config([&](nlohmann::json& config) { config[key] = value; });
   };
@@ -95,7 +95,7 @@ TEST(BertWeights, NamesMayHaveAPrefixAndHeadsAreIgnored) {
   EXPECT_TRUE(equal_weights(make(plain), make(other)));
 }
 
-TEST(BertWeights, WhatIsWrongIsNamed) {
+TEST(BertWeights, NamesWrongTensors) {
   const TensorMap good = TinyBert().tensors();
   const std::string name = "encoder.layer.1.output.dense.weight";
   TensorMap changed = good;

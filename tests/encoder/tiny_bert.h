@@ -41,7 +41,7 @@ struct TinyBert {
             {"layer_norm_eps", eps}};
   }
 
-  // What load_config makes of config().
+  // The Config that load_config reads from config().
   models::bert::Config model_config() const {
     using models::bert::Activation;
     models::bert::Config config;

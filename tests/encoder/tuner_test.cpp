@@ -139,6 +139,39 @@ TEST_F(Search, WrongProgramsAreRecordedAndNeverTheResult) {
   EXPECT_EQ(wrong->config, "why: its error is 1");
 }
 
+// What NVRTC does not compile runs by plain PyTorch; a crash is a measurement without a time.
+TEST_F(Search, FallbacksAndFailuresAreRecordedAndItGoesOn) {
+  class Faulty : public MadeUpTimer {
+   public:
+    std::optional<Timing> scheme(int64_t number, const serving::SegmentChoices& choices) override {
+      auto timing = MadeUpTimer::scheme(number, choices);
+      if (measured.size() == 2) return Timing{Status::failed, 0, "it was ended by signal 11"};
+      return timing;
+    }
+    std::optional<Timing> segment(Segment segment, const std::string& choice) override {
+      auto timing = MadeUpTimer::segment(segment, choice);
+      if (segment == Segment{index_of(Op::mask), index_of(Op::softmax)})
+        timing->note = "plain PyTorch, since NVRTC does not compile the kernel";
+      return timing;
+    }
+  } timer;
+  serving::Tuner tuner(
+      timer, setting_, origin_, {.budget = 6, .tiles = false}, {},
+      [&](const tuning::Measurement& measurement) { kept_.push_back(measurement); },
+      [](auto...) {});
+  const TuneResult result = tuner.run();
+  EXPECT_EQ(result.failed, 1);
+  EXPECT_EQ(result.programs, 6);
+  const auto kept_as = [&](Status status, const std::string& config) {
+    return std::count_if(kept_.begin(), kept_.end(), [&](const tuning::Measurement& m) {
+      return m.status == status && m.config == config;
+    });
+  };
+  EXPECT_EQ(kept_as(Status::failed, "why: it was ended by signal 11"), 1);
+  EXPECT_EQ(kept_as(Status::ok, "fallback: plain PyTorch, since NVRTC does not compile the kernel"),
+            1);
+}
+
 TEST_F(Search, TilesAreChosenInTheSecondStage) {
   const TuneResult result = run({.budget = 5});
   ASSERT_EQ(result.choices.size(), 1U);
@@ -171,7 +204,7 @@ TEST_F(Search, OtherStrategiesNeedNoSegments) {
   }
 }
 
-TEST_F(Search, WhatIsKnownIsNotMeasuredAgain) {
+TEST_F(Search, DoesNotMeasureKnownSchemesAgain) {
   timer_.stop_after = 34;  // the default, 31 segments and two programs
   const TuneResult stopped = run({.budget = 8, .tiles = false});
   EXPECT_TRUE(stopped.stopped);
@@ -204,6 +237,81 @@ TEST_F(Search, RecordedTimesTakeTheTimersPlace) {
   EXPECT_EQ(with(record), with(timer_));
   EXPECT_EQ(record.scheme(fastest_program(), {{"norm1", "aten"}})->status, Status::failed);
   EXPECT_EQ(serving::RecordedTimer({}).fastest(), 0);
+}
+
+// Each measurement takes a second of a clock of its own; one that would end after the deadline is given up, as
+// WorkerTimer does.
+class SlowTimer : public MadeUpTimer {
+ public:
+  std::optional<Timing> scheme(int64_t number, const serving::SegmentChoices& choices) override {
+    return taken(1, [&] { return MadeUpTimer::scheme(number, choices); });
+  }
+  std::optional<Timing> segment(Segment segment, const std::string& choice) override {
+    return taken(0.25, [&] { return MadeUpTimer::segment(segment, choice); });
+  }
+  template <class Measure>
+  std::optional<Timing> taken(double duration, const Measure& measure) {
+    if (measured.empty()) duration += start;
+    if (measured.size() == hangs_after) duration = 100;
+    clock += duration;
+    if (tuner == nullptr || !tuner->past_deadline()) return measure();
+    clock = deadline;
+    return std::nullopt;
+  }
+  serving::Tuner::Clock::time_point now() const {
+    return serving::Tuner::Clock::time_point(
+        std::chrono::duration_cast<serving::Tuner::Clock::duration>(
+            std::chrono::duration<double>(clock)));
+  }
+
+  double clock = 0, deadline = 0, start = 5;
+  size_t hangs_after = 1000;  // programs
+  const serving::Tuner* tuner = nullptr;
+};
+
+TEST_F(Search, SecondsBoundTheLastMeasurementsToo) {
+  for (const double seconds : {7.0, 20.0, 40.0, 60.0}) {
+    for (const bool tiles : {false, true}) {
+      SlowTimer timer;
+      timer.deadline = seconds;
+      const TuneOptions options{.budget = 720, .seconds = seconds, .tiles = tiles};
+      serving::Tuner tuner(
+          timer, setting_, origin_, options, {}, [](const auto&) {}, [](auto...) {},
+          [&] { return timer.now(); });
+      timer.tuner = &tuner;
+      const TuneResult result = tuner.run();
+      EXPECT_LE(timer.clock, seconds);
+      EXPECT_FALSE(result.stopped);
+      EXPECT_NE(result.scheme, 0);
+      // There is time to measure the best ones once more, and no more of it is left than they may take.
+      EXPECT_TRUE(result.confirmed) << seconds;
+      if (seconds >= 40) {
+        EXPECT_EQ(result.scheme, fastest_program());
+        EXPECT_GE(std::count(timer.measured.begin(), timer.measured.end(), result.scheme), 2);
+        if (!tiles) {
+          EXPECT_GE(timer.clock, seconds - 3);
+        }
+      }
+    }
+  }
+}
+
+TEST_F(Search, AMeasurementAtTheDeadlineIsGivenUp) {
+  SlowTimer timer;
+  timer.deadline = 60;
+  timer.hangs_after = 3;
+  const TuneOptions options{.strategy = Strategy::random, .budget = 720, .seconds = 60};
+  serving::Tuner tuner(
+      timer, setting_, origin_, options, {},
+      [&](const tuning::Measurement& measurement) { kept_.push_back(measurement); }, [](auto...) {},
+      [&] { return timer.now(); });
+  timer.tuner = &tuner;
+  const TuneResult result = tuner.run();
+  EXPECT_TRUE(result.out_of_time);
+  EXPECT_FALSE(result.stopped);
+  EXPECT_FALSE(result.confirmed);
+  EXPECT_NE(result.scheme, 0);
+  EXPECT_EQ(kept_.size(), 3U);
 }
 
 TEST_F(Search, TimeThatIsOutEndsItWithTheBestSoFar) {

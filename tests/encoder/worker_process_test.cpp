@@ -59,7 +59,7 @@ TEST(Worker, ACrashIsAFailedMeasurementAndTheNextOneRuns) {
   EXPECT_EQ(timer.scheme(8, {})->status, Status::ok);
 }
 
-TEST(Worker, WhatHangsIsEndedAndTheNextOneRuns) {
+TEST(Worker, EndsAHangingMeasurementAndRunsTheNextOne) {
   WorkerTimer timer =
       timer_of("case \"$line\" in *:7*) exec sleep 60;; *) " + std::string(kOk) + ";; esac");
   const auto start = std::chrono::steady_clock::now();

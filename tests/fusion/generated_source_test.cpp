@@ -52,7 +52,7 @@ std::string complaint(const RowKernel& kernel, const Tile& tile) {
   return result.cubin.empty() ? result.log + "\n" + source_of(kernel, tile) : result.log;
 }
 
-TEST(GeneratedSource, WhatCanBeGenerated) {
+TEST(GeneratedSource, ListsTheRunsThatCanBeGenerated) {
   EXPECT_EQ(generated_segments().size(), 12U);
   EXPECT_FALSE(fusion::can_generate(segment_of(Op::gemm1, Op::bias1_residual)));
   EXPECT_FALSE(fusion::can_generate(segment_of(Op::qk, Op::transpose)));

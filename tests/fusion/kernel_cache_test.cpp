@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -11,6 +12,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "fusion/compile/nvrtc.h"
+#include "tests/faults/small_disk.h"
 #include "tests/temporary_directory.h"
 
 namespace seqfuse::kernel_cache_test {
@@ -49,7 +51,7 @@ TEST_F(Cache, KernelsAreCompiledOnce) {
                         "ELF"));
   EXPECT_EQ(read_file(only_file(".cubin")), cubin);
   EXPECT_EQ(read_file(only_file(".cu")), kSource);
-  // What is there is not compiled again: the file's content comes back, whatever it is.
+  // A cached file is not compiled again: its content is returned, whatever it is.
   write_file_atomically(only_file(".cubin"), "kept");
   EXPECT_EQ(cache_.cubin(kSource, "nothing", "sm_90"), "kept");
   EXPECT_EQ(cache_.compile_again(kSource, "nothing", "sm_90"), cubin);
@@ -76,7 +78,7 @@ TEST_F(Cache, SourceThatDoesNotCompileIsKept) {
 }
 
 // A folder in whose place there is a file: nothing can be written there, by root either.
-TEST_F(Cache, WhereNothingCanBeWrittenKernelsAreCompiledStill) {
+TEST_F(Cache, KernelsAreCompiledWithoutAWritableFolder) {
   std::ofstream(directory_.path() / "made") << "a file";
   testing::internal::CaptureStderr();
   const std::string cubin = cache_.cubin(kSource, "nothing", "sm_90");
@@ -96,6 +98,40 @@ TEST_F(Cache, SeveralMayAskAtOnce) {
   for (std::thread& thread : threads) thread.join();
   for (const std::string& cubin : cubins) EXPECT_EQ(cubin, cubins[0]);
   EXPECT_EQ(read_file(only_file(".cubin")), cubins[0]);
+}
+
+// As two searches do that share a cache.
+TEST_F(Cache, TwoProcessesMayAskAtOnce) {
+  std::vector<pid_t> processes;
+  for (int i = 0; i < 2; ++i) {
+    processes.push_back(fork());
+    if (processes.back() != 0) continue;
+    const std::string cubin = cache_.cubin(kSource, "nothing", "sm_90");
+    _exit(cubin.starts_with("\x7f"
+                            "ELF")
+              ? 0
+              : 1);
+  }
+  for (const pid_t process : processes) {
+    int status = 0;
+    ASSERT_EQ(waitpid(process, &status, 0), process);
+    EXPECT_EQ(status, 0);
+  }
+  EXPECT_EQ(read_file(only_file(".cubin")), cache_.compile_again(kSource, "nothing", "sm_90"));
+}
+
+// There is room for the source, but not for the machine code beside it.
+TEST_F(Cache, OnAFullDiskKernelsAreCompiledStillAndNoPartIsLeft) {
+  const SmallDisk disk(getpagesize());
+  if (!disk.why().empty()) GTEST_SKIP() << disk.why();
+  const KernelCache full(disk.path());
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_TRUE(full.cubin(kSource, "nothing", "sm_90")
+                    .starts_with("\x7f"
+                                 "ELF"));
+  }
+  for (const auto& entry : fs::directory_iterator(disk.path()))
+    EXPECT_EQ(entry.path().extension(), ".cu") << entry.path();
 }
 
 TEST(KernelCacheFolder, IsChosenByVariables) {

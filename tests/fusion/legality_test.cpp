@@ -1,4 +1,4 @@
-// What the templates allow, and how illegal segments are split.
+// The segments that templates allow, and how illegal ones are split.
 #include "fusion/legality.h"
 
 #include <gmock/gmock.h>

@@ -58,7 +58,7 @@ TEST(Predictor, TimesAreNearWhatWasMeasured) {
   for (const Example& example : examples) times.push_back(example.milliseconds);
   std::sort(times.begin(), times.end());
   EXPECT_DOUBLE_EQ(regressor.fast_below(kMiddle), (times[359] + times[360]) / 2);
-  // Of another setting the median of what it predicts, which is half of the programs.
+  // For another setting, the median of its predictions: half of the programs are below it.
   const double fast = regressor.fast_below(kLong);
   int below = 0;
   for (const Scheme& scheme : legal_schemes())

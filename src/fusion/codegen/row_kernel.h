@@ -44,8 +44,8 @@ struct Tile {
 std::string text_of(const Tile& tile);
 Tile read_tile(std::string_view text);
 
-// What a kernel is called with, in this order: the pointers of its operands, then the number of rows,
-// then its extra number, if it has one.
+// The arguments of a kernel, in this order: pointers to its operands, then the number of rows, then its
+// extra number, if it has one.
 enum class Operand : int8_t {
   input,  // what the first operator reads: [rows, columns], with transpose [groups, heads, length, d]
   mask,         // one byte a pair: [groups or 1, columns, columns]

@@ -250,7 +250,7 @@ class Writer {
         return;
     }
   }
-  // What an elementwise operator does to v.
+  // The statement that applies an elementwise operator to v.
   void apply(Op op) {
     switch (op) {
       case Op::mask:

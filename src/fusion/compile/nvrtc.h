@@ -7,7 +7,7 @@ namespace seqfuse::fusion {
 
 class Nvrtc {
  public:
-  // Of this process. $SEQFUSE_NVRTC names the library; else the loader's libnvrtc.so.13 or .12, then those
+  // The library of this process: $SEQFUSE_NVRTC if set; else the loader's libnvrtc.so.13 or .12, then those
   // beside the CUDA libraries that are loaded and in /usr/local/cuda.
   static const Nvrtc& get();
 

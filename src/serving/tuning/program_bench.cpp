@@ -84,11 +84,11 @@ std::vector<double> times_of_graph(const std::function<void()>& run, int copies,
   return times;
 }
 
-// Of one run, in a graph of `copies`.
+// Time of one run, from a CUDA graph of `copies` runs.
 double milliseconds_on_gpu(const std::function<void()>& run, int copies, at::Device device) {
   // Always the same stream: each new one would get workspaces of its own.
   static const c10::cuda::CUDAStream stream = c10::cuda::getStreamFromPool(false, device.index());
-  c10::cuda::device_synchronize();  // what other streams compute is an input
+  c10::cuda::device_synchronize();  // other streams compute the inputs
   double milliseconds = 0;
   {
     const c10::cuda::CUDAStreamGuard guard(stream);

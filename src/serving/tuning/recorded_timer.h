@@ -12,17 +12,17 @@ namespace seqfuse::serving {
 
 class RecordedTimer : public Timer {
  public:
-  // Of one setting and origin. Of several times of the same, the median counts; those with chosen tiles do
-  // not count.
+  // All measurements have one setting and origin. Repeated measurements count by their median; those with
+  // chosen tiles are skipped.
   explicit RecordedTimer(std::span<const tuning::Measurement> measurements);
 
   // Programs that have a time, and the fastest of them; 0: none.
   int64_t programs() const { return static_cast<int64_t>(schemes_.size()); }
   int64_t fastest() const;
-  // Of a program that has one.
+  // The time of a program that has one.
   double milliseconds(int64_t scheme) const { return schemes_.at(scheme); }
 
-  // What was not recorded, or did not run then, has failed.
+  // Programs and segments without a recorded time count as failed.
   std::optional<Timing> scheme(int64_t number, const SegmentChoices& choices) override;
   std::optional<Timing> segment(fusion::Segment segment, const std::string& choice) override;
   std::vector<std::string> choices(fusion::Segment) override { return {""}; }

@@ -18,7 +18,7 @@ constexpr double kCooling = 0.9;      // of the temperature, for each measuremen
 constexpr int kExploreEach = 4;       // every fourth proposal is not the first of the predictor
 constexpr size_t kExploreAmong = 20;  // but one of the first twenty
 constexpr size_t kLearnFrom = 6;      // measurements before the predictor counts
-constexpr size_t kOften = 32;         // so many are learnt one by one
+constexpr size_t kOften = 32;         // up to this many examples, each one is learnt
 constexpr tuning::BoostingOptions kTrees{.trees = 100, .depth = 3};
 
 }  // namespace
@@ -176,7 +176,7 @@ void SchemeSearch::learn() {
     examples.push_back({setting_, Scheme::from_number(scheme), *time / sum.value_or(1)});
     differ |= examples.back().milliseconds != examples.front().milliseconds;
   }
-  // Of many examples one more changes little.
+  // With many examples, one more changes little.
   const bool often = examples.size() < kOften || examples.size() % kOften == 0;
   if (examples.size() >= kLearnFrom && differ && often) regressor_.fit(examples);
 }

@@ -36,7 +36,7 @@ int64_t default_program();
 class SegmentTimes {
  public:
   void set(fusion::Segment segment, double milliseconds);
-  // What all segments of a program take together; none: one of them is not known.
+  // The sum over all segments of a program; nothing if one of them has no time.
   std::optional<double> sum(int64_t scheme, int64_t layers) const;
   bool empty() const { return times_.empty(); }
 

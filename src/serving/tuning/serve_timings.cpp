@@ -1,9 +1,10 @@
+#include "serving/tuning/serve_timings.h"
+
 #include <cmath>
 
 #include "base/error.h"
 #include "fusion/codegen/row_kernel.h"
 #include "fusion/legality.h"
-#include "serving/tuning/program_bench.h"
 #include "serving/tuning/worker_timer.h"
 
 namespace seqfuse::serving {
@@ -36,7 +37,7 @@ json answer_to(ProgramBench& bench, const json& request) {
   }
 }
 
-// What may be chosen, by segment: of all segments that can be generated.
+// The choices of every segment that can be generated.
 json all_choices(const ProgramBench& bench) {
   json all = json::object();
   for (int first = 0; first < fusion::kOps; ++first) {

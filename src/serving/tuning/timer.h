@@ -12,7 +12,7 @@
 
 namespace seqfuse::serving {
 
-// Of segments by name_of(segment) of fusion/codegen/row_kernel.h: which kernel they take
+// The kernel of each segment, by name_of(segment) of fusion/codegen/row_kernel.h
 // (models/bert/scheme_program.h).
 using SegmentChoices = std::map<std::string, std::string>;
 
@@ -30,7 +30,7 @@ class Timer {
   virtual std::optional<Timing> scheme(int64_t number, const SegmentChoices& choices) = 0;
   // One segment of one layer, checked in the same way.
   virtual std::optional<Timing> segment(fusion::Segment segment, const std::string& choice) = 0;
-  // What may be chosen for a segment, the default first.
+  // The choices of a segment, the default first.
   virtual std::vector<std::string> choices(fusion::Segment segment) = 0;
 };
 

@@ -19,6 +19,7 @@ constexpr double kShareOfSchemes = 0.65;  // of --seconds, where there are tiles
 constexpr double kWorthChanging =
     0.99;                         // a tile must take at most this share of the default's time
 constexpr size_t kConfirmed = 3;  // best programs that are measured once more
+constexpr double kConfirmations = kConfirmed + 2;  // beside them the default and what has tiles
 
 // Legal segments, operators alone among them, as programs of legal_programs() have them.
 std::vector<fusion::Segment> all_segments() {
@@ -42,9 +43,20 @@ std::string text_of(const SegmentChoices& choices) {
 
 }  // namespace
 
+double Tuner::elapsed() const {
+  return std::chrono::duration<double>(now_() - start_).count();
+}
+
 bool Tuner::time_left() const {
-  return !options_.seconds ||
-         std::chrono::duration<double>(Clock::now() - start_).count() < *options_.seconds;
+  return !options_.seconds || elapsed() < *options_.seconds;
+}
+
+bool Tuner::search_time_left(double share) const {
+  if (!options_.seconds) return true;
+  std::vector<double> sorted = durations_;
+  std::sort(sorted.begin(), sorted.end());
+  const double typical = sorted.empty() ? 0 : sorted[sorted.size() / 2];
+  return elapsed() < share * (*options_.seconds - kConfirmations * typical);
 }
 
 TuneResult Tuner::run() {
@@ -84,37 +96,43 @@ void Tuner::record(Measurement measurement, const Timing& timing) {
   keep_(measurement);
 }
 
+// None: the timer gave up, because time is out or the user stops.
+Timing Tuner::measured(const std::optional<Timing>& timing) {
+  if (timing) return *timing;
+  if (past_deadline()) {
+    result_.out_of_time = true;
+  } else {
+    result_.stopped = true;
+  }
+  throw Ended();
+}
+
 Timing Tuner::measure_scheme(int64_t scheme, const SegmentChoices& choices,
                              std::optional<double> expected) {
-  const std::optional<Timing> timing = timer_.scheme(scheme, choices);
-  if (!timing) {
-    result_.stopped = true;
-    throw Ended();
-  }
+  const double start = elapsed();
+  Timing timing = measured(timer_.scheme(scheme, choices));
+  // The first one starts the process that measures.
+  if (timing.status == Status::ok && result_.scheme != 0) durations_.push_back(elapsed() - start);
   Measurement measurement;
   measurement.scheme = scheme;
-  measurement.config = config_of(text_of(choices), *timing);
+  measurement.config = config_of(text_of(choices), timing);
   measurement.predicted = expected;
-  record(std::move(measurement), *timing);
-  return *timing;
+  record(std::move(measurement), timing);
+  return timing;
 }
 
 Timing Tuner::measure_segment(fusion::Segment segment, const std::string& choice) {
-  if (!time_left()) {
+  if (!search_time_left()) {
     result_.out_of_time = true;
     throw Ended();
   }
-  const std::optional<Timing> timing = timer_.segment(segment, choice);
-  if (!timing) {
-    result_.stopped = true;
-    throw Ended();
-  }
+  Timing timing = measured(timer_.segment(segment, choice));
   Measurement measurement;
   measurement.segment = segment;
-  measurement.config = config_of(choice, *timing);
-  record(std::move(measurement), *timing);
+  measurement.config = config_of(choice, timing);
+  record(std::move(measurement), timing);
   ++result_.segments;
-  return *timing;
+  return timing;
 }
 
 void Tuner::take(int64_t scheme, const SegmentChoices& choices, double milliseconds) {
@@ -185,13 +203,9 @@ void Tuner::measure_segments(SegmentTimes& segments) {
 }
 
 void Tuner::search_schemes(SchemeSearch& search, const SegmentTimes& segments) {
-  const auto deadline_passed = [&] {
-    const double share = options_.tiles ? kShareOfSchemes : 1;
-    return options_.seconds && std::chrono::duration<double>(Clock::now() - start_).count() >=
-                                   share * *options_.seconds;
-  };
+  const double share = options_.tiles ? kShareOfSchemes : 1;
   const auto programs = [&] { return static_cast<int64_t>(known_programs_.size()); };
-  while (programs() < options_.budget && !deadline_passed()) {
+  while (programs() < options_.budget && search_time_left(share)) {
     const auto proposal = search.next();
     if (!proposal) break;
     const Timing timing = measure_scheme(proposal->scheme, {}, proposal->expected);
@@ -237,7 +251,7 @@ void Tuner::choose_tiles() {
   if (timing.status == Status::ok) take(result_.scheme, chosen, timing.milliseconds);
 }
 
-// The fastest of several measurements is lucky too: the best programs are measured once more, beside the
+// The fastest of several measurements is also the luckiest: the best programs are measured once more, beside the
 // default, and what is fastest then is the result.
 void Tuner::confirm() {
   if (result_.scheme == 0) return;
@@ -254,10 +268,14 @@ void Tuner::confirm() {
     if (scheme != default_program()) candidates.push_back({scheme, {}});
   }
   if (!result_.choices.empty()) candidates.push_back({result_.scheme, result_.choices});
-  if (candidates.size() == 1) return;
   std::optional<double> best;
   TuneResult confirmed = result_;
   for (const Candidate& candidate : candidates) {
+    if (candidates.size() == 1) break;  // the default, by which nothing else is chosen
+    if (!time_left()) {
+      result_.out_of_time = true;
+      return;
+    }
     const Timing timing = measure_scheme(candidate.scheme, candidate.choices, std::nullopt);
     if (timing.status != Status::ok) continue;
     if (candidate.scheme == default_program() && candidate.choices.empty())
@@ -268,6 +286,7 @@ void Tuner::confirm() {
     confirmed.choices = candidate.choices;
     confirmed.milliseconds = timing.milliseconds;
   }
+  result_.confirmed = true;
   if (!best) return;
   result_.scheme = confirmed.scheme;
   result_.choices = confirmed.choices;

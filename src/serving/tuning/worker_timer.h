@@ -11,8 +11,6 @@
 
 namespace seqfuse::serving {
 
-class ProgramBench;
-
 class WorkerTimer : public Timer {
  public:
   // command: starts a process that calls serve_timings(). limits: of a measurement. stop: asked often.
@@ -29,8 +27,5 @@ class WorkerTimer : public Timer {
 
   WorkerProcess worker_;
 };
-
-// The child's side, until its parent ends.
-void serve_timings(ProgramBench& bench);
 
 }  // namespace seqfuse::serving
