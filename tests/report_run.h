@@ -25,7 +25,7 @@ struct HandMadeRun {
       "\n"
       R"({"epoch":2,"evaluation":{"HR@10":0.4,"HR@5":0.3,"MRR":null},"step":20})"
       "\n";
-  report::RunInfo info = {.task = "retrieval",
+  report::RunInfo info = {.task = config::Task::retrieval,
                           .dataset_path = "/no/such/dataset",
                           .dataset_hash = "xxh3:1",
                           .seed = 1,

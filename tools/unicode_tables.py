@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes src/text/unicode_tables.cpp from how Hugging Face's `tokenizers` treat each character.
+"""Writes src/text/unicode/unicode_tables.cpp from how Hugging Face's `tokenizers` treat each character.
 
 usage: tools/unicode_tables.py     (needs the package `tokenizers`, and a Python whose Unicode is 14.0: 3.11;
                                     run clang-format afterwards)
@@ -16,7 +16,7 @@ import unicodedata
 import tokenizers
 from tokenizers import Regex, normalizers, pre_tokenizers
 
-OUTPUT = pathlib.Path(__file__).resolve().parent.parent / "src/text/unicode_tables.cpp"
+OUTPUT = pathlib.Path(__file__).resolve().parent.parent / "src/text/unicode/unicode_tables.cpp"
 CATEGORIES = "Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po Sm Sc Sk So Zs Zl Zp Cc Cf Co"
 CHARACTERS = [chr(code) for code in range(1, 0x110000) if not 0xD800 <= code < 0xE000]
 IDEOGRAPHS = [(0x2A700, 0x2EE5F), (0x30000, 0x323AF)]  # where new ones are added
@@ -83,7 +83,7 @@ def main() -> int:
         print(f"needs a Python with Unicode 14.0.0, this one has {unicodedata.unidata_version}", file=sys.stderr)
         return 1
     OUTPUT.write_text(f"""// Written by tools/unicode_tables.py from tokenizers {tokenizers.__version__} and Unicode 14.
-#include "text/unicode_tables.h"
+#include "text/unicode/unicode_tables.h"
 
 namespace seqfuse::text {{
 namespace {{

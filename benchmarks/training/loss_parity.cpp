@@ -10,9 +10,9 @@
 
 #include "config/load.h"
 #include "data/batch/batch.h"
+#include "models/files/tensor_map.h"
 #include "models/hstu/retrieval_model.h"
 #include "ops/torch/ops.h"
-#include "training/checkpoint/tensor_files.h"
 #include "training/loop/split_options.h"
 
 namespace seqfuse {
@@ -38,11 +38,11 @@ void write_parity(const char* dataset_directory, const char* gin_file, const cha
   const at::Tensor losses = model->losses(batch, {}, negatives);
   losses.mean().backward();
 
-  training::TensorMap tensors{{"offsets", torch::tensor(batch.offsets)},
-                              {"items", torch::tensor(batch.items)},
-                              {"timestamps", torch::tensor(batch.timestamps)},
-                              {"negatives", negatives},
-                              {"losses", losses.detach()}};
+  models::TensorMap tensors{{"offsets", torch::tensor(batch.offsets)},
+                            {"items", torch::tensor(batch.items)},
+                            {"timestamps", torch::tensor(batch.timestamps)},
+                            {"negatives", negatives},
+                            {"losses", losses.detach()}};
   for (const auto& parameter : model->named_parameters()) {
     tensors["weight." + parameter.key()] = parameter.value().detach();
     const at::Tensor gradient = parameter.value().grad();
@@ -51,7 +51,7 @@ void write_parity(const char* dataset_directory, const char* gin_file, const cha
           gradient.is_sparse() ? gradient.to_dense() : gradient;
     }
   }
-  training::save_tensors(output, tensors);
+  models::save_tensors(output, tensors);
   fmt::print("mean loss {:.12f} over {} positions\n", losses.mean().item<double>(), losses.numel());
 }
 

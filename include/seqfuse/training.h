@@ -33,7 +33,7 @@ class Trainer {
  public:
   // Reads the dataset and initialises the weights from TrainerArgs.seed. Throws if a file is
   // missing or damaged, if options or configuration are invalid, and if configuration and dataset
-  // do not match.
+  // do not match. Warns on standard error if a ranking task has only one label value.
   explicit Trainer(const TrainerOptions& options);
   ~Trainer();
   Trainer(Trainer&&) noexcept;

@@ -1,14 +1,16 @@
 #include "seqfuse/training.h"
 
+#include <string>
 #include <utility>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "config/load.h"
 #include "data/batch/split.h"
 #include "data/dataset/dataset.h"
 #include "distributed/process_group.h"
 #include "models/hstu/model_spec.h"
-#include "models/hstu/tables.h"
+#include "models/hstu/table_placement.h"
 #include "models/hstu/task_model.h"
 #include "training/device/device.h"
 #include "training/loop/batch_stream.h"
@@ -22,9 +24,8 @@
 namespace seqfuse {
 namespace {
 
-models::hstu::Task task_of(const std::string& name) {
-  if (name == "retrieval") return models::hstu::Task::retrieval;
-  if (name == "ranking") return models::hstu::Task::ranking;
+config::Task task_of(const std::string& name) {
+  if (const auto task = config::find_choice<config::Task>(name)) return *task;
   throw_error<UsageError>("TrainerOptions.task is '{}': it must be 'retrieval' or 'ranking'", name);
 }
 
@@ -58,7 +59,10 @@ struct Trainer::State {
         schedule(config.trainer, stream.batches_per_epoch()),
         update(*model, config, group),
         runner(*model, config, stream, update, group) {
-    training::check_training_labels(*dataset, split, model->spec());
+    if (const std::string warning = training::check_training_labels(*dataset, split, model->spec());
+        !warning.empty()) {
+      log::warning("train", "{}", warning);
+    }
     schedule.count_steps({});
     update.optimizer().start_averages(/*saved=*/false);
   }

@@ -58,12 +58,23 @@ void rename_or_throw(const fs::path& from, const fs::path& to) {
   }
 }
 
+// Messages name the file that was asked for.
+std::string with_name(std::string message, const std::string& temporary, const std::string& file) {
+  for (size_t at = 0; (at = message.find(temporary, at)) != std::string::npos; at += file.size()) {
+    message.replace(at, temporary.size(), file);
+  }
+  return message;
+}
+
 // make(path) writes and flushes the file.
 void make_atomically(const fs::path& file, const std::function<void(const fs::path&)>& make) {
   const fs::path temporary = fmt::format("{}.tmp-{}", file.string(), getpid());
   try {
     make(temporary);
     rename_or_throw(temporary, file);
+  } catch (const IoError& error) {
+    unlink(temporary.c_str());
+    throw IoError(with_name(error.what(), temporary.string(), file.string()));
   } catch (...) {
     unlink(temporary.c_str());
     throw;

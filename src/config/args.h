@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "config/choices.h"
+#include "metrics/ranking_metric.h"
 
 namespace seqfuse::config {
 
@@ -68,7 +69,8 @@ struct TrainerArgs {
     v(ckpt_save_dir, "ckpt_save_dir", "directory of checkpoints unless --output is given");
     v(ckpt_load_dir, "ckpt_load_dir", "start from the weights of this checkpoint");
     v(pipeline_type, "pipeline_type",
-      "none, native or prefetch: prepare batches when needed, ahead, or further ahead");
+      "none, native or prefetch: prepare batches when needed, ahead, or further ahead with rows of "
+      "cached tables");
     v(enable_balanced_shuffler, "enable_balanced_shuffler",
       "several processes: assign users by predicted work, not by count");
     v(num_epochs, "num_epochs",
@@ -145,7 +147,7 @@ struct NetworkArgs {
   double norm_epsilon = 1e-5;
   bool is_causal = true;
   ComputeType dtype_str = ComputeType::bfloat16;
-  std::string kernel_backend = "cutlass";
+  KernelBackend kernel_backend = KernelBackend::cutlass;
   int64_t target_group_size = 1;
   int64_t num_position_buckets = 8192;
   bool recompute_input_layernorm = false;
@@ -207,13 +209,14 @@ struct EmbeddingArgs {
   std::vector<std::string> feature_names;
   std::string table_name;
   int64_t item_vocab_size_or_capacity = 0;
-  std::string sharding_type = "auto";
+  Sharding sharding_type = Sharding::by_size;
 
   template <class V>
   void visit(V& v) {
     v.required(feature_names, "feature_names", "features that share the table");
     v.required(table_name, "table_name", "name in checkpoints");
-    v.required(item_vocab_size_or_capacity, "item_vocab_size_or_capacity", "rows");
+    v.required(item_vocab_size_or_capacity, "item_vocab_size_or_capacity",
+               "rows, with BenchmarkDatasetArgs; otherwise the dataset's vocabulary says how many");
     v(sharding_type, "sharding_type",
       "several processes: data_parallel: each has all rows; model_parallel: rows are sharded by a "
       "hash of the id; auto: sharded from 262,144 rows");
@@ -225,35 +228,36 @@ struct EmbeddingArgs {
 struct DynamicEmbeddingArgs {
   static constexpr const char* kName = "DynamicEmbeddingArgs";
   static constexpr const char* kSummary =
-      "An embedding table that grows with new ids; one scope per table.";
+      "A table that gives ids a row when training first has them; one scope per table.";
   std::vector<std::string> feature_names;
   std::string table_name;
   int64_t item_vocab_size_or_capacity = 0;
-  std::string sharding_type = "model_parallel";
+  DynamicSharding sharding_type = DynamicSharding::model_parallel;
   std::optional<int64_t> global_hbm_for_values;
   std::optional<int64_t> item_vocab_gpu_capacity;
   std::optional<double> item_vocab_gpu_capacity_ratio;
-  std::string evict_strategy = "lru";
+  EvictStrategy evict_strategy = EvictStrategy::lru;
   bool caching = false;
-  std::string dist_type = "hash_roundrobin";
+  IdDistribution dist_type = IdDistribution::hash_roundrobin;
 
   template <class V>
   void visit(V& v) {
     v.required(feature_names, "feature_names", "features that share the table");
     v.required(table_name, "table_name", "name in checkpoints");
-    v.required(item_vocab_size_or_capacity, "item_vocab_size_or_capacity",
-               "rows at most, over all processes, of the table of each feature");
-    v(sharding_type, "sharding_type", "model_parallel: rows are sharded over the processes");
+    v.required(
+        item_vocab_size_or_capacity, "item_vocab_size_or_capacity",
+        "most rows of the table, all processes together; each feature has a table of its own");
+    v(sharding_type, "sharding_type", "model_parallel: each process has the rows of its ids");
     v(global_hbm_for_values, "global_hbm_for_values",
-      "bytes of GPU memory for rows, over all GPUs; the other rows are in pinned host memory");
+      "bytes of GPU memory for a table's rows, all GPUs together; other rows are in pinned host "
+      "memory");
     v(item_vocab_gpu_capacity, "item_vocab_gpu_capacity",
-      "rows in GPU memory, over all GPUs; used if the above is None");
+      "rows of a table in GPU memory, all GPUs together; used if global_hbm_for_values is None");
     v(item_vocab_gpu_capacity_ratio, "item_vocab_gpu_capacity_ratio",
-      "share of rows in GPU memory; used if both above are None; all three None: all rows");
+      "share of a table's rows in GPU memory; used if both others are None; all None: all rows");
     v(evict_strategy, "evict_strategy",
-      "what a full table evicts: lru: ids not seen for longest; lfu: ids seen least often");
-    v(caching, "caching",
-      "all rows are in host memory; GPU memory for rows is a cache of those in use");
+      "ids that a full table evicts: lru: unseen for longest; lfu: seen least often");
+    v(caching, "caching", "keep all rows in host memory, with those in use cached in GPU memory");
     v(dist_type, "dist_type",
       "which process owns an id: hash_roundrobin: by a hash; roundrobin: id modulo the processes; "
       "continuous: a block of ids each");
@@ -265,14 +269,14 @@ struct DynamicEmbeddingArgs {
 struct OptimizerArgs {
   static constexpr const char* kName = "OptimizerArgs";
   static constexpr const char* kSummary = "The optimiser and its learning rate.";
-  std::string optimizer_str = "adam";
+  OptimizerKind optimizer_str = OptimizerKind::adam;
   double learning_rate = 0;
   double adam_beta1 = 0.9;
   double adam_beta2 = 0.999;
   double adam_eps = 1e-8;
   // Added by seqfuse.
   double weight_decay = 0.01;
-  std::string embedding_optimizer_str;
+  std::optional<OptimizerKind> embedding_optimizer_str;  // '' in files: as optimizer_str
   LearningRateSchedule lr_schedule = LearningRateSchedule::constant;
   int64_t warmup_steps = 0;
   double min_learning_rate = 0;
@@ -322,7 +326,7 @@ struct RankingArgs {
   Activation prediction_head_act_type = Activation::relu;
   bool prediction_head_bias = true;
   int64_t num_tasks = 1;
-  std::vector<std::string> eval_metrics = {"AUC"};
+  std::vector<metrics::RankingMetric> eval_metrics = {metrics::RankingMetric::auc};
   // Added by seqfuse.
   std::optional<int64_t> label_threshold;
 

@@ -71,6 +71,12 @@ void Binder::convert(const Value& value, TableArgs& out, const std::string& para
   }
 }
 
+void Binder::refuse_with_reason(const Value& value, const std::string& given,
+                                std::string_view reason, const std::string& parameter) {
+  SEQFUSE_CHECK_AS(UsageError, reason.empty(), "{}: {} is {}: {}", value.location.text(), parameter,
+                   literal(given), reason);
+}
+
 void Binder::refuse_choice(const Value& value, const std::string& given, Names names,
                            const std::string& parameter) {
   const std::vector<std::string> known(names.begin(), names.end());

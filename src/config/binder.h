@@ -72,8 +72,22 @@ class Binder {
     std::string name;
     convert(value, name, parameter);
     const std::optional<E> found = find_choice<E>(name);
+    if constexpr (requires { why_refused(E{}, name); }) {
+      if (!found) refuse_with_reason(value, name, why_refused(E{}, name), parameter);
+    }
     if (!found) refuse_choice(value, name, choice_names(E{}), parameter);
     out = *found;
+  }
+  // None or '' leaves the choice open.
+  template <Choice E>
+  void convert(const Value& value, std::optional<E>& out, const std::string& parameter) {
+    std::string name;
+    convert(value, name, parameter);
+    if (name.empty()) {
+      out.reset();
+    } else {
+      convert(value, out.emplace(), parameter);
+    }
   }
 
   template <class T>
@@ -110,6 +124,9 @@ class Binder {
     out = build<Args>(reference.scope);
   }
 
+  // Throws unless reason is "".
+  static void refuse_with_reason(const Value& value, const std::string& given,
+                                 std::string_view reason, const std::string& parameter);
   [[noreturn]] static void refuse_choice(const Value& value, const std::string& given, Names names,
                                          const std::string& parameter);
   static const std::vector<Value>& list_items(const Value& value, const std::string& parameter);

@@ -20,6 +20,13 @@ inline Names choice_names(Architecture) {
   return names;
 }
 
+// What a model predicts: labels of candidates, or the next item.
+enum class Task { ranking, retrieval };
+inline Names choice_names(Task) {
+  static constexpr std::array<std::string_view, 2> names = {"ranking", "retrieval"};
+  return names;
+}
+
 // The compute type on a GPU.
 enum class ComputeType { bfloat16, float16, float32 };
 inline Names choice_names(ComputeType) {
@@ -69,6 +76,53 @@ inline Names choice_names(OnCheckpointError) {
   return names;
 }
 
+// The only kernels; the name is a parameter so that files of other trainers load.
+enum class KernelBackend { cutlass };
+inline Names choice_names(KernelBackend) {
+  static constexpr std::array<std::string_view, 1> names = {"cutlass"};
+  return names;
+}
+// Why a name that other trainers accept is refused; "" for other names.
+std::string_view why_refused(KernelBackend, std::string_view name);
+
+// How several processes share the rows of an embedding table.
+enum class Sharding {
+  by_size,         // sharded if the table is large
+  data_parallel,   // every process has all rows
+  model_parallel,  // every process has the rows of its ids
+};
+inline Names choice_names(Sharding) {
+  static constexpr std::array<std::string_view, 3> names = {"auto", "data_parallel",
+                                                            "model_parallel"};
+  return names;
+}
+
+// The same for a dynamic table, which is always sharded.
+enum class DynamicSharding { model_parallel };
+inline Names choice_names(DynamicSharding) {
+  static constexpr std::array<std::string_view, 1> names = {"model_parallel"};
+  return names;
+}
+
+// The rows that a full dynamic table evicts: those unused for longest, or used least often.
+enum class EvictStrategy { lru, lfu };
+inline Names choice_names(EvictStrategy) {
+  static constexpr std::array<std::string_view, 2> names = {"lru", "lfu"};
+  return names;
+}
+
+// Which process owns an id of a dynamic table.
+enum class IdDistribution {
+  continuous,       // a block of ids each
+  roundrobin,       // id modulo the number of processes
+  hash_roundrobin,  // a hash of the id modulo the number of processes
+};
+inline Names choice_names(IdDistribution) {
+  static constexpr std::array<std::string_view, 3> names = {"continuous", "roundrobin",
+                                                            "hash_roundrobin"};
+  return names;
+}
+
 // The items that a retrieval loss compares the target with. full: the whole catalogue.
 enum class Negatives { in_batch, uniform, full };
 inline Names choice_names(Negatives) {
@@ -79,6 +133,14 @@ inline Names choice_names(Negatives) {
 enum class Activation { relu, gelu };
 inline Names choice_names(Activation) {
   static constexpr std::array<std::string_view, 2> names = {"relu", "gelu"};
+  return names;
+}
+
+// The update rule of weights (embeddings/update/update_step.h).
+enum class OptimizerKind { adamw, adam, sgd, row_wise_adagrad };
+inline Names choice_names(OptimizerKind) {
+  static constexpr std::array<std::string_view, 4> names = {"adamw", "adam", "sgd",
+                                                            "row_wise_adagrad"};
   return names;
 }
 

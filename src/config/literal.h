@@ -33,9 +33,11 @@ inline constexpr bool kHasLiteral<std::vector<T>> = kHasLiteral<T>;
 template <class T>
 concept HasLiteral = kHasLiteral<T>;
 
+// An optional choice that is open is '', as optional strings are.
 template <HasLiteral T>
 std::string literal(const std::optional<T>& value) {
-  return value ? literal(*value) : "None";
+  if (value) return literal(*value);
+  return Choice<T> ? "''" : "None";
 }
 
 template <HasLiteral T>

@@ -33,7 +33,4 @@ template <class Root = Config>
 Loaded<Root> load_config_text(const std::string& source, const std::string& text,
                               const std::vector<std::string>& overrides = {});
 
-// docs/config.md: one table per class.
-std::string config_reference();
-
 }  // namespace seqfuse::config

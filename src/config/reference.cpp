@@ -1,9 +1,9 @@
-// docs/config.md, made from the registry.
+#include "config/reference.h"
+
 #include <fmt/format.h>
 
 #include <string>
 
-#include "config/load.h"
 #include "config/registry.h"
 
 namespace seqfuse::config {

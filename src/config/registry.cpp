@@ -44,6 +44,10 @@ template <class T>
 std::string type_name(Named<T>) {
   return fmt::format("@{}()", T::kName);
 }
+template <Choice E>
+std::string type_name(Named<std::optional<E>>) {
+  return "string";
+}
 template <class T>
 std::string type_name(Named<std::optional<T>>) {
   return type_name(Named<T>{}) + " or None";

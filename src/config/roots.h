@@ -7,6 +7,7 @@
 //   v.tables(tables)       one instance per scope
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <vector>
 
@@ -43,10 +44,23 @@ struct Config {
   bool operator==(const Config&) const = default;
 };
 
+// What `evaluate` reads of TrainerArgs.
+struct EvaluationBatches {
+  static constexpr const char* kName = TrainerArgs::kName;
+  int64_t eval_batch_size = 128;
+
+  template <class V>
+  void visit(V& v) {
+    v.required(eval_batch_size, "eval_batch_size", "users in an evaluation batch of one process");
+  }
+
+  bool operator==(const EvaluationBatches&) const = default;
+};
+
 // Root of `evaluate`, which reads a run's operative configuration: which windows, in which batch
 // size. The checkpoint describes the model.
 struct EvaluateConfig {
-  TrainerArgs trainer;
+  EvaluationBatches trainer;
   DatasetArgs dataset;
 
   template <class V>

@@ -25,6 +25,7 @@ class Instance {
 };
 
 void validate(const TrainerArgs& args, const Instance& instance);
+void validate(const EvaluationBatches& args, const Instance& instance);
 void validate(const DatasetArgs& args, const Instance& instance);
 void validate(const NetworkArgs& args, const Instance& instance);
 void validate(const EmbeddingArgs& args, const Instance& instance);

@@ -4,6 +4,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "config/roots.h"
 
@@ -19,5 +20,12 @@ std::span<const WithoutEffect> parameters_without_effect();
 // A sentence that names those which the configuration changes from their default, with the reasons;
 // "" if there are none.
 std::string warn_without_effect(const Config& config);
+
+// What a run does not use of its configuration, because of its task, data or device: one note each.
+struct RunKind {
+  Task task = Task::retrieval;
+  bool is_on_gpu = false;
+};
+std::vector<std::string> notes_of_no_effect(const Config& config, const RunKind& run);
 
 }  // namespace seqfuse::config

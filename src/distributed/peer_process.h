@@ -17,7 +17,6 @@ class PeerProcess {
   explicit PeerProcess(const std::string& told);
 
   pid_t pid() const { return pid_; }
-  bool on_this_machine() const { return here_; }
   // Whether it ran on this machine and has ended, even if its parent has not waited for it.
   bool has_ended() const;
   // Sends SIGKILL if it is on this machine; this also ends a stopped process.

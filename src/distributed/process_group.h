@@ -72,7 +72,4 @@ class ProcessGroup {
   std::unique_ptr<State> state_;  // null for a single process
 };
 
-// Empty if this build supports several processes; else why not, and what to do.
-std::string why_no_processes();
-
 }  // namespace seqfuse::distributed

@@ -112,7 +112,7 @@ std::string missing_baselines(const std::vector<RunLog>& runs) {
       "<p class=\"note\">No baselines: <code>seqfuse train</code> saves them when it ends. If a "
       "run "
       "ended without them, run <code>seqfuse train {} --resume {}</code></p>\n",
-      escape(without->info.task), escape(without->path.string()));
+      name_of(without->info.task), escape(without->path.string()));
 }
 
 std::string seen_targets(const std::vector<RunLog>& runs) {
@@ -162,7 +162,7 @@ std::string runs_table(const std::vector<RunLog>& runs) {
   for (const RunLog& run : runs) {
     const auto speed = run.scalars.find("tokens_per_second");
     rows.push_back({{escape(run.name)},
-                    {escape(run.info.task)},
+                    {std::string(name_of(run.info.task))},
                     {escape(dataset_name(run))},
                     {grouped(run.last_step)},
                     {grouped(run.last_epoch)},

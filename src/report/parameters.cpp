@@ -4,6 +4,7 @@
 #include <map>
 #include <variant>
 
+#include "config/args.h"
 #include "config/parser.h"
 
 namespace seqfuse::report {
@@ -44,7 +45,7 @@ std::vector<Difference> differences(const std::vector<Parameters>& runs) {
 }
 
 std::vector<std::string> reported_metrics(const std::string& file, std::string_view text,
-                                          bool ranking) {
+                                          config::Task task) {
   std::vector<std::string> names;
   std::string watched;
   for (const config::Statement& statement : config::parse_gin(file, text)) {
@@ -53,7 +54,8 @@ std::vector<std::string> reported_metrics(const std::string& file, std::string_v
     const auto& [location, data] = binding->value;
     const auto* list = std::get_if<config::List>(&data);
     if (binding->parameter == "eval_metrics" && list != nullptr &&
-        binding->class_name == (ranking ? "RankingArgs" : "RetrievalArgs")) {
+        binding->class_name == (task == config::Task::ranking ? config::RankingArgs::kName
+                                                              : config::RetrievalArgs::kName)) {
       for (const config::Value& item : list->items) {
         if (const auto* name = std::get_if<std::string>(&item.data)) names.push_back(*name);
       }

@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "config/choices.h"
+
 namespace seqfuse::report {
 
 // {"TrainerArgs.seed", "1"}: the literal as in the file; it may span lines.
@@ -26,6 +28,6 @@ std::vector<Difference> differences(const std::vector<Parameters>& runs);
 // The names of a run's metrics (AUC, HR@10, ...) in order, with the early-stopping metric first.
 // text: the operative configuration. Throws UsageError if it is not a gin file.
 std::vector<std::string> reported_metrics(const std::string& file, std::string_view text,
-                                          bool ranking);
+                                          config::Task task);
 
 }  // namespace seqfuse::report

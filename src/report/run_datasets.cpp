@@ -15,7 +15,7 @@ std::string hash_at(const std::string& data) {
   try {
     return data::Dataset::open(data)->manifest().hash;
   } catch (const DataError& error) {
-    throw_error<UsageError>("--data {}: {}", data, error.what());
+    throw_error<DataError>("--data {}: {}", data, error.what());
   }
 }
 
@@ -63,7 +63,7 @@ std::vector<RunDataset> run_datasets(const std::vector<RunLog>& runs, const std:
     parts[at].runs.push_back(run.name);
   }
   if (!data.empty() && std::find(hashes.begin(), hashes.end(), hash) == hashes.end()) {
-    throw_error<UsageError>(
+    throw_error<DataError>(
         "--data {} holds another dataset ({}) than the runs were trained on ({})", data, hash,
         fmt::join(hashes, ", "));
   }

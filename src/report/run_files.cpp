@@ -1,7 +1,10 @@
 #include "report/run_files.h"
 
+#include <fmt/ranges.h>
+
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <string>
 #include <system_error>
 
 #include "base/error.h"
@@ -12,7 +15,7 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;  // metrics keep the order in which they are reported
 
 void write_run_info(const fs::path& run, const RunInfo& info) {
-  const nlohmann::json object = {{"task", info.task},
+  const nlohmann::json object = {{"task", std::string(name_of(info.task))},
                                  {"dataset_path", info.dataset_path},
                                  {"dataset_hash", info.dataset_hash},
                                  {"dataset_users", info.dataset_users},
@@ -26,7 +29,13 @@ RunInfo read_run_info(const fs::path& run) {
   const fs::path file = run / "run.json";
   try {
     const Json object = Json::parse(read_file(file));
-    return {.task = object.at("task"),
+    const std::string task_name = object.at("task");
+    const auto task = config::find_choice<config::Task>(task_name);
+    if (!task) {
+      throw_error<DataError>("{}: task is '{}'; expected one of {}", file.string(), task_name,
+                             fmt::join(choice_names(config::Task{}), ", "));
+    }
+    return {.task = *task,
             .dataset_path = object.at("dataset_path"),
             .dataset_hash = object.at("dataset_hash"),
             .dataset_users = object.value("dataset_users", int64_t{0}),

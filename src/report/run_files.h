@@ -5,13 +5,17 @@
 #include <filesystem>
 #include <string>
 
-#include "report/metrics.h"
+#include "config/choices.h"
+#include "metrics/metrics.h"
 
 namespace seqfuse::report {
 
+using metrics::Metrics;
+using metrics::NamedMetrics;
+
 // run.json: the task, the dataset and the seed of a run.
 struct RunInfo {
-  std::string task;          // "ranking" or "retrieval"
+  config::Task task = config::Task::retrieval;
   std::string dataset_path;  // absolute
   std::string dataset_hash;  // Manifest::hash
   // Sizes of the dataset; 0 in runs of older versions.

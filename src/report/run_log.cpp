@@ -118,7 +118,7 @@ const Evaluation* RunLog::best_evaluation() const {
 RunLog read_run(const fs::path& path) {
   std::error_code ignored;
   if (!fs::exists(path / "run.json", ignored)) {
-    throw_error<UsageError>(
+    throw_error<DataError>(
         "{} is not a run directory: {}\n"
         "  give the directory that `seqfuse train --output` made",
         path.string(),
@@ -136,8 +136,7 @@ RunLog read_run(const fs::path& path) {
   read_lines(run, log_file);
   struct stat status;
   if (stat(log_file.c_str(), &status) == 0) run.last_written = status.st_mtime;
-  order_metrics(run,
-                reported_metrics(config_file.string(), run.operative, run.info.task == "ranking"));
+  order_metrics(run, reported_metrics(config_file.string(), run.operative, run.info.task));
   return run;
 }
 

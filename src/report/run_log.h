@@ -8,11 +8,16 @@
 #include <string>
 #include <vector>
 
-#include "report/metrics.h"
+#include "metrics/metrics.h"
 #include "report/parameters.h"
 #include "report/run_files.h"
 
 namespace seqfuse::report {
+
+using metrics::is_better;
+using metrics::Metrics;
+using metrics::NamedMetrics;
+using metrics::value_of;
 
 struct LogPoint {
   int64_t step = 0, epoch = 0;

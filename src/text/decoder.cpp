@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "text/byte_alphabet.h"
 #include "text/pattern.h"
-#include "text/utf8.h"
 
 namespace seqfuse::text {
 namespace {

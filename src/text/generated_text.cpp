@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 namespace seqfuse::text {
 namespace {

@@ -15,7 +15,7 @@ class GeneratedText {
   // or not UTF-8, so that it could never come.
   GeneratedText(const Tokenizer& tokenizer, std::vector<std::string> stops);
 
-  // What can be shown now: whole characters that cannot become part of a stop string.
+  // Returns the text that can be shown now: whole characters that cannot start a stop string.
   std::string push(int32_t id);
   // The rest, once no id follows.
   std::string finish();

@@ -6,8 +6,8 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/utf8.h"
 #include "text/json_fields.h"
-#include "text/utf8.h"
 
 namespace seqfuse::text {
 namespace {
@@ -111,7 +111,7 @@ void with_file(const fs::path& file, const Read& read) {
   }
 }
 
-// Of the files beside a vocab.txt.
+// Options from the files next to a vocab.txt.
 WordPieceOptions options_of(const fs::path& folder) {
   WordPieceOptions options;
   with_file(folder / "tokenizer_config.json", [&](const JsonField& fields) {

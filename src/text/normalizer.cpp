@@ -6,10 +6,10 @@
 #include <memory>
 
 #include "base/error.h"
-#include "text/bert_characters.h"
+#include "base/utf8.h"
 #include "text/pattern.h"
-#include "text/unicode_version.h"
-#include "text/utf8.h"
+#include "text/unicode/bert_characters.h"
+#include "text/unicode/unicode_version.h"
 
 namespace seqfuse::text {
 namespace {

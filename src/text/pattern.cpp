@@ -9,9 +9,9 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "text/pattern_syntax.h"
-#include "text/unicode_version.h"
-#include "text/utf8.h"
+#include "text/unicode/unicode_version.h"
 
 namespace seqfuse::text {
 namespace {

@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "base/error.h"
-#include "text/bert_characters.h"
 #include "text/pattern.h"
 #include "text/split_behavior.h"
+#include "text/unicode/bert_characters.h"
 
 namespace seqfuse::text {
 namespace {

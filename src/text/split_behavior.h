@@ -1,4 +1,4 @@
-// What to do with the matches of a splitting pattern.
+// How a splitting pattern's matches are kept or dropped.
 #pragma once
 
 #include <functional>

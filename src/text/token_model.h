@@ -1,4 +1,4 @@
-// What turns pieces of text into ids: the member "model" of a tokenizer.json.
+// Turns pieces of text into ids: the member "model" of a tokenizer.json.
 #pragma once
 
 #include <cstdint>

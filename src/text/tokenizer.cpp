@@ -5,8 +5,8 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/utf8.h"
 #include "text/tokenizer_data.h"
-#include "text/utf8.h"
 #include "text/word_cache.h"
 
 namespace seqfuse::text {

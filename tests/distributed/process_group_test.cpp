@@ -14,7 +14,7 @@
 namespace seqfuse::distributed::process_group_test {
 namespace {
 
-TEST(ProcessGroupDeathTest, OfOneProcessExchangesNothing) {
+TEST(ProcessGroupDeathTest, OneProcessExchangesNothing) {
   ProcessGroup group;
   const at::Tensor tensor = at::ones({3});
   group.all_reduce(tensor, "test")();

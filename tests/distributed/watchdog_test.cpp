@@ -73,7 +73,7 @@ TEST(WatchdogDeathTest, AProcessThatHangsWhileItsHeartBeatsIsNamedWithWhatItDid)
   EXPECT_LT(result.seconds, kPatience);
 }
 
-TEST(WatchdogDeathTest, WhatAProcessFailedWithIsToldByTheOthers) {
+TEST(WatchdogDeathTest, OthersReportTheErrorOfAFailedProcess) {
   const Result result = disturbed([](ProcessGroup& group) {
     group.fail("disk full: /x\n  details");
     _exit(1);

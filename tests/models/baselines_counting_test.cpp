@@ -7,9 +7,9 @@
 #include <set>
 
 #include "base/random.h"
+#include "metrics/retrieval_metrics.h"
 #include "tests/unit/memory_dataset.h"
 #include "training/evaluation/baselines.h"
-#include "training/evaluation/retrieval_metrics.h"
 
 namespace seqfuse::training::baselines_counting_test {
 namespace {
@@ -41,7 +41,7 @@ Logs random_logs(int64_t users, int64_t items, uint64_t seed) {
   return {MemoryDataset(std::move(log)), std::move(split)};
 }
 
-Metrics brute_force(const Logs& logs, const config::RetrievalArgs& args, bool markov) {
+metrics::Metrics brute_force(const Logs& logs, const config::RetrievalArgs& args, bool markov) {
   std::map<int64_t, int64_t> popularity;
   std::map<std::pair<int64_t, int64_t>, int64_t> transitions;
   for (const data::Sample& sample : logs.split.train) {
@@ -51,7 +51,7 @@ Metrics brute_force(const Logs& logs, const config::RetrievalArgs& args, bool ma
       if (i > sample.begin) ++transitions[{items[i - 1], items[i]}];
     }
   }
-  RetrievalMetrics metrics(args.eval_metrics);
+  metrics::RetrievalMetrics metrics(args.eval_metrics);
   for (const data::Sample& sample : logs.split.test) {
     const auto items = logs.dataset.user(sample.user).items;
     const int64_t target = items[sample.end - 1], last = items[sample.end - 2];
@@ -96,7 +96,7 @@ TEST(RankingBaselines, ItemMeansAreDrawnTowardsTheMean) {
   split.test = {{.user = 1, .begin = 0, .end = 3, .num_candidates = 3}};
   models::hstu::ModelSpec spec;
   spec.ranking.prediction_head_arch = {1};
-  spec.ranking.eval_metrics = {"NE", "AUC"};
+  spec.ranking.eval_metrics = {metrics::RankingMetric::ne, metrics::RankingMetric::auc};
   const auto rows = ranking_baselines(dataset, split, split.test, spec);
   const double prior = 3.0 / 6;  // (2 + 1) / (4 + 2)
   const double p1 = (2 + 10 * prior) / 13, p2 = (0 + 10 * prior) / 11, p3 = prior;
@@ -115,7 +115,7 @@ TEST(RankingBaselines, LabelThreshold) {
   models::hstu::ModelSpec spec;
   spec.ranking.prediction_head_arch = {1};
   spec.ranking.label_threshold = 3;
-  spec.ranking.eval_metrics = {"AUC", "ACC"};
+  spec.ranking.eval_metrics = {metrics::RankingMetric::auc, metrics::RankingMetric::acc};
   const auto rows = ranking_baselines(dataset, split, split.test, spec);
   EXPECT_DOUBLE_EQ(rows[0].second[0].second, 1);
   EXPECT_DOUBLE_EQ(rows[0].second[1].second, 1);

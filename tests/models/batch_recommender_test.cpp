@@ -188,7 +188,7 @@ TEST(BatchRecommender, UnwantedCandidatesAreNotRanked) {
   EXPECT_THAT(items({.exclude_seen = false}), ElementsAre(4, 4, 7, 9));
   EXPECT_THAT(items({.exclude_seen = true}), ElementsAre(7, 9));
   EXPECT_THAT(items({.allowed = {4, 7, 8}, .exclude_seen = true}), ElementsAre(7));
-  // What is left of two users does not mix, also where nothing is left of one.
+  // Two users' remaining items do not mix, even if one has none left.
   UserRequest other = request;
   other.request.candidates = Texts{"5"};
   const BatchRecommender recommender(run, {.exclude_seen = true});
@@ -221,7 +221,8 @@ TEST(BatchRecommender, ColdUsersAreRefusedSkippedOrGetPopularItems) {
     try {
       in_blocks(run, options, two, 2);
       ADD_FAILURE() << "a cold user";
-    } catch (const UsageError& error) {
+    } catch (const Error& error) {
+      EXPECT_EQ(dynamic_cast<const DataError*>(&error) != nullptr, !cold.where.empty());
       EXPECT_THAT(error.what(), HasSubstr("--cold-users skip"));
       EXPECT_THAT(error.what(), HasSubstr(cold.where));
     }
@@ -233,6 +234,8 @@ TEST(BatchRecommender, ColdUsersAreRefusedSkippedOrGetPopularItems) {
     EXPECT_EQ(counts.cold, 1);
     EXPECT_EQ(counts.first_cold, cold.user);
     EXPECT_EQ(counts.without_items, 0);
+    EXPECT_EQ(counts.users, 2);
+    EXPECT_EQ(counts.answered, 1);
     EXPECT_EQ(counts.rows, 3);
 
     options.cold_users = ColdUsers::popularity;
@@ -277,7 +280,7 @@ TEST(BatchRecommender, NamesTheFirstWrongRequestOfABlock) {
   try {
     in_blocks(run, {}, all, kUsers);
     FAIL() << "unknown items";
-  } catch (const UsageError& error) {
+  } catch (const DataError& error) {
     EXPECT_THAT(error.what(), HasSubstr("users.txt:40: item '999' is not among"));
   }
   const BatchRecommender recommender(run, {.skip_unknown = true, .cold_users = ColdUsers::skip});

@@ -1,4 +1,4 @@
-// Whom a batch is for, as files say it: lines, CSV, TSV, JSON lines and Parquet; lists of items.
+// Users of a batch from lines, CSV, TSV, JSON lines and Parquet; lists of items; progress.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "serving/batch/batch_progress.h"
 #include "serving/batch/item_list.h"
 #include "serving/batch/request_reader.h"
 #include "tests/unit/memory_dataset.h"
@@ -14,9 +15,11 @@
 
 namespace seqfuse::serving::batch_requests_test {
 namespace {
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 using testing::Pair;
 
 class BatchRequests : public data::ParquetTest {
@@ -30,7 +33,7 @@ class BatchRequests : public data::ParquetTest {
 
   std::unique_ptr<RequestReader> reader(const std::string& file,
                                         const std::string& user_column = "") const {
-    return open_requests(file, table_format(file, ""), user_column);
+    return open_requests(file, table_format(file, ""), {.user_column = user_column});
   }
 
   std::vector<UserRequest> read(const std::string& file,
@@ -211,8 +214,12 @@ TEST_F(BatchRequests, WrongFilesAreRefused) {
   EXPECT_THAT(error_of(file("a.csv", "user,age\n1,2\n\"x,4\n")), HasSubstr("a.csv:3"));
   EXPECT_THAT(error_of(file("a.txt", "u1\nu\xff\n")), HasSubstr("a.txt:2"));
   EXPECT_THAT(error_of(file("a.jsonl", "{\"user\": 1}\n{\"user\": 2\n")),
-              AllOf(HasSubstr("a.jsonl:2"), HasSubstr("not valid JSON")));
-  EXPECT_THAT(error_of(file("a.jsonl", "{\"items\": [1]}\n")), HasSubstr("no field 'user'"));
+              AllOf(HasSubstr("a.jsonl:2: the request is not valid JSON (at byte 11: syntax error"),
+                    HasSubstr("expected {\"user\": ID, \"items\": [...]"),
+                    HasSubstr("of which only \"user\" is required"), Not(HasSubstr("line 1"))));
+  EXPECT_THAT(error_of(file("a.jsonl", "{\"items\": [1]}\n")),
+              AllOf(HasSubstr("a.jsonl:1"), HasSubstr("no field 'user'"),
+                    HasSubstr("--user-column"), HasSubstr("expected {\"user\": ID")));
   EXPECT_THAT(error_of(file("a.jsonl", "{\"user\": \" \"}\n")), HasSubstr("the user is blank"));
   EXPECT_THAT(error_of(file("a.jsonl", "{\"user\": 1.5}\n")), HasSubstr("user is 1.5"));
   EXPECT_THAT(error_of(file("a.jsonl", "{\"user\": 1, \"item\": [2]}\n")),
@@ -223,7 +230,52 @@ TEST_F(BatchRequests, WrongFilesAreRefused) {
   EXPECT_THROW(table_format("-", ""), UsageError);
   EXPECT_THROW(table_format("a.csv", "excel"), UsageError);
   EXPECT_EQ(table_format("a.csv", "lines"), TableFormat::lines);
-  EXPECT_THROW(open_requests("-", TableFormat::parquet, ""), UsageError);
+  EXPECT_THROW(open_requests("-", TableFormat::parquet, {}), UsageError);
+}
+
+TEST_F(BatchRequests, AnotherDelimiterIsNamedAndTaken) {
+  const std::string rows = "user;items\nu1;3,4\n";
+  EXPECT_THAT(error_of(file("a.csv", rows)),
+              AllOf(HasSubstr("a.csv: its first line, 'user;items', seems to be separated by"),
+                    HasSubstr("semicolons, ';'"), HasSubstr("give --delimiter")));
+  EXPECT_THAT(error_of(file("b.csv", "user\titems\nu1\t3\n")), HasSubstr("tabs, '\\t'"));
+  EXPECT_THAT(error_of(file("c.csv", "user|items\nu1|3\n")), HasSubstr("bars, '|'"));
+  EXPECT_THAT(error_of(file("d.tsv", "user,items\nu1,3\n")), HasSubstr("commas, ','"));
+  UserRequest request;
+  for (const auto& [name, delimiter] :
+       {std::pair("a.csv", ";"), {"b.csv", "\\t"}, {"c.csv", "|"}}) {
+    const auto found = open_requests(path(name), TableFormat::csv, {.delimiter = delimiter});
+    ASSERT_TRUE(found->next(request)) << name;
+    EXPECT_EQ(request.user, "u1");
+    EXPECT_EQ(request.request.items->front(), "3");
+  }
+  for (const auto& [format, delimiter] :
+       {std::pair(TableFormat::jsonl, ";"), {TableFormat::csv, ";;;"}, {TableFormat::csv, "\""}}) {
+    EXPECT_THROW(open_requests(path("a.csv"), format, {.delimiter = delimiter}), UsageError);
+  }
+  const auto dataset = data::MemoryDataset::of_lengths({9});
+  EXPECT_THROW(read_item_list(file("items.csv", "item;price\n1;2\n"), dataset), DataError);
+}
+
+TEST(BatchProgressTest, CountsAnswersAndNotWhatWasRead) {
+  BatchProgress progress;
+  EXPECT_EQ(progress.text(2, 1), "0 users, 0 users/s");
+  progress.read(4096, 0.5);
+  EXPECT_EQ(progress.text(2, 1), "0 users, 0 users/s, 0 %");
+  progress.answered(1000);
+  progress.answered(1048);
+  EXPECT_EQ(progress.text(4, 1), "2.05 k users, 512 users/s, 25 %, 12.0 s left");
+  // Those that an earlier batch answered are done, and say nothing about the rate.
+  progress.done_before(4096);
+  EXPECT_EQ(progress.text(4, 1), "6.14 k users, 512 users/s, 75 %, 4.0 s left");
+  BatchProgress one_of_two;
+  one_of_two.read(1000, 1.0);
+  one_of_two.answered(250);
+  EXPECT_EQ(one_of_two.text(5, 2), "500 users, 100 users/s, 50 %, 5.0 s left");
+  BatchProgress standard_input;
+  standard_input.read(10, std::nullopt);
+  standard_input.answered(10);
+  EXPECT_EQ(standard_input.text(1, 1), "10 users, 10 users/s");
 }
 
 TEST_F(BatchRequests, ItemListsHaveEachItemOnce) {

@@ -317,20 +317,23 @@ TEST(ModelSpecJson, ComesBackAndNamesWhatIsMissing) {
 TEST(RunDirectory, MetricsAreCutToTheStepOfTheCheckpoint) {
   const TemporaryDirectory parent;
   const fs::path path = parent.path() / "run";
-  const RunInfo info{
-      .task = "retrieval", .dataset_path = "/d", .dataset_hash = "h", .seed = 5, .version = "1"};
+  const RunInfo info{.task = config::Task::ranking,
+                     .dataset_path = "/d",
+                     .dataset_hash = "h",
+                     .seed = 5,
+                     .version = "1"};
   RunDirectory run = RunDirectory::create(path, info, "A.b = 1\n", false);
   for (int step = 1; step <= 4; ++step) run.append_metrics({{"step", step}, {"loss", 1.0 / step}});
   std::ofstream(run.metrics_file(), std::ios::app) << "{\"step\": 5, \"lo";  // cut off by a crash
   RunDirectory again = RunDirectory::open(path);
   EXPECT_EQ(again.info().seed, 5U);
-  EXPECT_EQ(again.info().task, "retrieval");
+  EXPECT_EQ(again.info().task, config::Task::ranking);
   again.truncate_metrics_after(2);
   EXPECT_EQ(read_file(again.metrics_file()),
             "{\"loss\":1.0,\"step\":1}\n{\"loss\":0.5,\"step\":2}\n");
 }
 
-TEST(RunDirectory, WhatAKilledProcessLeftIsNoObstacle) {
+TEST(RunDirectory, LeftoversOfAKilledProcessAreNoObstacle) {
   const TemporaryDirectory parent;
   const fs::path path = parent.path() / "run";
   fs::create_directory(path);

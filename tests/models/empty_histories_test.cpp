@@ -38,7 +38,7 @@ class EmptyHistories : public testing::TestWithParam<std::pair<Task, const char*
     config_.ranking.prediction_head_arch = {6, 1};
     config_.ranking.num_tasks = 1;
     config_.ranking.label_threshold = 1;
-    config_.ranking.eval_metrics = {"AUC", "NE"};
+    config_.ranking.eval_metrics = {metrics::RankingMetric::auc, metrics::RankingMetric::ne};
     config_.dataset.max_num_candidates = task() == Task::ranking ? 1 : 0;
   }
   ~EmptyHistories() override { log::set_level(log::Level::info); }
@@ -59,7 +59,7 @@ class EmptyHistories : public testing::TestWithParam<std::pair<Task, const char*
   }
 
   TrainResult train(const data::Dataset& dataset, const data::Split& split, TaskModel& model) {
-    RunDirectory run = RunDirectory::create(directory_.path() / "run", {.task = "x"}, "", true);
+    RunDirectory run = RunDirectory::create(directory_.path() / "run", {}, "", true);
     return unless_stopped_from_outside(Trainer(model, dataset, split, config_).run(run, false));
   }
 
@@ -117,7 +117,7 @@ TEST_P(EmptyHistories, AreTrainedOnAndEvaluated) {
   }
 }
 
-TEST_P(EmptyHistories, OfOthersDoNotChangeAUsersLoss) {
+TEST_P(EmptyHistories, DoNotChangeTheLossOfOtherUsers) {
   const auto users = dataset({4});
   const auto model = make_model(users);
   data::Split split;

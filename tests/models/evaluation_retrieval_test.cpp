@@ -14,7 +14,6 @@
 #include "training/evaluation/catalogue.h"
 #include "training/evaluation/catalogue_scan.h"
 #include "training/evaluation/evaluation.h"
-#include "training/evaluation/retrieval_metrics.h"
 #include "training/evaluation/target_counts.h"
 
 namespace seqfuse::training::evaluation_retrieval_test {
@@ -109,22 +108,6 @@ TEST(Catalogue, UnknownTargetIsFoundByNobody) {
   const torch::Tensor rows = torch::ones({11, 4});
   expect_ranks({.queries = torch::ones({1, 4}), .rows = rows, .targets = {0}, .excluded = {{}}},
                {11});
-}
-
-TEST(RetrievalMetrics, Definitions) {
-  RetrievalMetrics metrics({"HR@2", "NDCG@2", "MRR"});
-  for (const int64_t rank : {1, 2, 3, 10}) metrics.add(rank);
-  const Metrics values = metrics.compute();
-  EXPECT_EQ(values[0].first, "HR@2");
-  EXPECT_DOUBLE_EQ(values[0].second, 0.5);
-  EXPECT_DOUBLE_EQ(values[1].second, (1 + 1 / std::log2(3.0)) / 4);
-  EXPECT_DOUBLE_EQ(values[2].second, (1 + 0.5 + 1.0 / 3 + 0.1) / 4);
-}
-
-TEST(RetrievalMetrics, UnknownNamesAreRefused) {
-  for (const char* name : {"HR", "HR@", "HR@0", "HR@-1", "HR@10x", "AUC", "", "mrr"}) {
-    EXPECT_THROW(RetrievalMetrics({name}), UsageError) << name;
-  }
 }
 
 // Two users; user 0's target is item 3, user 1's item 1. One dimension: scores are the items' rows.

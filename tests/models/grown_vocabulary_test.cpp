@@ -129,7 +129,7 @@ TEST(GrownVocabulary, ClassesThatARankingModelPredictsKeepTheirLabels) {
   EXPECT_THAT(ids_of(checkpoint, "action"), ElementsAre(0, 1));
 }
 
-TEST(GrownVocabulary, WhatIsMissingIsNamed) {
+TEST(GrownVocabulary, NamesMissingEntries) {
   const NamedItems fewer("now", {"a", "b"}, ActionKind::classes, {"1", "3"}),
       other("now", {"b", "d"}, ActionKind::classes, {"1", "2"}),
       bits("now", {"b", "d"}, ActionKind::bits, {"1", "3"});

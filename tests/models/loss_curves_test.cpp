@@ -41,7 +41,8 @@ config::Config golden_config(Task task, const std::string& architecture) {
   config.ranking.prediction_head_arch = {6, 1};
   config.ranking.num_tasks = 1;
   config.ranking.label_threshold = 1;
-  config.optimizer.optimizer_str = ranks ? "adamw" : "adam";
+  config.optimizer.optimizer_str =
+      ranks ? config::OptimizerKind::adamw : config::OptimizerKind::adam;
   config.optimizer.weight_decay = 0.01;
   config.optimizer.lr_schedule = config::LearningRateSchedule::cosine;
   config.optimizer.warmup_steps = 5;

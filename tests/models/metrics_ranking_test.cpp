@@ -1,65 +1,24 @@
-// AUC, GAUC, NE and ACC against their definitions, and the table.
-#include <gmock/gmock.h>
+// Evaluations of ranking models: AUC, NE and ACC against their definitions; the table of metrics.
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
 
 #include "base/error.h"
-#include "base/random.h"
+#include "metrics/ranking_metric.h"
 #include "tests/models/fake_models.h"
 #include "tests/unit/memory_dataset.h"
 #include "training/evaluation/evaluation.h"
 #include "training/evaluation/metrics_table.h"
-#include "training/evaluation/ranking_metrics.h"
 
 namespace seqfuse::training::metrics_ranking_test {
 namespace {
 
 using data::MemoryDataset;
-
-double pairwise_auc(const std::vector<float>& scores, const std::vector<uint8_t>& labels) {
-  double right = 0, pairs = 0;
-  for (size_t i = 0; i < scores.size(); ++i) {
-    for (size_t j = 0; j < scores.size(); ++j) {
-      if (!labels[i] || labels[j]) continue;
-      ++pairs;
-      right += scores[i] > scores[j] ? 1 : scores[i] == scores[j] ? 0.5 : 0;
-    }
-  }
-  return right / pairs;
-}
-
-TEST(Auc, EqualsTheShareOfOrderedPairs) {
-  Random random(3);
-  for (const uint64_t levels : {2, 5, 1000}) {
-    std::vector<float> scores;
-    std::vector<uint8_t> labels;
-    for (int i = 0; i < 300; ++i) {
-      scores.push_back(static_cast<float>(random.below(levels)));
-      labels.push_back(random.below(3) == 0);
-    }
-    EXPECT_DOUBLE_EQ(auc(scores, labels), pairwise_auc(scores, labels));
-  }
-}
-
-TEST(Auc, OneClassHasNone) {
-  EXPECT_TRUE(std::isnan(auc(std::vector<float>{1, 2}, std::vector<uint8_t>{1, 1})));
-  EXPECT_TRUE(std::isnan(auc({}, {})));
-}
-
-TEST(GroupedAuc, WeightsByImpressionsAndCountsSkippedUsers) {
-  const std::vector<float> scores{1, 2, 1, 2, 3, 4, 5};
-  const std::vector<uint8_t> labels{0, 1, 1, 0, 0, 1, 1};
-  const std::vector<int64_t> users{7, 7, 3, 3, 3, 9, 9};  // AUC 1 of 2, 0 of 3, none of 2
-  const GroupedAuc grouped = grouped_auc(scores, labels, users);
-  EXPECT_DOUBLE_EQ(grouped.value, (1.0 * 2 + 0.0 * 3) / 5);
-  EXPECT_EQ(grouped.groups, 3);
-  EXPECT_EQ(grouped.skipped, 1);
-}
+using metrics::RankingMetric;
 
 models::hstu::ModelSpec ranking_spec(int64_t width, int64_t tasks,
-                                     std::vector<std::string> metrics) {
+                                     std::vector<RankingMetric> metrics) {
   models::hstu::ModelSpec spec;
   spec.task = models::hstu::Task::ranking;
   spec.ranking.prediction_head_arch = {width};
@@ -79,7 +38,8 @@ const std::vector<data::Sample> kOneWindow{{.user = 0, .begin = 0, .end = 5, .nu
 TEST(EvaluateRanking, TasksAreBitsOfTheAction) {
   const MemoryDataset dataset = one_user({1, 2, 3, 0});
   models::hstu::FakeRankingModel model(
-      ranking_spec(2, 2, {"AUC", "ACC", "NE"}), [](int64_t, int64_t item) {
+      ranking_spec(2, 2, {RankingMetric::auc, RankingMetric::acc, RankingMetric::ne}),
+      [](int64_t, int64_t item) {
         return std::vector<float>{item == 1 || item == 3 ? 2.F : -2.F, 0.F};
       });
   const Metrics metrics = evaluate_ranking(model, dataset, kOneWindow, {.batch_size = 4});
@@ -96,7 +56,8 @@ TEST(EvaluateRanking, TasksAreBitsOfTheAction) {
 TEST(EvaluateRanking, ClassesAreComparedOneAgainstTheRest) {
   const MemoryDataset dataset = one_user({0, 1, 2, 2});
   models::hstu::FakeRankingModel model(
-      ranking_spec(3, 1, {"AUC", "ACC", "NE"}), [](int64_t, int64_t item) {
+      ranking_spec(3, 1, {RankingMetric::auc, RankingMetric::acc, RankingMetric::ne}),
+      [](int64_t, int64_t item) {
         std::vector<float> logits(3, 0.F);
         logits[item == 4 ? 0 : item - 1] = item == 4 ? 5.F : 3.F;  // wrong for item 4
         return logits;
@@ -113,22 +74,10 @@ TEST(EvaluateRanking, ClassesAreComparedOneAgainstTheRest) {
 
 TEST(EvaluateRanking, LogitsThatAreNotFiniteAreAnError) {
   const MemoryDataset dataset = one_user({0, 1, 0, 1});
-  models::hstu::FakeRankingModel model(ranking_spec(1, 1, {"AUC"}), [](int64_t, int64_t) {
-    return std::vector<float>{std::numeric_limits<float>::quiet_NaN()};
-  });
+  models::hstu::FakeRankingModel model(
+      ranking_spec(1, 1, {RankingMetric::auc}),
+      [](int64_t, int64_t) { return std::vector<float>{std::numeric_limits<float>::quiet_NaN()}; });
   EXPECT_THROW(evaluate_ranking(model, dataset, kOneWindow, {}), Error);
-}
-
-TEST(EvaluateRanking, UnknownMetricNamesTheNearest) {
-  const MemoryDataset dataset = one_user({0, 1, 0, 1});
-  models::hstu::FakeRankingModel model(ranking_spec(1, 1, {"AUCC"}),
-                                       [](int64_t, int64_t) { return std::vector<float>{0.F}; });
-  try {
-    evaluate_ranking(model, dataset, kOneWindow, {});
-    FAIL();
-  } catch (const UsageError& error) {
-    EXPECT_THAT(error.what(), testing::HasSubstr("AUC"));
-  }
 }
 
 TEST(MetricsTable, MarksTheBestAndAligns) {

@@ -79,8 +79,16 @@ class Reference {
  private:
   bool sees(int64_t i, int64_t j, int64_t contexts, int64_t history_end,
             bool context_sees_history) const {
-    if (context_sees_history && i < contexts) return j < history_end;
+    if (!context_sees_history) contexts = 0;  // then they are tokens like the others
+    if (i < contexts) return j < history_end;
     if (j > i) return false;
+    const int64_t reach = spec_.network.max_attn_len;
+    const int64_t full = spec_.network.min_full_attn_seq_len;
+    const bool local = reach > 0 && (full == 0 || i < history_end - full);
+    if (local && j < i - reach) {
+      // All contexts are one position, just before the first event.
+      if (j >= contexts || contexts <= i - reach) return false;
+    }
     const int64_t group = spec_.network.target_group_size;
     return j < history_end || (i - history_end) / group == (j - history_end) / group;
   }
@@ -150,11 +158,22 @@ config::Config config_of(bool narrow_rows) {
   return config;
 }
 
+struct CandidateCase {
+  bool narrow_rows = false;
+  int64_t group = 1, max_attn_len = 0, min_full_attn_seq_len = 0;
+};
+
 TEST(ModelHstuReference, RankingOfCandidates) {
-  for (const auto& [narrow_rows, group] : {std::pair(false, 1), {true, 1}, {false, 2}}) {
-    config::Config config = config_of(narrow_rows);
+  for (const CandidateCase& c : {CandidateCase{},
+                                 {.narrow_rows = true},
+                                 {.group = 2},
+                                 {.max_attn_len = 5},
+                                 {.group = 2, .max_attn_len = 5, .min_full_attn_seq_len = 3}}) {
+    config::Config config = config_of(c.narrow_rows);
     config.dataset.max_num_candidates = 3;
-    config.network.target_group_size = group;
+    config.network.target_group_size = c.group;
+    config.network.max_attn_len = c.max_attn_len;
+    config.network.min_full_attn_seq_len = c.min_full_attn_seq_len;
     const ModelSpec spec = ModelSpec::make(Task::ranking, config, small_manifest());
     EXPECT_EQ(spec.scaling_seqlen, 1 + 2 * (12 + 3));
     const auto model = make_ranking_model(spec, 1, torch::kDouble);
@@ -179,7 +198,10 @@ TEST(ModelHstuReference, RankingOfCandidates) {
 }
 
 TEST(ModelHstuReference, RankingOfEveryEvent) {
-  const ModelSpec spec = ModelSpec::make(Task::ranking, config_of(true), small_manifest());
+  config::Config config = config_of(true);
+  config.network.max_attn_len = 7;
+  config.network.min_full_attn_seq_len = 4;
+  const ModelSpec spec = ModelSpec::make(Task::ranking, config, small_manifest());
   const auto model = make_ranking_model(spec, 1, torch::kDouble);
   randomize(*model);
   const data::Batch batch = random_batch({12, 1, 5});

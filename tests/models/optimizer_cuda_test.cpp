@@ -43,8 +43,8 @@ struct Weights : torch::nn::Module {
 };
 
 // State of all parameters by name.
-TensorMap state_of(const Weights& weights, const Optimizer& optimizer) {
-  TensorMap state = optimizer.state();
+embeddings::StateTensors state_of(const Weights& weights, const Optimizer& optimizer) {
+  embeddings::StateTensors state = optimizer.state();
   for (const auto* table : weights.tables()) {
     for (const auto& [name, tensor] : table->contents().state) {
       state["tables." + table->name() + "." + name] = tensor;
@@ -75,7 +75,9 @@ void set_gradients(torch::nn::Module& module, const std::vector<torch::Tensor>& 
   }
 }
 
-config::OptimizerArgs arguments(const std::string& dense, const std::string& table) {
+using config::OptimizerKind;
+
+config::OptimizerArgs arguments(OptimizerKind dense, OptimizerKind table) {
   config::OptimizerArgs args;
   args.optimizer_str = dense;
   args.embedding_optimizer_str = table;
@@ -110,7 +112,8 @@ void expect_same(Weights& on_gpu, Optimizer& gpu, Weights& on_cpu, Optimizer& cp
         << expected.key();
   }
   // Includes averages, as NAME.unaveraged.
-  const TensorMap state = state_of(on_gpu, gpu), expected_state = state_of(on_cpu, cpu);
+  const embeddings::StateTensors state = state_of(on_gpu, gpu),
+                                 expected_state = state_of(on_cpu, cpu);
   ASSERT_EQ(state.size(), expected_state.size());
   for (const auto& [name, expected] : expected_state) {
     const double tolerance =
@@ -138,12 +141,11 @@ double update_on_cpu(Optimizer& optimizer) {
 
 TEST_F(OptimizerCuda, EveryKindMakesTheStepsOfTheCpu) {
   // Each kind once for dense weights, once for tables.
-  const std::vector<std::pair<std::string, std::string>> kinds = {{"adamw", "adamw"},
-                                                                  {"adam", "row_wise_adagrad"},
-                                                                  {"sgd", "adam"},
-                                                                  {"row_wise_adagrad", "sgd"}};
+  using enum config::OptimizerKind;
+  const std::vector<std::pair<OptimizerKind, OptimizerKind>> kinds = {
+      {adamw, adamw}, {adam, row_wise_adagrad}, {sgd, adam}, {row_wise_adagrad, sgd}};
   for (const auto& [dense, table] : kinds) {
-    SCOPED_TRACE(testing::Message() << dense << " and " << table);
+    SCOPED_TRACE(testing::Message() << name_of(dense) << " and " << name_of(table));
     const config::OptimizerArgs args = arguments(dense, table);
     Weights on_cpu(at::kCPU), on_gpu(gpu_);
     Optimizer cpu(on_cpu, args, on_cpu.tables()), gpu(on_gpu, args, on_gpu.tables());
@@ -168,15 +170,13 @@ TEST_F(OptimizerCuda, EveryKindMakesTheStepsOfTheCpu) {
 // float16: gradients include the loss scale. Steps in which one is infinite, of a dense weight or
 // of a row, halve the scale and are skipped, by averages and bias corrections too.
 TEST_F(OptimizerCuda, StepsThatOverflowAreLeftOut) {
-  for (const std::string kind : {"adamw", "row_wise_adagrad"}) {
-    SCOPED_TRACE(kind);
+  for (const auto kind : {OptimizerKind::adamw, OptimizerKind::row_wise_adagrad}) {
+    SCOPED_TRACE(name_of(kind));
     const config::OptimizerArgs args = arguments(kind, kind);
     Weights on_cpu(at::kCPU), on_gpu(gpu_);
     Optimizer cpu(on_cpu, args, on_cpu.tables()), gpu(on_gpu, args, on_gpu.tables());
     DeviceStep device_step(gpu, args, group_, gpu_, /*scale_loss=*/true);
-    TrainingState state;
-    device_step.save(state);
-    const double first_scale = state.loss_scale;
+    const double first_scale = device_step.loss_scale()->scale;
     for (int step = 0; step < kSteps; ++step) {
       std::vector<torch::Tensor> gradients = draw_gradients(step);
       const bool overflows = step == 0 || step == 3;
@@ -187,14 +187,12 @@ TEST_F(OptimizerCuda, StepsThatOverflowAreLeftOut) {
         set_gradients(on_cpu, gradients);
         update_on_cpu(cpu);
       }
-      device_step.save(state);
-      set_gradients(on_gpu, gradients, state.loss_scale);
+      set_gradients(on_gpu, gradients, device_step.loss_scale()->scale);
       device_step.measure();
       device_step.start(step + 1, kLearningRate, kScale);
       device_step.update();
     }
-    device_step.save(state);
-    EXPECT_EQ(state.loss_scale, first_scale / 4);
+    EXPECT_EQ(device_step.loss_scale()->scale, first_scale / 4);
     EXPECT_EQ(gpu.steps(), kSteps - 2);
     EXPECT_EQ(device_step.read().bad_step, -1);
     expect_same(on_gpu, gpu, on_cpu, cpu);
@@ -202,7 +200,7 @@ TEST_F(OptimizerCuda, StepsThatOverflowAreLeftOut) {
 }
 
 TEST_F(OptimizerCuda, WithoutALossScaleAnInfiniteGradientIsToldAndChangesNothing) {
-  const config::OptimizerArgs args = arguments("adamw", "adam");
+  const config::OptimizerArgs args = arguments(OptimizerKind::adamw, OptimizerKind::adam);
   Weights before(at::kCPU), on_gpu(gpu_);
   Optimizer untouched(before, args, before.tables()), gpu(on_gpu, args, on_gpu.tables());
   DeviceStep device_step(gpu, args, group_, gpu_, /*scale_loss=*/false);

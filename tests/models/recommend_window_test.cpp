@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "data/dataset/typical_events.h"
+#include "data/read/time_format.h"
 #include "models/hstu/windows.h"
 #include "serving/history.h"
 #include "serving/request_window.h"
@@ -53,7 +54,7 @@ std::string error_of(const data::Dataset& dataset, const ModelSpec& spec, const 
   return "no error";
 }
 
-TEST(RequestWindow, OfAUserIsTheNewestEventsAndARequestOneGapLater) {
+TEST(RequestWindow, HasTheNewestEventsAndARequestOneGapLater) {
   const auto dataset = two_users();
   const RequestWindow window = request_window(
       dataset, spec_of(dataset, "hstu_research", Task::retrieval, 2), {.user = " 0 "});
@@ -68,7 +69,7 @@ TEST(RequestWindow, OfAUserIsTheNewestEventsAndARequestOneGapLater) {
   EXPECT_THAT(window.warnings, IsEmpty());
 }
 
-TEST(RequestWindow, OfTheSameEventsIsTheSame) {
+TEST(RequestWindow, IsEqualForEqualEvents) {
   const auto dataset = two_users();
   for (const char* architecture : {"hstu", "hstu_research"}) {
     const ModelSpec spec = spec_of(dataset, architecture, Task::retrieval, 3);
@@ -199,10 +200,15 @@ TEST(RequestWindow, DatesAreInTheUnitOfTheDataset) {
     manifest.time_units_per_second = units;
     EXPECT_EQ(read_time(manifest, " 1970-01-01T00:01:00.5 "), 60 * units + units / 2);
     EXPECT_EQ(read_time(manifest, "70"), 70);
+    const data::TimeFormat format("%d.%m.%Y %H:%M");
+    EXPECT_EQ(read_time(manifest, "01.01.1970 00:02", &format), 120 * units);
+    // Neither a number nor ISO 8601, which could be taken for another time.
+    EXPECT_THROW(read_time(manifest, "70", &format), UsageError);
+    EXPECT_THROW(read_time(manifest, "1970-01-01", &format), UsageError);
   }
 }
 
-TEST(RequestWindow, WhatDoesNotFitIsRefused) {
+TEST(RequestWindow, RefusesRequestsThatDoNotFit) {
   const auto dataset = two_users();
   const ModelSpec spec = spec_of(dataset, "hstu_research");
   const Texts two{"1", "2"};

@@ -98,15 +98,33 @@ TEST_F(StepGraphsCuda, MoreSizesThanAreKept) {
   const auto model = model_on_gpu(training_config(), Task::retrieval);
   const torch::Tensor total = torch::zeros({}, torch::TensorOptions(gpu_).dtype(torch::kLong));
   StepGraphs graphs(gpu_);
-  for (int64_t windows = 1; windows <= 80; ++windows) {
+  int ran = 0, recorded = 0;
+  const auto run = [&](int64_t windows, int times) {
     const models::hstu::Windows uploaded =
         model->upload(models::hstu::random_batch(std::vector<int64_t>(windows, 3)));
-    for (int time = 0; time < 3; ++time) {
-      graphs.run(uploaded,
-                 [&](const models::hstu::Windows& where, bool) { total.add_(where.batch_size()); });
+    for (int time = 0; time < times; ++time) {
+      graphs.run(uploaded, [&](const models::hstu::Windows& where, bool recording) {
+        (recording ? recorded : ran) += 1;
+        total.add_(where.batch_size());
+      });
     }
-  }
-  EXPECT_EQ(total.item<int64_t>(), 3 * 80 * 81 / 2);
+  };
+  for (int64_t windows = 1; windows <= 80; ++windows) run(windows, 3);
+  EXPECT_EQ(ran, 80);
+  EXPECT_EQ(recorded, 80);
+  EXPECT_EQ(graphs.replayed(), 2 * 80);
+  // The 64 newest are kept: 17 is a launch. 1 is forgotten, and takes the place of 18, the oldest now.
+  run(17, 1);
+  EXPECT_EQ(ran, 80);
+  run(1, 1);
+  EXPECT_EQ(ran, 81);
+  run(17, 1);
+  EXPECT_EQ(ran, 81);
+  run(18, 1);
+  EXPECT_EQ(ran, 82);
+  EXPECT_EQ(recorded, 80);
+  EXPECT_EQ(graphs.replayed(), 2 * 80 + 2);
+  EXPECT_EQ(total.item<int64_t>(), 3 * 80 * 81 / 2 + 17 + 1 + 17 + 18);
 }
 
 // Every kind of optimiser, loss and table that a graph may contain.
@@ -134,13 +152,13 @@ std::vector<std::pair<Task, config::Config>> graph_configs() {
     config.optimizer.lr_schedule = config::LearningRateSchedule::cosine;
   });
   add(Task::ranking, "hstu", [](config::Config& config) {
-    config.optimizer.optimizer_str = "sgd";
-    config.optimizer.embedding_optimizer_str = "row_wise_adagrad";
+    config.optimizer.optimizer_str = config::OptimizerKind::sgd;
+    config.optimizer.embedding_optimizer_str = config::OptimizerKind::row_wise_adagrad;
   });
   add(Task::ranking, "hstu", [](config::Config& config) {
     config.dataset.max_num_candidates = 2;
-    config.optimizer.optimizer_str = "row_wise_adagrad";
-    config.optimizer.embedding_optimizer_str = "adam";
+    config.optimizer.optimizer_str = config::OptimizerKind::row_wise_adagrad;
+    config.optimizer.embedding_optimizer_str = config::OptimizerKind::adam;
   });
   return configs;
 }
@@ -164,7 +182,7 @@ TEST_F(StepGraphsCuda, TrainAsStepsWithoutThem) {
     const auto plain = model_on_gpu(config, task), graphs = model_on_gpu(config, task);
     EXPECT_EQ(train(config, fmt::format("plain{}", number), *plain).replayed_steps, 0);
     config.trainer.cuda_graph = true;
-    // Of 24 steps, all but the first of each batch size.
+    // All of 24 steps but the first of each batch size.
     EXPECT_GE(train(config, fmt::format("graphs{}", number), *graphs).replayed_steps, 5);
     const auto expected = metrics(fmt::format("plain{}", number)),
                found = metrics(fmt::format("graphs{}", number));

@@ -14,7 +14,7 @@
 #include "base/file.h"
 #include "tests/models/training_fixture.h"
 #include "training/checkpoint/run_writer.h"
-#include "training/loop/out_of_memory.h"
+#include "training/device/out_of_memory.h"
 
 namespace seqfuse::training::training_faults_test {
 namespace {
@@ -257,7 +257,7 @@ TEST_F(TrainingFaults, AFullDiskStopsUnlessTrainingIsToGoOn) {
 
 TEST_F(TrainingFaults, LinesOfMetricsWaitForRoomAndAreWrittenInOrder) {
   RunDirectory run =
-      RunDirectory::create(directory_.path() / "run", {.task = "retrieval"}, "", false);
+      RunDirectory::create(directory_.path() / "run", {.task = config::Task::retrieval}, "", false);
   config::TrainerArgs args;
   args.on_checkpoint_error = config::OnCheckpointError::keep_training;
   RunWriter writer(run, args);

@@ -139,9 +139,10 @@ class TrainingLoop : public testing::Test {
         data::make_split(dataset, split_options(config.dataset, model.spec().task));
     const auto path = directory_.path() / name;
     const bool exists = std::filesystem::exists(path);
-    RunDirectory run =
-        exists ? RunDirectory::open(path)
-               : RunDirectory::create(path, {.task = "retrieval", .seed = 1234}, "", false);
+    RunDirectory run = exists
+                           ? RunDirectory::open(path)
+                           : RunDirectory::create(
+                                 path, {.task = config::Task::retrieval, .seed = 1234}, "", false);
     Trainer trainer(model, dataset, split, config, distributed::ProcessGroup::single(), evaluate);
     if (exists) trainer.resume(load_checkpoint(*newest_checkpoint(path)));
     return unless_stopped_from_outside(trainer.run(run, false), own_signal_);

@@ -16,7 +16,7 @@ const Tokenizer& tokenizer() {
   return made_once;
 }
 
-// What is shown after each byte, then at the end.
+// The text shown after each byte, then at the end.
 std::vector<std::string> shown(const std::string& bytes, const std::vector<std::string>& stops) {
   GeneratedText generated(tokenizer(), stops);
   std::vector<std::string> pieces;

@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "text/model_tokenizer.h"
-#include "text/utf8.h"
 
 namespace {
 using seqfuse::text::EncodeOptions;
@@ -38,7 +38,7 @@ std::string stream(const Tokenizer& tokenizer, const std::vector<int32_t>& ids) 
   StreamDecoder decoder(tokenizer);
   std::string text;
   const auto append = [&](const std::string& part) {
-    SEQFUSE_CHECK(seqfuse::text::find_invalid_utf8(part) == part.size(), "half a character");
+    SEQFUSE_CHECK(seqfuse::find_invalid_utf8(part) == part.size(), "half a character");
     text += part;
   };
   for (const int32_t id : ids) append(decoder.push(id));

@@ -7,8 +7,8 @@
 #include <chrono>
 
 #include "base/random.h"
+#include "base/utf8.h"
 #include "tests/text/small_tokenizer.h"
-#include "text/utf8.h"
 
 namespace seqfuse::text::tokenizer_test {
 namespace {

@@ -89,7 +89,7 @@ TEST(WordPiece, TheLastLineMayBeBlank) {
   EXPECT_EQ(refusal(vocabulary + "\n"), "vocab.txt: line 13 is blank; expected a token");
 }
 
-// Of loading `tokenizer`, with `content` beside it.
+// The error of loading `tokenizer` with `content` beside it.
 std::string refusal_beside(const std::string& tokenizer, const std::string& content_of,
                            const char* beside, const std::string& content) {
   const TemporaryDirectory folder;

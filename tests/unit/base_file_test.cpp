@@ -41,7 +41,7 @@ TEST(File, FailedWriteLeavesTheOldFile) {
   EXPECT_EQ(entries(directory.path()), 2);
 }
 
-TEST(File, WhatOthersWriteIsThereWholeOrNotAtAll) {
+TEST(File, AWriterLeavesAWholeFileOrNone) {
   const TemporaryDirectory directory;
   const fs::path file = directory.path() / "x";
   write_file_atomically(file, "kept");
@@ -56,6 +56,26 @@ TEST(File, WhatOthersWriteIsThereWholeOrNotAtAll) {
       file, [](const fs::path& temporary) { write_file_atomically(temporary, "whole"); });
   EXPECT_EQ(read_file(file), "whole");
   EXPECT_EQ(entries(directory.path()), 1);
+}
+
+TEST(File, WriteErrorsNameTheFileThatWasAskedFor) {
+  const TemporaryDirectory directory;
+  const std::string file = (directory.path() / "none/x").string();
+  const auto error_of = [&](const auto& content) -> std::string {
+    try {
+      write_file_atomically(file, content);
+    } catch (const IoError& error) {
+      return error.what();
+    }
+    return "no error";
+  };
+  EXPECT_EQ(error_of(std::string_view("text")),
+            "cannot open " + file + ": No such file or directory");
+  const std::function<void(const std::filesystem::path&)> write =
+      [](const std::filesystem::path& path) {
+        throw_error<IoError>("cannot write {0}: {0} is full", path.string());
+      };
+  EXPECT_EQ(error_of(write), "cannot write " + file + ": " + file + " is full");
 }
 
 TEST(File, ReadErrorsNameTheFile) {

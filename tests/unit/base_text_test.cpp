@@ -1,12 +1,16 @@
 // Names, counts, durations and random numbers.
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <cmath>
 #include <set>
+#include <thread>
 #include <vector>
 
 #include "base/names.h"
 #include "base/progress.h"
+#include "base/progress_line.h"
 #include "base/random.h"
 
 namespace seqfuse::base_text_test {
@@ -33,6 +37,24 @@ TEST(Progress, Formats) {
   EXPECT_EQ(format_duration(3723), "1:02:03");
   EXPECT_EQ(format_duration(-1), "?");
   EXPECT_EQ(format_duration(std::nan("")), "?");
+}
+
+TEST(ProgressLineTest, IsPrintedByTheClockUntilItEnds) {
+  if (stderr_is_terminal()) GTEST_SKIP() << "lines are rewritten in place";
+  testing::internal::CaptureStderr();
+  std::atomic<int> asked = 0;
+  {
+    const ProgressLine line(
+        "test", [&] { return fmt::format("done {}", ++asked); },
+        {.terminal = std::chrono::hours(1), .elsewhere = std::chrono::milliseconds(2)});
+    while (asked < 3) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  const int printed = asked;
+  std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_EQ(asked, printed);
+  const std::string text = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(text.find("[test] done 1\n"), 0U) << text;
+  EXPECT_NE(text.find("[test] done 3\n"), std::string::npos) << text;
 }
 
 TEST(Random, PhiloxMatchesItsPublishedVectors) {

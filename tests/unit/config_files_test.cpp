@@ -10,6 +10,7 @@
 
 #include "base/file.h"
 #include "config/load.h"
+#include "config/reference.h"
 #include "tests/paths.h"
 
 namespace seqfuse::config::config_files_test {

@@ -34,6 +34,34 @@ TEST(ConfigLoad, DefaultsAndValues) {
   EXPECT_FALSE(config.benchmark_dataset);
 }
 
+TEST(ConfigLoad, ChoicesAreSavedByNameAndAnOpenOneAsAnEmptyString) {
+  const auto saved = [](const std::string& lines) {
+    return load_config_text("t.gin", kMinimalConfig + lines).operative;
+  };
+  for (const char* open : {"", "OptimizerArgs.embedding_optimizer_str = None",
+                           "OptimizerArgs.embedding_optimizer_str = ''"}) {
+    EXPECT_EQ(load(open).optimizer.embedding_optimizer_str, std::nullopt) << open;
+    EXPECT_THAT(saved(open), HasSubstr("OptimizerArgs.embedding_optimizer_str = ''\n")) << open;
+  }
+  const std::string adagrad = "OptimizerArgs.embedding_optimizer_str = 'row_wise_adagrad'\n";
+  EXPECT_EQ(load(adagrad).optimizer.embedding_optimizer_str, OptimizerKind::row_wise_adagrad);
+  EXPECT_THAT(saved(adagrad), HasSubstr(adagrad));
+  EXPECT_THAT(saved(adagrad), HasSubstr("OptimizerArgs.optimizer_str = 'adam'\n"));
+
+  const std::string table =
+      "t/DynamicEmbeddingArgs.feature_names = ['item']\nt/DynamicEmbeddingArgs.table_name = 't'\n"
+      "t/DynamicEmbeddingArgs.item_vocab_size_or_capacity = 9\n";
+  const std::string chosen =
+      "t/DynamicEmbeddingArgs.evict_strategy = 'lfu'\nt/DynamicEmbeddingArgs.caching = False\n"
+      "t/DynamicEmbeddingArgs.dist_type = 'continuous'\n";
+  EXPECT_THAT(saved(table + chosen), HasSubstr(chosen));
+  EXPECT_THAT(saved(table), HasSubstr("t/DynamicEmbeddingArgs.sharding_type = 'model_parallel'\n"));
+  EXPECT_THAT(saved(table), HasSubstr("t/DynamicEmbeddingArgs.dist_type = 'hash_roundrobin'\n"));
+  EXPECT_THAT(
+      saved("RankingArgs.prediction_head_arch = [1]\nRankingArgs.eval_metrics = ['NE', 'AUC']"),
+      HasSubstr("RankingArgs.eval_metrics = ['NE', 'AUC']\n"));
+}
+
 TEST(ConfigLoad, LastBindingWinsAndMacrosAreLate) {
   EXPECT_EQ(load("TrainerArgs.seed = 1\nTrainerArgs.seed = 2").trainer.seed, 2);
   EXPECT_EQ(load("NetworkArgs.hidden_size = %W\nW = %m.V\nV = 12\nV = 16").network.hidden_size, 16);
@@ -122,7 +150,7 @@ TEST(ConfigLoad, MissingParametersAreListedTogether) {
 
 TEST(ConfigLoad, AVerbNeedsTheClassesOfItsRootAlone) {
   const std::string lines =
-      "TrainerArgs.train_batch_size = 4\nTrainerArgs.eval_batch_size = 3\n"
+      "TrainerArgs.eval_batch_size = 3\n"
       "DatasetArgs.dataset_name = 'ml-1m'\nDatasetArgs.max_history_seqlen = 20\n";
   const auto loaded = load_config_text<EvaluateConfig>("t.gin", lines);
   EXPECT_EQ(loaded.config.trainer.eval_batch_size, 3);
@@ -131,7 +159,14 @@ TEST(ConfigLoad, AVerbNeedsTheClassesOfItsRootAlone) {
   EXPECT_THAT(loaded.operative, testing::Not(HasSubstr("NetworkArgs")));
   EXPECT_EQ(load_config_text<EvaluateConfig>("o", loaded.operative).config, loaded.config);
   EXPECT_THROW(load_config_text("t.gin", lines), UsageError) << "train needs more";
-  // Other classes may be present; only their names are checked.
+  // Other parameters may be present; only their names are checked.
+  const auto trained = load_config_text<EvaluateConfig>(
+      "t.gin", lines + "TrainerArgs.train_batch_size = 0\nTrainerArgs.log_interval = 5\n");
+  EXPECT_EQ(trained.config, loaded.config);
+  EXPECT_THROW(load_config_text<EvaluateConfig>("t.gin", lines + "TrainerArgs.log = 5\n"),
+               UsageError);
+  EXPECT_THROW(load_config_text<EvaluateConfig>("t.gin", lines + "TrainerArgs.eval_batch_size = 0"),
+               UsageError);
   const auto whole = load_config_text<EvaluateConfig>(
       "t.gin", lines + "OptimizerArgs.learning_rate = 1e-3\nitem/EmbeddingArgs.table_name = 'x'\n");
   EXPECT_EQ(whole.config, loaded.config);

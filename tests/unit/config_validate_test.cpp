@@ -46,6 +46,13 @@ TEST(ConfigValidate, Messages) {
   EXPECT_EQ(error_of_line("OptimizerArgs.optimizer_str = 'adamW'"),
             "t.gin:12:31: OptimizerArgs.optimizer_str is 'adamW' (did you mean 'adamw'?); expected "
             "one of adamw, adam, sgd, row_wise_adagrad");
+  EXPECT_EQ(
+      error_of_line("OptimizerArgs.embedding_optimizer_str = 'adamv'"),
+      "t.gin:12:41: OptimizerArgs.embedding_optimizer_str is 'adamv' (did you mean 'adamw'?); "
+      "expected one of adamw, adam, sgd, row_wise_adagrad");
+  EXPECT_EQ(error_of_line("RankingArgs.eval_metrics = ['NE', 'AUCC']"),
+            "t.gin:12:35: RankingArgs.eval_metrics is 'AUCC' (did you mean 'AUC'?); expected one "
+            "of AUC, NE, ACC, GAUC");
   EXPECT_EQ(error_of_line("RetrievalArgs.eval_metrics = ['hr@10']"),
             "t.gin:12:30: RetrievalArgs.eval_metrics is 'hr@10'; expected 'HR@10'");
   EXPECT_EQ(error_of_line("RetrievalArgs.negatives = 'uniform'"),
@@ -100,10 +107,10 @@ INSTANTIATE_TEST_SUITE_P(
         "RankingArgs.num_tasks = 0", "RankingArgs.prediction_head_arch = []",
         "RankingArgs.prediction_head_arch = [0, 5]",
         "RankingArgs.prediction_head_act_type = 'silu'", "RankingArgs.eval_metrics = []",
-        "RankingArgs.eval_metrics = ['HR@10']", "RankingArgs.label_threshold = 3",
-        "RetrievalArgs.num_negatives = 0", "RetrievalArgs.temperature = 0",
-        "RetrievalArgs.l2_norm_eps = 0", "RetrievalArgs.eval_metrics = ['HR@0']",
-        "RetrievalArgs.eval_metrics = ['HR@']", "RetrievalArgs.negatives = 'batch'"));
+        "RankingArgs.label_threshold = 3", "RetrievalArgs.num_negatives = 0",
+        "RetrievalArgs.temperature = 0", "RetrievalArgs.l2_norm_eps = 0",
+        "RetrievalArgs.eval_metrics = ['HR@0']", "RetrievalArgs.eval_metrics = ['HR@']",
+        "RetrievalArgs.negatives = 'batch'"));
 
 TEST(ConfigValidate, EarlyStoppingMetric) {
   EXPECT_EQ(error_of_line("TrainerArgs.early_stopping_metric = 'AUC'"), "no error");
@@ -129,6 +136,23 @@ TEST(ConfigValidate, Tables) {
       error_of_line(table("a", "x", "f") + "a/EmbeddingArgs.sharding_type = 'row'"),
       "t.gin:15:33: a/EmbeddingArgs.sharding_type is 'row'; expected one of auto, data_parallel, "
       "model_parallel");
+}
+
+TEST(ConfigValidate, DynamicTables) {
+  const std::string table =
+      "a/DynamicEmbeddingArgs.table_name = 'x'\n"
+      "a/DynamicEmbeddingArgs.feature_names = ['f']\n"
+      "a/DynamicEmbeddingArgs.item_vocab_size_or_capacity = 10\n";
+  EXPECT_EQ(error_of_line(table), "no error");
+  EXPECT_EQ(error_of_line(table + "a/DynamicEmbeddingArgs.sharding_type = 'data_parallel'"),
+            "t.gin:15:40: a/DynamicEmbeddingArgs.sharding_type is 'data_parallel'; expected one of "
+            "model_parallel");
+  EXPECT_EQ(error_of_line(table + "a/DynamicEmbeddingArgs.evict_strategy = 'lfru'"),
+            "t.gin:15:41: a/DynamicEmbeddingArgs.evict_strategy is 'lfru' (did you mean 'lru'?); "
+            "expected one of lru, lfu");
+  EXPECT_EQ(error_of_line(table + "a/DynamicEmbeddingArgs.dist_type = 'roundrobbin'"),
+            "t.gin:15:36: a/DynamicEmbeddingArgs.dist_type is 'roundrobbin' (did you mean "
+            "'roundrobin'?); expected one of continuous, roundrobin, hash_roundrobin");
 }
 
 }  // namespace

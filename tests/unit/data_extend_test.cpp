@@ -201,7 +201,7 @@ TEST_F(ExtendTest, UnitsOfTimesMustAgree) {
   EXPECT_THAT(items(*Dataset::open(path("extended")), 0), ElementsAre("c", "a"));
 }
 
-TEST_F(ExtendTest, WhatTheDataSetDoesNotKeepIsRefused) {
+TEST_F(ExtendTest, RefusesDataSetsThatDoNotKeepEnough) {
   write("new.csv", "user,item,time,kind\n1,n,9,1\n");
   const std::string head = "user,item,time,kind\n";
   const auto refused_after = [&](const std::string& rows) {

@@ -59,7 +59,7 @@ TEST(JsonRow, DeepNestingIsNoProblem) {
   EXPECT_THAT(row.parse(text), HasSubstr("no 'user'"));
 }
 
-// What is accepted is what a JSON parser accepts as an object that has the members.
+// Accepts exactly the rows that a JSON parser accepts as an object with these members.
 TEST(JsonRow, DamagedRows) {
   const std::string whole = R"({"user":"u\u0041","item":{"id":-1.5e3},"list":[1,{"user":[]}]})";
   Random random(5);
@@ -166,7 +166,7 @@ TEST_F(JsonLinesTest, BesideCsvInAFolderWithPartitions) {
   EXPECT_THAT(result_.not_read, ElementsAre("schema.json"));
 }
 
-TEST_F(JsonLinesTest, WhereAnotherFormatIsExpected) {
+TEST_F(JsonLinesTest, AreRefusedWhereAnotherFormatIsExpected) {
   write("log.jsonl", "{\"user\":1,\"item\":2}\n");
   options_.ingest.kind = InputKind::item_lines;
   csv_.table.columns = {"user", "item"};

@@ -56,7 +56,7 @@ TEST(TimeFormat, Example) {
   }
 }
 
-TEST(TimeFormat, WhatIsNotSuchATime) {
+TEST(TimeFormat, RefusesOtherTexts) {
   for (const char* time : {"", "01.03.24", "30.02.2024", "01.13.2024", "00.01.2024", "1.3.2024 ?",
                            "01-03-2024", "a.b.c", "01.03.", "001.3.2024"}) {
     EXPECT_EQ(seconds("%d.%m.%Y", time), std::nullopt) << time;

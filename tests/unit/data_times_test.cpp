@@ -49,7 +49,7 @@ TEST(Times, DecimalsBeyondTheNinthAreRoundedDown) {
   EXPECT_EQ(parse_time_number("-1e-30"), (Time{-1, 999'999'999}));
 }
 
-TEST(Times, WhatIsNoNumber) {
+TEST(Times, RefusesTextsThatAreNoNumber) {
   for (const char* text : {"", "-", ".", "-.", "1.2.3", "1e", "e5", "+1", "1 2", "nan", "inf",
                            "0x1", "1,5", "2024-01-01"}) {
     EXPECT_FALSE(parse_time_number(text)) << text;
@@ -81,7 +81,7 @@ TEST(Times, Iso8601InOtherUnits) {
   EXPECT_FALSE(parse_iso8601("9999-01-01", 1'000'000'000)) << "not an int64";
 }
 
-TEST(Times, WhatIsNotIso8601) {
+TEST(Times, RefusesTextsThatAreNotIso8601) {
   for (const char* text :
        {"x", "2001-13-01", "2001-02-29", "abcd-01-01", "2001-01-01T25:00:00", "12:00",
         "2001-01-01T", "2001-01-01T12", "2001-01-01T12:60", "2001-01-01T12:00:0",

@@ -58,7 +58,7 @@ class Safetensors : public testing::Test {
   TemporaryDirectory directory_;
 };
 
-TEST_F(Safetensors, WhatIsWrittenComesBackWideElementsFirst) {
+TEST_F(Safetensors, RoundTripsWithWideElementsFirst) {
   write_safetensors(path("x"),
                     {{"a.bytes", view("U8", {2, 1}, bytes_)},
                      {"b", view("F32", {3}, floats_)},

@@ -128,7 +128,7 @@ class ReportPage : public testing::Test {
   TemporaryDirectory directory_;
 };
 
-TEST_F(ReportPage, OfOneRun) {
+TEST_F(ReportPage, ShowsOneRun) {
   RunLog one = run("one", {});
   one.baselines = {{"popularity", {{"HR@10", 0.0625}}}};
   const std::string page = html_page({one}, run_datasets({one}, ""), "9.9");
@@ -146,7 +146,7 @@ TEST_F(ReportPage, OfOneRun) {
   }
 }
 
-TEST_F(ReportPage, OfTwoRunsShowsWhatDiffers) {
+TEST_F(ReportPage, ShowsTheDifferencesOfTwoRuns) {
   HandMadeRun other;
   other.operative.replace(other.operative.find("seed = 1"), 8, "seed = 2");
   other.metrics = "";
@@ -164,7 +164,7 @@ TEST_F(ReportPage, OfTwoRunsShowsWhatDiffers) {
 TEST_F(ReportPage, EveryTextIsEscaped) {
   const std::string evil = "<b>&\"'";
   HandMadeRun files;
-  files.info = {.task = evil, .dataset_path = "/" + evil, .dataset_hash = evil, .version = evil};
+  files.info = {.dataset_path = "/" + evil, .dataset_hash = evil, .version = evil};
   files.operative = "DatasetArgs.dataset_name = '<b>&\"'\n";
   files.metrics = R"({"epoch":1,"evaluation":{"<b>&\"'":1},"step":1})"
                   "\n";

@@ -59,7 +59,7 @@ TEST_F(ReportRunLog, TheWatchedMetricDecidesWhichIsBest) {
 
 TEST_F(ReportRunLog, LowerNormalisedEntropyIsBetter) {
   HandMadeRun files;
-  files.info.task = "ranking";
+  files.info.task = config::Task::ranking;
   files.operative += "RankingArgs.eval_metrics = ['NE', 'AUC']\n";
   files.metrics =
       "{\"epoch\":1,\"evaluation\":{\"AUC b\":1,\"NE a\":0.9,\"NE b\":0.1},\"step\":1}\n"
@@ -148,9 +148,9 @@ TEST_F(ReportRunLog, EqualNamesAreToldApart) {
   EXPECT_EQ(read_runs({a.string() + "/"})[0].name, "run");
 }
 
-TEST_F(ReportRunLog, WhatIsNoRunIsRefused) {
-  EXPECT_THROW(read_run(directory_.path() / "nothing"), UsageError);
-  EXPECT_THROW(read_run(directory_.path()), UsageError);
+TEST_F(ReportRunLog, RefusesFoldersThatAreNoRun) {
+  EXPECT_THROW(read_run(directory_.path() / "nothing"), DataError);
+  EXPECT_THROW(read_run(directory_.path()), DataError);
 }
 
 TEST(ReportParameters, ValuesMaySpanLines) {

@@ -7,24 +7,13 @@
 
 #include "config/choices.h"
 #include "data/dataset/dataset.h"
+#include "data/dataset/sample.h"
 
 namespace seqfuse::data {
 
 // In its comments, k is 1 for retrieval and max(1, max_candidates) for ranking.
 using config::SplitKind;
 using config::Truncate;
-
-// A window of one user's events: [begin, end). The last num_candidates events are candidates (their
-// actions are what ranking predicts, and their labels are never visible to the model); for
-// retrieval evaluation the last one is the item to be found.
-struct Sample {
-  int64_t user = 0;
-  int64_t begin = 0, end = 0;
-  int64_t num_candidates = 0;
-  // A training batch shifts the window back by up to this many events, drawn anew in every
-  // epoch.
-  int64_t slack = 0;
-};
 
 struct SplitOptions {
   SplitKind kind = SplitKind::leave_one_out;

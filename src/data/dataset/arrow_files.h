@@ -11,23 +11,9 @@
 #include <vector>
 
 #include "base/error.h"
+#include "data/read/arrow_result.h"
 
 namespace seqfuse::data {
-
-inline std::string arrow_message(const arrow::Status& status) {
-  return status.detail() ? status.message() + ": " + status.detail()->ToString() : status.message();
-}
-
-// The value of an Arrow result. Throws E naming the file.
-template <class E, class T>
-T arrow_value(arrow::Result<T> result, const std::string& file) {
-  if (!result.ok()) throw_error<E>("{}: {}", file, arrow_message(result.status()));
-  return std::move(result).ValueUnsafe();
-}
-template <class E>
-void arrow_check(const arrow::Status& status, const std::string& file) {
-  if (!status.ok()) throw_error<E>("{}: {}", file, arrow_message(status));
-}
 
 // A column of a record batch. Throws DataError if it is missing, of another type or partly null.
 template <class ArrowArray>

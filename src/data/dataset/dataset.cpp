@@ -8,12 +8,12 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/parallel.h"
-#include "data/batch/split.h"
 #include "data/dataset/arrow_files.h"
 #include "data/dataset/file_blocks.h"
 #include "data/dataset/id_column.h"
 #include "data/dataset/manifest.h"
 #include "data/dataset/parquet_dataset.h"
+#include "data/dataset/sample.h"
 
 namespace seqfuse::data {
 namespace fs = std::filesystem;

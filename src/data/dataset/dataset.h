@@ -14,7 +14,7 @@
 
 namespace seqfuse::data {
 
-struct Sample;  // data/batch/split.h
+struct Sample;  // sample.h
 
 // Views into the mapped file; valid as long as the Dataset lives.
 struct UserSequence {

@@ -42,6 +42,7 @@ struct IngestRecord {
   std::string format;  // as --format has it
   std::string user_column, item_column, time_column;
   std::vector<std::string> action_columns;
+  std::string title_file, title_column;  // of tables that flags name; "": none
   bool blank_time_between = false, deduplicate = false;
   bool has_time_unit =
       false;  // of the times themselves: dates and timestamps have one, numbers do not

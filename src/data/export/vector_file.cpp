@@ -15,7 +15,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "data/dataset/arrow_files.h"
+#include "data/read/arrow_result.h"
 
 namespace seqfuse::data {
 namespace fs = std::filesystem;

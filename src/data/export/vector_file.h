@@ -12,25 +12,25 @@ namespace seqfuse::data {
 
 enum class VectorFormat { parquet, npy };
 
-// By the ending of the file's name. Throws UsageError where it is neither .parquet nor .npy.
+// The format that the file's ending names. Throws UsageError if it is neither .parquet nor .npy.
 VectorFormat vector_format(const std::filesystem::path& file);
 
-// The ids of FILE.npy: FILE.npy.json.
+// The file with the ids of FILE.npy: FILE.npy.json.
 std::filesystem::path ids_path(const std::filesystem::path& npy_file);
 
-// What a file says of its vectors.
+// Describes the vectors of a file; stored in it.
 struct VectorFileInfo {
   std::string vectors;       // "items", "users" or "sentences"
-  std::string run;           // sentences: the model's folder
-  int64_t step = 0;          // of the checkpoint; not of sentences
-  std::string dataset_hash;  // not of sentences
+  std::string run;           // the run or, for sentences, the model's folder
+  int64_t step = 0;          // of the checkpoint; not used for sentences
+  std::string dataset_hash;  // not used for sentences
   int64_t count = 0, width = 0;
-  bool titles = false;     // Parquet: with a column of titles
-  std::string pooling;     // of sentences
+  bool titles = false;     // Parquet: add a column of titles
+  std::string pooling;     // sentences only
   bool normalized = true;  // L2
 };
 
-// Some of the vectors, in order.
+// Consecutive vectors.
 struct VectorBlock {
   std::span<const std::string> ids;     // [n]
   std::span<const std::string> titles;  // [n], or empty without titles
@@ -38,11 +38,10 @@ struct VectorBlock {
 };
 using AddVectors = std::function<void(const VectorBlock&)>;
 
-// produce(add) gives info.count vectors to add, block after block; memory does not grow with their
-// number, except for the ids of .npy. The files appear when all is written, in place of those that were
-// there; of FILE.npy and FILE.npy.json the former first, right before the other. Exceptions of produce
-// pass. Throws IoError (disk full, no such folder, a folder in place of a file), Error where their number
-// is not info.count.
+// Calls produce(add), which must pass info.count vectors to add, block by block. Only the ids of .npy
+// stay in memory. The files appear when all is written, and replace earlier ones; FILE.npy appears right
+// before FILE.npy.json. Passes on exceptions of produce. Throws IoError (disk full, no such folder, a
+// folder in place of the file), and Error if the number of vectors is not info.count.
 void write_vectors(const std::filesystem::path& file, const VectorFileInfo& info,
                    const std::function<void(const AddVectors&)>& produce);
 

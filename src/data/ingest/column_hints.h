@@ -1,4 +1,4 @@
-// What to do when a log lacks a column.
+// Advice for a log that lacks a column.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// What the columns of a log hold, for people to check: kinds of values, blanks, examples.
+// A summary of a log's columns for people to check: kinds of values, blanks, examples.
 #pragma once
 
 #include <cstdint>

@@ -110,7 +110,7 @@ class Report {
     return rows.size() == 1 ? "" : "columns:\n" + table(rows);
   }
 
-  // Of a second: known from the values or the format; 0 if it is not.
+  // Units per second, from the values or the format; 0 if unknown.
   int64_t units() const {
     return in_.units_per_second.value_or(
         options_.kind == InputKind::log ? format_.time_units_per_second : 0);

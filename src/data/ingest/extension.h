@@ -42,9 +42,9 @@ class Extension {
   // Counts of the histories of the old log.
   HistoryCounts counts() const;
 
-  // Of what ingest() and then the new log have put into `in`. Throws DataError if a new log is one
-  // of the data set's own sources. Otherwise leaves out those old sources that were read again:
-  // tables of users and titles.
+  // in: the sources recorded by ingest() and then by the new log. Throws DataError if a new log is
+  // already a source of the dataset. Otherwise removes old sources that were read again: tables of
+  // users and titles.
   void settle_sources(Ingested& in) const;
 
  private:

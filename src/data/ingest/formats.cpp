@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/names.h"
+#include "data/ingest/row_reader.h"
 #include "data/read/member_names.h"
 
 namespace seqfuse::data {
@@ -124,6 +125,30 @@ const std::vector<DatasetFormat>& known_formats() {
       kuairand("pure"), kuairand("1k"),
       kuairand("27k")};
   return formats;
+}
+
+DatasetFormat item_lines_format(DatasetFormat columns, bool given_delimiter) {
+  TableFormat& table = columns.table;
+  table.columns = {columns.user_column, columns.item_column};
+  table.tabs_by_ending = false;
+  table.dialect.quotes = false;
+  if (!given_delimiter) table.dialect.delimiter = kAnySpace;
+  return columns;
+}
+
+DatasetFormat atomic_files_format(DatasetFormat columns, bool given_delimiter,
+                                  const std::string& titles, bool titles_if_present) {
+  TableFormat& table = columns.table;
+  table.tabs_by_ending = false;
+  table.typed_header = true;
+  table.dialect.quotes = false;
+  if (!given_delimiter) table.dialect.delimiter = "\t";
+  columns.log = {"", "", ".inter"};
+  if (!columns.context.empty()) columns.users = {{"", "", ".user"}, table, columns.user_column};
+  if (!titles.empty()) {
+    columns.titles = {{"", "", ".item"}, table, columns.item_column, titles, titles_if_present};
+  }
+  return columns;
 }
 
 const DatasetFormat& find_format(const std::string& name) {

@@ -47,6 +47,7 @@ struct TitleTable {
   NamePattern file;
   TableFormat table;
   std::string id_column, title_column;
+  bool if_present = false;  // the input may lack the file
 };
 
 struct DatasetFormat {
@@ -70,6 +71,14 @@ struct DatasetFormat {
 
 // ml-100k, ml-latest-small, ml-1m, ml-20m, kuairand-pure, kuairand-1k, kuairand-27k.
 const std::vector<DatasetFormat>& known_formats();
+
+// Of columns given by name, the layouts of other tools. given_delimiter: the table's delimiter stays.
+// Lines "user item item ..." (SASRec, S3Rec), separated by any white space.
+DatasetFormat item_lines_format(DatasetFormat columns, bool given_delimiter);
+// RecBole's atomic files NAME.inter, NAME.user and NAME.item, whose headers have types. titles: their
+// column in the .item file, "": none; titles_if_present: that file may be missing.
+DatasetFormat atomic_files_format(DatasetFormat columns, bool given_delimiter,
+                                  const std::string& titles, bool titles_if_present);
 
 // Throws UsageError with the nearest name.
 const DatasetFormat& find_format(const std::string& name);

@@ -17,8 +17,8 @@
 #include "data/ingest/log_columns.h"
 #include "data/ingest/row_reader.h"
 #include "data/read/member_names.h"
-#include "data/read/parquet_rows.h"
 #include "data/read/text_chunks.h"
+#include "data/read/typed_rows.h"
 
 namespace seqfuse::data {
 namespace {
@@ -26,9 +26,8 @@ namespace {
 constexpr size_t kBadExamples = 5;
 constexpr size_t kMaxLogs = 64;
 constexpr size_t kFirstEvents = 5;
-constexpr char kNoDelimiter = '\x1F';              // JSON escapes it, so that no row holds it
-constexpr std::string_view kParquetMark = "PAR1";  // the first bytes of a file
-constexpr size_t kChunksOfThread = 32;             // per batch; evens out the load
+constexpr char kNoDelimiter = '\x1F';   // JSON escapes it, so that no row holds it
+constexpr size_t kChunksOfThread = 32;  // per batch; evens out the load
 
 class Ingestor {
  public:
@@ -66,7 +65,9 @@ class Ingestor {
     if (format_.users && !out_.has_users && options_.kind == InputKind::log && needs_users) {
       roles_.no_users(names);
     }
-    if (format_.from_flags && format_.titles && !out_.has_titles) roles_.no_titles(names);
+    if (format_.from_flags && format_.titles && !format_.titles->if_present && !out_.has_titles) {
+      roles_.no_titles(names);
+    }
     if (options_.given_split) split_.check(out_.tables.users);
   }
 
@@ -135,12 +136,12 @@ class Ingestor {
       return;
     }
     const FileKind kind = kind_of(member.name);
-    PeekedStream peeked(stream, kParquetMark.size());
+    PeekedStream peeked(stream, kMarkBytes);
     const bool is_json = format_.from_flags && options_.kind == InputKind::log &&
                          (kind == FileKind::json_lines || peeked.head().starts_with('{'));
     const bool is_document = kind == FileKind::document && roles_.is_part(member);
-    if (kind == FileKind::parquet || peeked.head() == kParquetMark) {
-      read_parquet(member, peeked);
+    if (const auto rows = open_typed_rows(member.name, peeked, member.location)) {
+      read_typed(member, *rows);
     } else if (is_document) {
       out_.not_read.push_back(member.name);
     } else if (format_.from_flags && peeked.head().starts_with('[') &&
@@ -262,48 +263,46 @@ class Ingestor {
     return chunks.next(chunk);
   }
 
-  void read_parquet(const InputMember& member, ByteStream& stream) {
-    ParquetRows parquet(read_all(stream, member.location, size_t{1} << 36), member.location);
+  void read_typed(const InputMember& member, TypedRows& file) {
     out_.logs.push_back(member.name);
-    EventColumns columns = find_columns(parquet.names(), member);
+    EventColumns columns = find_columns(file.names(), member);
     RowMapper mapper(columns, out_.tables);
     std::vector<int> wanted = {columns.user, columns.item, columns.time};
     wanted.insert(wanted.end(), columns.actions.begin(), columns.actions.end());
     wanted.insert(wanted.end(), columns.context.begin(), columns.context.end());
     const auto is_in_file = [&](int column) {
-      return column >= 0 && column < static_cast<int>(parquet.names().size());
+      return column >= 0 && column < static_cast<int>(file.names().size());
     };
     std::erase_if(wanted, [&](int column) { return !is_in_file(column); });
     const auto units =
-        is_in_file(columns.time) ? parquet.units_per_second(columns.time) : std::nullopt;
+        is_in_file(columns.time) ? file.units_per_second(columns.time) : std::nullopt;
     if (units) {
       note_units(*units, member);
       columns.time_format.reset();
     }
-    parquet.select(wanted, columns.time, out_.units_per_second.value_or(1));
+    file.select(wanted, columns.time, out_.units_per_second.value_or(1));
     int64_t rows = 0;
     ParsedRows parsed;
-    while (!read_enough_rows(rows) && parquet.next_batch()) {
+    while (!read_enough_rows(rows) && file.next_batch()) {
       parsed.clear();
-      while (parquet.next()) {
+      while (file.next()) {
         ++parsed.lines;
-        if (std::string problem = parquet.problem(); !problem.empty()) {
+        if (std::string problem = file.problem(); !problem.empty()) {
           mapper.add_bad(std::move(problem), parsed.lines, parsed);
           continue;
         }
-        if (options_.survey != nullptr)
-          options_.survey->add(parquet.names(), parquet.fields(), wanted);
+        if (options_.survey != nullptr) options_.survey->add(file.names(), file.fields(), wanted);
         if (options_.kind == InputKind::processed_seqs) {
-          mapper.add_sequence(parquet.fields(), parsed.lines, parsed);
+          mapper.add_sequence(file.fields(), parsed.lines, parsed);
         } else {
-          mapper.add(parquet.fields(), parsed.lines, parsed);
+          mapper.add(file.fields(), parsed.lines, parsed);
         }
       }
       mapper.finish(parsed);
       if (units) parsed.has_number_times = false;  // these numbers are converted timestamps
       take({&parsed, 1}, rows, member);
     }
-    out_.sources.push_back({member.name, parquet.bytes(), parquet.hash()});
+    out_.sources.push_back({member.name, file.bytes(), file.hash()});
   }
 
   bool read_enough_rows(int64_t rows) {

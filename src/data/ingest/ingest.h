@@ -33,7 +33,7 @@ struct IngestOptions {
   std::optional<TimeFormat> time_format;  // of times in text; default: numbers or ISO 8601
   bool given_split = false;  // files of training, validation and test, read in this order
   // For a look at the first rows: sees the rows of text files and Parquet files; nothing is read
-  // beyond about so many bytes (0: all).
+  // beyond about this many bytes (0: all).
   ColumnSurvey* survey = nullptr;
   int64_t most_bytes = 0;
 };

@@ -328,7 +328,7 @@ class Preprocessor {
   ManifestFile manifest_;
 };
 
-// What new events could change in the old ones.
+// Refuses options by which new events could change old ones.
 void check_extension(const PreprocessOptions& options) {
   if (options.extend.empty()) return;
   const bool filters = options.min_user_events > 1 || options.min_item_events > 1;

@@ -23,7 +23,7 @@ std::string order_rule(const Reading& reading) {
   return "The log has no time: each user's events keep their order in the file.";
 }
 
-// As --format has it.
+// The value of --format.
 const char* format_name(const Reading& reading) {
   switch (reading.options.ingest.kind) {
     case InputKind::processed_seqs:
@@ -83,11 +83,14 @@ IngestRecord ingest_record(const Reading& reading) {
       .fractions = in.events.has_fractions(),
       .blank_times = reading.counts.blank_times > 0,
       .strays_skipped = in.bad_rows > 0 && format.action_rule == ActionRule::values};
+  const bool from_flags = format.from_flags && format.titles;
   return {.format = format_name(reading),
           .user_column = format.user_column,
           .item_column = format.item_column,
           .time_column = in.has_time ? format.time_column : "",
           .action_columns = format.action_columns,
+          .title_file = from_flags ? format.titles->file.prefix : "",
+          .title_column = from_flags ? format.titles->title_column : "",
           .blank_time_between = options.ingest.blank_time == BlankTime::between,
           .deduplicate = options.deduplicate,
           .has_time_unit = in.units_per_second.has_value(),

@@ -1,4 +1,4 @@
-// What preprocess says about how a log was read: sentences for people, and what --extend needs.
+// The record of how preprocess read a log: sentences for people, and values that --extend needs.
 #pragma once
 
 #include <string>

@@ -27,7 +27,7 @@ struct TextLayout {
   RowLayout rows = RowLayout::events;
   CsvDialect dialect;
   const char* quote_hint = "";     // for rows whose quotes do not match
-  size_t required = 0;             // json: so many of the first columns must be in each row
+  size_t required = 0;             // json: number of first columns that each row must have
   ColumnSurvey* survey = nullptr;  // sees all rows, if given; then rows are read by one thread
 };
 

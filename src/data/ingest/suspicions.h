@@ -1,4 +1,4 @@
-// What in a log is probably not as people meant it.
+// Warnings about a log that is probably not what its owner meant.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace seqfuse::data {
 
-// Of the events that were read.
+// Counts of the events that were read.
 struct EventSummary {
   int64_t events = 0, users = 0, items = 0;
   int64_t duplicates = 0;   // equal to an earlier one in user, item, action and time
@@ -23,7 +23,7 @@ struct EventSummary {
 EventSummary summarize(Ingested& in);
 
 // "seconds", "milliseconds", "microseconds" or "nanoseconds": the unit in which a time since 1970
-// lies between 1973 and 5138; "" if there is none. units: so many of it in a second.
+// lies between 1973 and 5138; "" if there is none. units: how many make a second.
 std::string likely_unit(double time, int64_t& units);
 
 // A sentence each, the gravest first. in: after summarize().

@@ -23,7 +23,7 @@ class JsonRow {
 
   // Reads a row. Returns "", or why it is malformed.
   std::string parse(std::string_view row);
-  // Of the row, per name: strings without escapes, numbers as written, true or false; "" for null
+  // The row's value per name: strings without escapes, numbers as written, true or false; "" for null
   // and for members that are not there.
   std::span<const std::string_view> fields() const { return fields_; }
 

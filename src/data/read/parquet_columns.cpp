@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "data/dataset/arrow_files.h"
+#include "data/read/arrow_result.h"
 
 namespace seqfuse::data {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
-#include "data/dataset/arrow_files.h"
+#include "data/read/arrow_result.h"
 #include "data/read/parquet_columns.h"
 #include "data/read/text_encoding.h"
 

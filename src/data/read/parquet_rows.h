@@ -1,5 +1,4 @@
-// Rows of a Parquet file as text fields, so that the same rules apply to them as to delimited
-// text.
+// Rows of a Parquet file as text fields.
 #pragma once
 
 #include <arrow/api.h>
@@ -12,30 +11,26 @@
 #include <string_view>
 #include <vector>
 
+#include "data/read/typed_rows.h"
+
 namespace seqfuse::data {
 
-class ParquetRows {
+class ParquetRows final : public TypedRows {
  public:
   // content: the whole file. Throws DataError naming it.
   ParquetRows(std::string content, std::string name);
-  ~ParquetRows();
+  ~ParquetRows() override;
 
-  const std::vector<std::string>& names() const { return names_; }
-  // Units per second of a timestamp column.
-  std::optional<int64_t> units_per_second(int column) const;
-
-  // Reads only these columns; the other fields stay "". Timestamps of the column `time` (-1: none)
-  // are converted to this unit, with decimals. Throws DataError for nested columns.
-  void select(const std::vector<int>& columns, int time = -1, int64_t units_per_second = 1);
-
-  bool next_batch();  // false at the end
-  bool next();        // the next row of the batch; false at its end
-  std::span<const std::string_view> fields() const { return fields_; }  // null is ""
-  // Why the row is malformed (text that is not UTF-8), or "".
-  std::string problem() const;
-
-  int64_t bytes() const { return static_cast<int64_t>(content_.size()); }
-  std::string hash() const;
+  const std::vector<std::string>& names() const override { return names_; }
+  std::optional<int64_t> units_per_second(int column) const override;
+  void select(const std::vector<int>& columns, int time = -1,
+              int64_t units_per_second = 1) override;
+  bool next_batch() override;
+  bool next() override;
+  std::span<const std::string_view> fields() const override { return fields_; }
+  std::string problem() const override;
+  int64_t bytes() const override { return static_cast<int64_t>(content_.size()); }
+  std::string hash() const override;
 
  private:
   struct Reader;

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/utf8.h"
 
 namespace seqfuse::data {
 namespace {
@@ -30,29 +31,6 @@ bool is_ascii(std::string_view text) {
   return (all & 0x8080808080808080) == 0;
 }
 
-// Length in bytes of the first character of text; 0 if it is not UTF-8.
-size_t character_length(std::string_view text) {
-  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char lead = byte(0);
-  const size_t length = lead < 0x80   ? 1
-                        : lead < 0xC2 ? 0
-                        : lead < 0xE0 ? 2
-                        : lead < 0xF0 ? 3
-                        : lead < 0xF5 ? 4
-                                      : 0;
-  if (length < 2) return length;
-  if (length > text.size()) return 0;
-  for (size_t k = 1; k < length; ++k) {
-    if ((byte(k) & 0xC0) != 0x80) return 0;
-  }
-  // Overlong, a surrogate, or beyond U+10FFFF.
-  if ((lead == 0xE0 && byte(1) < 0xA0) || (lead == 0xED && byte(1) > 0x9F) ||
-      (lead == 0xF0 && byte(1) < 0x90) || (lead == 0xF4 && byte(1) > 0x8F)) {
-    return 0;
-  }
-  return length;
-}
-
 // Whether there is a CR without an LF.
 bool has_lone_cr(std::string_view text) {
   for (size_t at = text.find('\r'); at != std::string_view::npos; at = text.find('\r', at + 1)) {
@@ -61,29 +39,10 @@ bool has_lone_cr(std::string_view text) {
   return false;
 }
 
-void append_utf8(char16_t character, std::string& out) {
-  if (character < 0x80) {
-    out += static_cast<char>(character);
-  } else if (character < 0x800) {
-    out += static_cast<char>(0xC0 | (character >> 6));
-    out += static_cast<char>(0x80 | (character & 0x3F));
-  } else {
-    out += static_cast<char>(0xE0 | (character >> 12));
-    out += static_cast<char>(0x80 | ((character >> 6) & 0x3F));
-    out += static_cast<char>(0x80 | (character & 0x3F));
-  }
-}
-
 }  // namespace
 
 bool is_valid_utf8(std::string_view text) {
-  if (is_ascii(text)) return true;
-  while (!text.empty()) {
-    const size_t length = character_length(text);
-    if (length == 0) return false;
-    text.remove_prefix(length);
-  }
-  return true;
+  return is_ascii(text) || find_invalid_utf8(text) == text.size();
 }
 
 bool is_readable(std::string_view text) {
@@ -97,9 +56,7 @@ std::string unreadable(std::string_view row) {
                        excerpt(row));
   }
   if (!is_valid_utf8(row)) {
-    std::string_view rest = row;
-    while (const size_t length = character_length(rest)) rest.remove_prefix(length);
-    const auto at = static_cast<size_t>(rest.data() - row.data());
+    const size_t at = find_invalid_utf8(row);
     size_t begin = at - std::min<size_t>(at, 20);
     while (begin < at && (static_cast<unsigned char>(row[begin]) & 0xC0) == 0x80) ++begin;
     return fmt::format("'{}' is not UTF-8; --encoding latin1 or windows-1252 reads those encodings",
@@ -122,7 +79,7 @@ std::string to_utf8(std::string_view text, Encoding encoding) {
   for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);
     const bool special = encoding == Encoding::windows_1252 && byte >= 0x80 && byte < 0xA0;
-    append_utf8(special ? kWindows1252[byte - 0x80] : char16_t{byte}, result);
+    append_utf8(result, special ? kWindows1252[byte - 0x80] : char16_t{byte});
   }
   return result;
 }

@@ -197,8 +197,9 @@ std::string expand(std::string_view format) {
       (result += '%') += code;
     } else {
       throw_error<UsageError>(
-          "--time-format '{}': %{} is not known; expected %Y %y %m %d %H %I %M %S %f %b %B %a %A "
-          "%p %z %F %T %R %D or %%",
+          "--time-format '{}': %{} is not known; expected %Y %y %m %d %e %H %I %M %S %f %b %B %h "
+          "%a "
+          "%A %p %z %F %T %R %D or %%",
           format, code == '\0' ? std::string() : std::string(1, code));
     }
   }

@@ -10,7 +10,7 @@
 
 namespace seqfuse::data {
 
-// %Y %y %m %d %H %I %M %S %f (fraction of a second) %b %B (English months) %a %A (weekday, not
+// %Y %y %m %d %e %H %I %M %S %f (fraction of a second) %b %B %h (English months) %a %A (weekday, not
 // checked) %p %z; %F is %Y-%m-%d, %T is %H:%M:%S, %R is %H:%M, %D is %m/%d/%y; %% is a percent sign.
 // Numbers may lack leading zeros, but %Y has four digits. A space stands for one space or tab or
 // more. Without %z, times are UTC.

@@ -71,10 +71,11 @@ const FeatureArgs& feature_of(const BenchmarkDatasetArgs& args, const std::strin
 
 int64_t table_size_of(const BenchmarkDatasetArgs& args, const std::string& name) {
   for (const config::TableArgs& table : args.embedding_args) {
-    const auto [names, size] = std::visit(
-        [](const auto& t) { return std::pair(t.feature_names, t.item_vocab_size_or_capacity); },
-        table);
-    if (std::ranges::find(names, name) != names.end()) return size;
+    const config::EmbeddingArgs* fixed = std::get_if<config::EmbeddingArgs>(&table);
+    const config::DynamicEmbeddingArgs* dynamic = std::get_if<config::DynamicEmbeddingArgs>(&table);
+    const auto& names = fixed ? fixed->feature_names : dynamic->feature_names;
+    if (std::ranges::find(names, name) == names.end()) continue;
+    return fixed ? fixed->item_vocab_size_or_capacity : dynamic->item_vocab_size_or_capacity;
   }
   throw_error<UsageError>("BenchmarkDatasetArgs.embedding_args have no table for '{}'", name);
 }

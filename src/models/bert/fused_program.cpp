@@ -14,7 +14,7 @@ Tensor product(const Tensor& x, const Tensor& weight) {
   return at::mm(x, weight.t());
 }
 
-// Where every token sees its whole group, torch's own kernels: on a GPU the fastest is cuDNN's.
+// Attention without a mask by torch's own kernels; on a GPU cuDNN's is the fastest.
 Tensor library_attention(const LayerRun& run, const Tensor& qkv, double scale) {
   const Rows& rows = run.rows;
   const auto parts =

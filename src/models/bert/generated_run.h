@@ -21,7 +21,7 @@ namespace seqfuse::models::bert {
 // The operators by plain ATen, one after the other.
 at::Tensor run_by_aten(const LayerRun& layer, fusion::Segment run);
 
-// What the kernel of a run depends on, for rows of some columns.
+// The description of a run's kernel, for rows of `columns` columns.
 fusion::RowKernel row_kernel(fusion::Segment run, const Config& config, DType dtype,
                              int64_t columns);
 

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <limits>
 
-#include "ops/torch/matmul.h"
+#include "ops/torch/gemm/matmul.h"
 
 namespace seqfuse::models::bert {
 namespace {

@@ -17,7 +17,7 @@
 
 namespace seqfuse::models::bert {
 
-// Of each row, int64 [R] on the model's device. Values are not checked.
+// The input, int64 [R] each, on the model's device. Values are not checked.
 struct Tokens {
   at::Tensor ids;        // below vocab_size
   at::Tensor types;      // below type_vocab_size; undefined: all 0
@@ -45,7 +45,7 @@ class Model {
 
   // [R, H] each, without gradients.
   at::Tensor embed(const Tokens& tokens) const;
-  // All layers of what embed() gives. rows.dense is there if the program reads it.
+  // Runs all layers on the output of embed(). rows.dense must be set if the program reads it.
   at::Tensor run_layers(at::Tensor states, const Rows& rows, const Program& program) const;
   at::Tensor states(const Tokens& tokens, const Rows& rows, const Program& program = fused()) const;
 

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::string_view kPrefix = "bert.";
 
-// Of heads and buffers that an encoder does not use. name: without the prefix.
+// A tensor of a head, or a buffer, that an encoder does not use. name: without the prefix.
 bool is_not_of_the_encoder(std::string_view name) {
   return name.starts_with("pooler.") || name.starts_with("cls.") ||
          name.starts_with("classifier.") || name.starts_with("qa_outputs.") ||

@@ -22,7 +22,7 @@ class NamedTensors {
   void take_norm(const std::string& name, int64_t size, at::Tensor& weight, at::Tensor& bias);
   void take_linear(const std::string& name, int64_t outputs, int64_t inputs, at::Tensor& weight,
                    at::Tensor& bias);
-  // The shape of a tensor that is there.
+  // The shape of a tensor, which must exist.
   std::vector<int64_t> shape(const std::string& name) const {
     return find(name)->second.sizes().vec();
   }

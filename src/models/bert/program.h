@@ -21,7 +21,7 @@ using fusion::kGraph;
 using fusion::kOps;
 using fusion::Op;
 
-// What the segments of one layer read.
+// The inputs of the segments of one layer.
 struct LayerRun {
   const Config& config;
   const LayerWeights& weights;

@@ -1,5 +1,7 @@
 #include "models/bert/rows.h"
 
+#include "ops/torch/attention/block_mask.h"
+
 #include <algorithm>
 #include <utility>
 #include <vector>

@@ -8,7 +8,7 @@
 
 #include "masks/mask.h"
 #include "masks/sequence_mask.h"
-#include "ops/torch/masked_attention.h"
+#include "ops/torch/attention/masked_attention.h"
 
 namespace seqfuse::models::bert {
 

@@ -21,7 +21,7 @@
 
 namespace seqfuse::models::bert {
 
-// What a program is for.
+// The model and device that a program is made for.
 struct Target {
   Config config;
   at::Device device = at::kCPU;
@@ -42,15 +42,15 @@ struct SegmentWay {
   Segment run;
   std::vector<std::shared_ptr<GeneratedRun>> generated;
 
-  // What did not run as one: "pieces: gemm2 | bias2+GELU", "plain PyTorch, since ..."; "" if all did.
+  // The segments that did not run as one kernel: "pieces: gemm2 | bias2+GELU", "plain PyTorch, since ..."; "" if all did.
   std::string shortfall() const;
 };
 
 // Throws UsageError for a choice that the segment does not have.
 SegmentWay way_of(fusion::Segment segment, const Target& target, const std::string& choice = {});
 
-// What may be chosen for a segment, for rows of `tokens` tokens in each group, the default first. One: there
-// is no choice.
+// The kernels that may run a segment, for rows of `tokens` tokens in each group, the default first. A single
+// one leaves no choice.
 std::vector<std::string> choices_of(fusion::Segment segment, const Target& target, DType dtype,
                                     int64_t tokens);
 

@@ -1,4 +1,5 @@
-// The base of all models: embedding tables and a device.
+// The base of models that train: embedding tables and a device. BERT and GPT-NeoX only run; they do
+// not use it.
 #pragma once
 
 #include <torch/nn/module.h>

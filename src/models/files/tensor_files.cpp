@@ -8,21 +8,6 @@ namespace seqfuse::models {
 namespace fs = std::filesystem;
 namespace {
 
-// Of the dtypes that io::safetensors_item_size knows.
-at::ScalarType torch_dtype(const std::string& tensor, const std::string& dtype) {
-  if (dtype == "F32") return at::kFloat;
-  if (dtype == "F16") return at::kHalf;
-  if (dtype == "BF16") return at::kBFloat16;
-  if (dtype == "F64") return at::kDouble;
-  if (dtype == "I64") return at::kLong;
-  if (dtype == "I32") return at::kInt;
-  if (dtype == "I16") return at::kShort;
-  if (dtype == "I8") return at::kChar;
-  if (dtype == "U8") return at::kByte;
-  SEQFUSE_CHECK(dtype == "BOOL", "{} is {}, a dtype without a counterpart in torch", tensor, dtype);
-  return at::kBool;
-}
-
 std::string source_of(const fs::path& directory) {
   std::error_code ignored;
   const fs::path index = directory / "model.safetensors.index.json";

@@ -4,15 +4,13 @@
 #include <torch/types.h>
 
 #include <filesystem>
-#include <map>
 #include <string>
 #include <string_view>
 
 #include "io/safetensors.h"
+#include "models/files/tensor_map.h"
 
 namespace seqfuse::models {
-
-using TensorMap = std::map<std::string, at::Tensor>;
 
 class TensorFiles {
  public:

@@ -12,7 +12,7 @@
 
 namespace seqfuse::models::hstu {
 
-enum class Task { ranking, retrieval };
+using config::Task;
 
 // Stored in the checkpoint, from which the model is rebuilt.
 struct ModelSpec {

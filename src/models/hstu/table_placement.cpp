@@ -1,4 +1,5 @@
-// Implements table_placement() of tables.h.
+#include "models/hstu/table_placement.h"
+
 #include <fmt/ranges.h>
 
 #include <map>
@@ -8,6 +9,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/names.h"
+#include "embeddings/update/update_step.h"
 #include "models/hstu/tables.h"
 
 namespace seqfuse::models::hstu {
@@ -32,13 +34,6 @@ std::map<std::string, std::string> tables_by_feature(const config::Config& confi
     }
   }
   return tables;
-}
-
-embeddings::UpdateKind table_optimizer(const config::OptimizerArgs& args) {
-  return args.embedding_optimizer_str.empty()
-             ? embeddings::parse_update_kind(args.optimizer_str, "optimizer_str")
-             : embeddings::parse_update_kind(args.embedding_optimizer_str,
-                                             "embedding_optimizer_str");
 }
 
 // A softmax over the whole catalogue needs the rows of all items at once.
@@ -68,42 +63,44 @@ embeddings::Placement table_placement(const config::Config& config, const ModelS
   const std::map<std::string, std::string> tables = tables_by_feature(config, spec);
   // A softmax over the whole catalogue reads every row in every step.
   if (spec.task == Task::retrieval && spec.retrieval.negatives == config::Negatives::full) {
-    placement.sharding_types["item"] = "data_parallel";
+    placement.sharding_types["item"] = config::Sharding::data_parallel;
   }
-  const auto take_over = [&](const auto& args) {
-    bool found = false;
-    for (const std::string& feature : args.feature_names) {
-      const auto table = tables.find(feature);
-      if (table == tables.end()) continue;
-      found = true;
-      if (args.sharding_type != "auto")
-        placement.sharding_types[table->second] = args.sharding_type;
+  // The model's tables of these features.
+  const auto tables_of = [&](const std::vector<std::string>& features) {
+    std::vector<std::string> found;
+    for (const std::string& feature : features) {
+      if (const auto table = tables.find(feature); table != tables.end()) {
+        found.push_back(table->second);
+      }
     }
     return found;
   };
   for (const config::DynamicEmbeddingArgs& args : config.dynamic_embeddings) {
-    if (!take_over(args) && group.is_first()) {
+    const std::vector<std::string> of_args = tables_of(args.feature_names);
+    if (of_args.empty() && group.is_first()) {
       log::warning("train",
                    "DynamicEmbeddingArgs of table '{}' have no effect: the model has none of "
                    "their features ['{}']",
                    args.table_name, fmt::join(args.feature_names, "', '"));
     }
-    for (const std::string& feature : args.feature_names) {
-      const auto table = tables.find(feature);
-      if (table == tables.end()) continue;
-      placement.dynamic[table->second] = {.capacity = args.item_vocab_size_or_capacity,
-                                          .evict_strategy = args.evict_strategy,
-                                          .dist_type = args.dist_type,
-                                          .bytes_on_gpu = args.global_hbm_for_values,
-                                          .rows_on_gpu = args.item_vocab_gpu_capacity,
-                                          .share_on_gpu = args.item_vocab_gpu_capacity_ratio,
-                                          .caching = args.caching,
-                                          .optimizer = table_optimizer(config.optimizer)};
-      check_catalogue(args, table->second, spec);
+    for (const std::string& table : of_args) {
+      placement.dynamic[table] = {.capacity = args.item_vocab_size_or_capacity,
+                                  .evict_strategy = args.evict_strategy,
+                                  .dist_type = args.dist_type,
+                                  .bytes_on_gpu = args.global_hbm_for_values,
+                                  .rows_on_gpu = args.item_vocab_gpu_capacity,
+                                  .share_on_gpu = args.item_vocab_gpu_capacity_ratio,
+                                  .caching = args.caching,
+                                  .optimizer = embeddings::optimizer_of_tables(config.optimizer)};
+      check_catalogue(args, table, spec);
     }
   }
   for (const config::EmbeddingArgs& args : config.embeddings) {
-    if (take_over(args) || args.sharding_type != "model_parallel") continue;
+    const std::vector<std::string> of_args = tables_of(args.feature_names);
+    if (args.sharding_type != config::Sharding::by_size) {
+      for (const std::string& table : of_args) placement.sharding_types[table] = args.sharding_type;
+    }
+    if (!of_args.empty() || args.sharding_type != config::Sharding::model_parallel) continue;
     std::vector<std::string> known;
     for (const auto& [feature, table] : tables) known.push_back(feature);
     throw_error<UsageError>(

@@ -45,11 +45,4 @@ class Tables : public torch::nn::Module {
 // The name of a context feature's table.
 std::string table_name(const data::ContextFeature& feature);
 
-// The placement that EmbeddingArgs and DynamicEmbeddingArgs ask for, by feature: 'item', 'action' and
-// the context features (BenchmarkDatasetArgs has its own names). device: of dynamic tables. Throws
-// UsageError if a table is to be sharded that the model does not have.
-embeddings::Placement table_placement(const config::Config& config, const ModelSpec& spec,
-                                      distributed::ProcessGroup& group,
-                                      at::Device device = at::kCPU);
-
 }  // namespace seqfuse::models::hstu

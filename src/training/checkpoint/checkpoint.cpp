@@ -82,7 +82,8 @@ json read_state(const fs::path& file) {
   return state;
 }
 
-void check_file(const fs::path& file, const json& expected) {
+// The tensors of a file that has the size and the hash of the checkpoint's state.
+TensorMap load_checked(const fs::path& file, const json& expected) {
   std::error_code error;
   const uintmax_t size = fs::file_size(file, error);
   if (error) throw_error<DataError>("{}: {}", file.string(), error.message());
@@ -90,10 +91,22 @@ void check_file(const fs::path& file, const json& expected) {
     throw_error<DataError>("{}: {} bytes, but {} says {}: truncated or replaced", file.string(),
                            size, kState, expected.at("bytes").dump());
   }
-  if (hash_file(file) != expected.at("hash").get<std::string>()) {
+  const std::string wanted = expected.at("hash").get<std::string>();
+  const auto check_hash = [&](const std::string& hash) {
+    if (hash == wanted) return;
     throw_error<DataError>("{}: damaged: its content does not match the hash in {}", file.string(),
                            kState);
+  };
+  std::string hash;
+  TensorMap tensors;
+  try {
+    tensors = load_tensors(file, &hash);
+  } catch (const DataError&) {
+    check_hash(hash_file(file));  // says more than what is wrong with the header
+    throw;
   }
+  check_hash(hash);
+  return tensors;
 }
 
 void write_checkpoint(const fs::path& run_directory, const Checkpoint& checkpoint) {
@@ -171,8 +184,7 @@ Checkpoint load_checkpoint(const fs::path& directory) {
   checkpoint.step = state.at("step");
   for (const auto& [name, expected] : state.at("files").items()) {
     const fs::path file = directory / name;
-    check_file(file, expected);
-    TensorMap tensors = load_tensors(file);
+    TensorMap tensors = load_checked(file, expected);
     if (name == kDense) {
       checkpoint.dense = std::move(tensors);
     } else if (name == kOptimizer) {

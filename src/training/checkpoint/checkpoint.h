@@ -11,9 +11,13 @@
 #include <string>
 
 #include "embeddings/table_contents.h"
-#include "training/checkpoint/tensor_files.h"
+#include "models/files/tensor_map.h"
 
 namespace seqfuse::training {
+
+using models::load_tensors;
+using models::save_tensors;
+using models::TensorMap;
 
 // By name: "item", "action", "user_id", ...
 using TableMap = std::map<std::string, embeddings::TableContents>;

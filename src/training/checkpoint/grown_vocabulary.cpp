@@ -19,14 +19,14 @@ constexpr size_t kShown = 3;  // ids in a message
 constexpr const char* kRemedy =
     "give a data set of all that the old one was made of and the new events, or train anew";
 
-// Where data sets are, for messages.
+// The paths of both datasets, for messages.
 struct Places {
   std::string before, now;
 };
 
 using Rows = std::vector<int64_t>;  // the new index of each old one
 
-// Of old indices first..last.
+// The rows of old indices first..last.
 Rows find_rows(const Places& places, const std::string& what, int64_t first, int64_t last,
                const std::function<std::string(int64_t)>& id,
                const std::function<std::optional<int64_t>(const std::string&)>& find) {

@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/error.h"
 
@@ -21,6 +22,11 @@ struct Writer {
   template <config::Choice E>
   void operator()(const E& value, const char* name, const char* /*help*/ = "") {
     object[name] = std::string(config::name_of(value));
+  }
+  template <config::Choice E>
+  void operator()(const std::vector<E>& values, const char* name, const char* /*help*/ = "") {
+    json& names = object[name] = json::array();
+    for (const E value : values) names.push_back(std::string(config::name_of(value)));
   }
   template <class T>
   void operator()(const std::optional<T>& value, const char* name, const char* /*help*/ = "") {
@@ -47,12 +53,14 @@ struct Reader {
   void operator()(E& value, const char* name, const char* help = "") {
     std::string text;
     (*this)(text, name, help);
-    const std::optional<E> found = config::find_choice<E>(text);
-    if (!found) {
-      throw_error<DataError>("the checkpoint's model description: {} is '{}': expected one of {}",
-                             name, text, fmt::join(config::choice_names(E{}), ", "));
-    }
-    value = *found;
+    value = choice<E>(text, name);
+  }
+  template <config::Choice E>
+  void operator()(std::vector<E>& values, const char* name, const char* help = "") {
+    std::vector<std::string> texts;
+    (*this)(texts, name, help);
+    values.clear();
+    for (const std::string& text : texts) values.push_back(choice<E>(text, name));
   }
   template <class T>
   void operator()(std::optional<T>& value, const char* name, const char* help = "") {
@@ -66,6 +74,16 @@ struct Reader {
   template <class T>
   void required(T& value, const char* name, const char* help) {
     (*this)(value, name, help);
+  }
+
+  template <config::Choice E>
+  static E choice(const std::string& text, const char* name) {
+    const std::optional<E> found = config::find_choice<E>(text);
+    if (!found) {
+      throw_error<DataError>("the checkpoint's model description: {} is '{}': expected one of {}",
+                             name, text, fmt::join(choice_names(E{}), ", "));
+    }
+    return *found;
   }
 };
 
@@ -89,6 +107,7 @@ void args_from_json(const json& spec, Args& args) {
 // The fields that are not gin classes, listed once for both directions.
 template <class Spec, class V>
 void visit_sizes(Spec& spec, V& v) {
+  v(spec.task, "task");
   v(spec.max_history, "max_history");
   v(spec.max_candidates, "max_candidates");
   v(spec.scaling_seqlen, "scaling_seqlen");
@@ -103,7 +122,6 @@ json to_json(const models::hstu::ModelSpec& spec) {
   Writer writer;
   visit_sizes(spec, writer);
   json object = std::move(writer.object);
-  object["task"] = spec.task == models::hstu::Task::ranking ? "ranking" : "retrieval";
   object[config::NetworkArgs::kName] = args_to_json(spec.network);
   object[config::RankingArgs::kName] = args_to_json(spec.ranking);
   object[config::RetrievalArgs::kName] = args_to_json(spec.retrieval);
@@ -117,16 +135,9 @@ json to_json(const models::hstu::ModelSpec& spec) {
 models::hstu::ModelSpec spec_from_json(const json& object) {
   models::hstu::ModelSpec spec;
   Reader reader{object};
-  std::string task;
   json context;
-  reader(task, "task");
   reader(context, "context");
   visit_sizes(spec, reader);
-  if (task != "ranking" && task != "retrieval") {
-    throw_error<DataError>(
-        "the checkpoint's model description: task is '{}': expected ranking or retrieval", task);
-  }
-  spec.task = task == "ranking" ? models::hstu::Task::ranking : models::hstu::Task::retrieval;
   args_from_json(object, spec.network);
   args_from_json(object, spec.ranking);
   args_from_json(object, spec.retrieval);

@@ -42,7 +42,7 @@ class RunDirectory {
   void record_changes(int64_t step, int64_t epoch, const std::vector<report::Difference>& changes,
                       const std::string& operative_gin);
 
-  // Records in run.json the path, vocabulary and sizes of the dataset that training goes on with.
+  // Records in run.json the path, vocabulary and sizes of the dataset that training continues on.
   // Throws IoError.
   void record_dataset(const RunInfo& now);
 

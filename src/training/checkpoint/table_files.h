@@ -7,9 +7,11 @@
 #include <string>
 
 #include "embeddings/table_contents.h"
-#include "training/checkpoint/tensor_files.h"
+#include "models/files/tensor_map.h"
 
 namespace seqfuse::training {
+
+using models::TensorMap;
 
 TensorMap to_tensors(const std::string& table, const embeddings::TableContents& contents);
 

@@ -26,7 +26,33 @@ std::string shape_text(const torch::Tensor& tensor) {
       shape);
 }
 
+// In blocks, since a mask of all rows would take a quarter of their memory.
+bool all_finite(const torch::Tensor& tensor) {
+  constexpr int64_t kBlock = int64_t{1} << 24;
+  if (!tensor.is_floating_point()) return true;
+  const torch::Tensor numbers = tensor.flatten();
+  for (int64_t begin = 0; begin < numbers.numel(); begin += kBlock) {
+    const int64_t end = std::min(numbers.numel(), begin + kBlock);
+    if (!torch::isfinite(numbers.slice(0, begin, end)).all().item<bool>()) return false;
+  }
+  return true;
+}
+
 }  // namespace
+
+std::string table_not_finite(const embeddings::Tables& tables, const TableMap& given) {
+  for (const embeddings::EmbeddingTable* table : tables) {
+    const auto found = given.find(table->name());
+    if (table->weight().defined() || found == given.end()) continue;
+    const std::string name = "tables." + table->name();
+    const embeddings::TableContents& contents = found->second;
+    if (contents.rows.defined() && !all_finite(contents.rows)) return name;
+    for (const auto& [state, tensor] : contents.state) {
+      if (tensor.defined() && !all_finite(tensor)) return state + " of " + name;
+    }
+  }
+  return "";
+}
 
 TensorMap dense_weights(const torch::nn::Module& module, const embeddings::Tables& tables) {
   TensorMap weights;

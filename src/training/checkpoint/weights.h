@@ -4,6 +4,8 @@
 #include <torch/nn/module.h>
 #include <torch/types.h>
 
+#include <string>
+
 #include "embeddings/table.h"
 #include "training/checkpoint/checkpoint.h"
 
@@ -16,6 +18,10 @@ TensorMap dense_weights(const torch::nn::Module& module, const embeddings::Table
 // from every process; the first one gets all table rows.
 void collect_weights(const torch::nn::Module& module, const embeddings::Tables& tables,
                      Checkpoint& checkpoint);
+
+// The first tensor with a number that is not finite, of the rows and optimiser state in `given` of tables
+// whose rows are no parameters of the module: "tables.item" or "exp_avg of tables.item"; empty if there is none.
+std::string table_not_finite(const embeddings::Tables& tables, const TableMap& given);
 
 // Throws DataError unless the checkpoint has exactly the module's weights, in its shapes; names the
 // weight, the given and the expected shape. options: for tables. No communication.

@@ -3,9 +3,8 @@
 namespace seqfuse::training {
 namespace {
 
-constexpr double kFirstLossScale = 65536;
-constexpr int64_t kGrowthInterval =
-    2000;  // steps without overflow after which the loss scale doubles
+// Steps without overflow after which the loss scale doubles.
+constexpr int64_t kGrowthInterval = 2000;
 
 }  // namespace
 
@@ -15,7 +14,7 @@ DeviceStep::DeviceStep(Optimizer& optimizer, const config::OptimizerArgs& args,
       group_(group),
       max_norm_(args.max_grad_norm),
       scale_loss_(scale_loss),
-      scalars_(device, scale_loss ? kFirstLossScale : 1),
+      scalars_(device, scale_loss ? LossScale().scale : 1),
       growth_tracker_(torch::zeros({}, at::TensorOptions(device).dtype(torch::kInt))) {}
 
 void DeviceStep::backward(const at::Tensor& loss_sum) {
@@ -59,16 +58,16 @@ DeviceStep::Reading DeviceStep::read() {
           .bad_loss = value[3] != 0};
 }
 
-void DeviceStep::save(TrainingState& state) const {
-  if (!scale_loss_) return;  // a run resumed in float16 starts with the initial scale
-  state.loss_scale = scalars_.loss_scale.item<float>();
-  state.loss_scale_steps = growth_tracker_.item<int32_t>();
+std::optional<LossScale> DeviceStep::loss_scale() const {
+  if (!scale_loss_) return std::nullopt;
+  return LossScale{.scale = scalars_.loss_scale.item<float>(),
+                   .steps = growth_tracker_.item<int32_t>()};
 }
 
-void DeviceStep::load(const TrainingState& state) {
+void DeviceStep::set_loss_scale(const LossScale& scale) {
   if (!scale_loss_) return;
-  scalars_.loss_scale.fill_(state.loss_scale);
-  growth_tracker_.fill_(state.loss_scale_steps);
+  scalars_.loss_scale.fill_(scale.scale);
+  growth_tracker_.fill_(scale.steps);
 }
 
 }  // namespace seqfuse::training

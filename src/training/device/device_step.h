@@ -5,15 +5,20 @@
 #include <torch/types.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "config/args.h"
 #include "distributed/process_group.h"
 #include "ops/torch/step_scalars.h"
-#include "training/loop/training_state.h"
 #include "training/optimizer/optimizer.h"
 
 namespace seqfuse::training {
+
+struct LossScale {
+  double scale = 65536;
+  int64_t steps = 0;  // since it last changed
+};
 
 class DeviceStep {
  public:
@@ -43,9 +48,10 @@ class DeviceStep {
   };
   Reading read();  // waits for the GPU
 
-  // Saves the loss scale. Waits for the GPU.
-  void save(TrainingState& state) const;
-  void load(const TrainingState& state);
+  // Nothing without loss scaling. Waits for the GPU.
+  std::optional<LossScale> loss_scale() const;
+  // Does nothing without loss scaling.
+  void set_loss_scale(const LossScale& scale);
 
  private:
   Optimizer& optimizer_;

@@ -5,8 +5,8 @@
 #include <span>
 #include <utility>
 
-#include "training/evaluation/ranking_metrics.h"
-#include "training/evaluation/retrieval_metrics.h"
+#include "metrics/retrieval_metrics.h"
+#include "training/evaluation/ranking_labels.h"
 #include "training/evaluation/seen_items.h"
 
 namespace seqfuse::training {
@@ -157,12 +157,12 @@ class ItemMeans {
 
 }  // namespace
 
-report::NamedMetrics retrieval_baselines(const data::Dataset& dataset, const data::Split& split,
-                                         const std::vector<data::Sample>& samples,
-                                         const config::RetrievalArgs& args) {
+metrics::NamedMetrics retrieval_baselines(const data::Dataset& dataset, const data::Split& split,
+                                          const std::vector<data::Sample>& samples,
+                                          const config::RetrievalArgs& args) {
   const Popularity popularity(dataset, split.train);
   const Transitions transitions(dataset, split.train);
-  RetrievalMetrics by_popularity(args.eval_metrics), by_markov(args.eval_metrics);
+  metrics::RetrievalMetrics by_popularity(args.eval_metrics), by_markov(args.eval_metrics);
   for (const data::Sample& sample : samples) {
     const int64_t target = target_item(dataset, sample);
     if (target == 0) {  // unknown: always ranks last
@@ -180,10 +180,10 @@ report::NamedMetrics retrieval_baselines(const data::Dataset& dataset, const dat
   return {{"popularity", by_popularity.compute()}, {"Markov, first order", by_markov.compute()}};
 }
 
-report::NamedMetrics ranking_baselines(const data::Dataset& dataset, const data::Split& split,
-                                       const std::vector<data::Sample>& samples,
-                                       const models::hstu::ModelSpec& spec) {
-  RankingMetrics metrics(spec.ranking.eval_metrics, spec, dataset.manifest());
+metrics::NamedMetrics ranking_baselines(const data::Dataset& dataset, const data::Split& split,
+                                        const std::vector<data::Sample>& samples,
+                                        const models::hstu::ModelSpec& spec) {
+  metrics::RankingMetrics metrics = ranking_metrics(spec, dataset.manifest());
   const int64_t width = metrics.width();
   const ItemMeans means(dataset, split.train, spec, width);
   std::vector<float> scores(width);
@@ -204,9 +204,9 @@ report::NamedMetrics ranking_baselines(const data::Dataset& dataset, const data:
   return {{"item mean", metrics.compute()}};
 }
 
-report::NamedMetrics baselines(const data::Dataset& dataset, const data::Split& split,
-                               const std::vector<data::Sample>& samples,
-                               const models::hstu::ModelSpec& spec) {
+metrics::NamedMetrics baselines(const data::Dataset& dataset, const data::Split& split,
+                                const std::vector<data::Sample>& samples,
+                                const models::hstu::ModelSpec& spec) {
   dataset.check_unchanged(split.train.data(), std::ssize(split.train));
   dataset.check_unchanged(samples.data(), std::ssize(samples));
   return spec.task == models::hstu::Task::retrieval

@@ -62,7 +62,8 @@ void top_on_cpu(const at::Tensor& rows, double largest_norm, const at::Tensor& q
                 std::span<const std::vector<int64_t>> excluded, const ScannedItems& items,
                 TopItems& top);
 
-// Run on the tensors' device, whichever it is. scores_at_once: that the device holds.
+// Run on the tensors' device, whichever it is. scores_at_once: the most scores in
+// memory, which bounds the tile of items.
 inline constexpr int64_t kDeviceScores = int64_t{64} << 20;
 at::Tensor ranks_on_device(const at::Tensor& rows, const at::Tensor& queries,
                            std::span<const int64_t> targets, const ItemLists& excluded,

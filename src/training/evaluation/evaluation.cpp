@@ -6,9 +6,9 @@
 #include "base/log.h"
 #include "base/progress.h"
 #include "data/batch/batch.h"
+#include "metrics/retrieval_metrics.h"
 #include "training/evaluation/catalogue.h"
-#include "training/evaluation/ranking_metrics.h"
-#include "training/evaluation/retrieval_metrics.h"
+#include "training/evaluation/ranking_labels.h"
 #include "training/evaluation/seen_items.h"
 
 namespace seqfuse::training {
@@ -89,7 +89,7 @@ int64_t num_evaluated(const std::vector<data::Sample>& samples, const Evaluation
 Metrics evaluate_retrieval(const RetrievalScorer& scorer, const data::Dataset& dataset,
                            const std::vector<data::Sample>& samples,
                            const EvaluationOptions& options) {
-  RetrievalMetrics metrics(scorer.args.eval_metrics);
+  metrics::RetrievalMetrics metrics(scorer.args.eval_metrics);
   const OwnSamples own(samples, options);
   std::vector<torch::Tensor> ranks;
   const bool whole = for_each_batch(
@@ -115,7 +115,7 @@ Metrics evaluate_ranking(const RankingScorer& scorer, const data::Dataset& datas
                          const std::vector<data::Sample>& samples,
                          const EvaluationOptions& options) {
   const models::hstu::ModelSpec& spec = scorer.spec;
-  RankingMetrics metrics(spec.ranking.eval_metrics, spec, dataset.manifest());
+  metrics::RankingMetrics metrics = ranking_metrics(spec, dataset.manifest());
   const int64_t width = metrics.width();
   std::vector<torch::Tensor> scores, labels, users;
   const bool whole = for_each_batch(

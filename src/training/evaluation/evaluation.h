@@ -9,16 +9,16 @@
 #include "data/batch/split.h"
 #include "data/dataset/dataset.h"
 #include "distributed/process_group.h"
+#include "metrics/metrics.h"
 #include "models/hstu/ranking_model.h"
 #include "models/hstu/retrieval_model.h"
 #include "models/hstu/task_model.h"
-#include "report/metrics.h"
 #include "training/evaluation/catalogue.h"
 
 namespace seqfuse::training {
 
-using report::is_better;
-using report::Metrics;
+using metrics::is_better;
+using metrics::Metrics;
 
 struct EvaluationOptions {
   int64_t batch_size = 128;

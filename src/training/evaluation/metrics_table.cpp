@@ -13,8 +13,8 @@ namespace {
 
 constexpr size_t kMaxWidth = 100;  // a wider table is transposed: one row per metric
 
-using report::is_better;
-using report::value_of;
+using metrics::is_better;
+using metrics::value_of;
 using Cells = std::vector<std::vector<std::string>>;
 
 std::vector<size_t> column_widths(const Cells& cells) {
@@ -41,7 +41,7 @@ Cells transposed(const Cells& cells) {
 
 }  // namespace
 
-std::string format_metrics_table(const report::NamedMetrics& rows) {
+std::string format_metrics_table(const metrics::NamedMetrics& rows) {
   if (rows.empty()) return "";
   Cells cells(rows.size() + 1);
   cells[0].emplace_back("");

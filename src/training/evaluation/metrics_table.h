@@ -3,11 +3,11 @@
 
 #include <string>
 
-#include "report/metrics.h"
+#include "metrics/metrics.h"
 
 namespace seqfuse::training {
 
 // One row per model, one column per metric; marks the best of each column.
-std::string format_metrics_table(const report::NamedMetrics& rows);
+std::string format_metrics_table(const metrics::NamedMetrics& rows);
 
 }  // namespace seqfuse::training

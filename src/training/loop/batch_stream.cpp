@@ -47,10 +47,32 @@ int64_t BatchStream::position_after(int64_t batches, int64_t users_per_batch) co
 
 void BatchStream::seek(int64_t index) {
   loader_.reset();
+  peeked_.reset();
+  fault_ = nullptr;
   position_ = index;
 }
 
 data::Batch BatchStream::next() {
+  if (fault_) std::rethrow_exception(std::exchange(fault_, nullptr));
+  data::Batch batch = peeked_ ? std::move(*peeked_) : read();
+  peeked_.reset();
+  ++position_;
+  return batch;
+}
+
+const data::Batch* BatchStream::peek() {
+  if (!peeked_ && !fault_) {
+    try {
+      peeked_ = read();
+    } catch (...) {
+      fault_ = std::current_exception();
+    }
+  }
+  return peeked_ ? &*peeked_ : nullptr;
+}
+
+// The batch at the position.
+data::Batch BatchStream::read() {
   if (!loader_ || position_ % batches_per_epoch_ == 0) {
     loader_.reset();  // join its threads before the next ones start
     loader_ = std::make_unique<data::BatchLoader>(dataset_, samples_, options_,
@@ -59,7 +81,6 @@ data::Batch BatchStream::next() {
   }
   std::optional<data::Batch> batch = loader_->next();
   SEQFUSE_CHECK(batch.has_value(), "the loader ended before the epoch did");
-  ++position_;
   return std::move(*batch);
 }
 

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "config/args.h"
@@ -32,13 +34,20 @@ class BatchStream {
   void seek(int64_t index);
   int64_t position() const { return position_; }
   data::Batch next();
+  // The batch that next() will return, without moving on. Null if it cannot be read: next() then throws
+  // the reason, when it is that batch's turn.
+  const data::Batch* peek();
 
  private:
+  data::Batch read();
+
   const data::Dataset& dataset_;
   const std::vector<data::Sample>& samples_;
   data::LoaderOptions options_;
   int64_t batches_per_epoch_ = 0, position_ = 0;
   std::unique_ptr<data::BatchLoader> loader_;  // of the current epoch
+  std::optional<data::Batch> peeked_;
+  std::exception_ptr fault_;  // of a peek
 };
 
 }  // namespace seqfuse::training

@@ -41,6 +41,16 @@ CheckpointSaver::CheckpointSaver(models::hstu::TaskModel& model, StepUpdate& upd
       writer_(writer),
       saved_step_(saved_step) {}
 
+// The same for rows that are no parameters, which only the first process has now.
+void CheckpointSaver::check_tables(const Checkpoint& checkpoint) const {
+  std::string name;
+  if (group_.is_first()) name = table_not_finite(model_.tables(), checkpoint.tables);
+  if (group_.several()) name = group_.broadcast(name, "check of the checkpoint");
+  if (!name.empty()) {
+    throw NotFinite(name, std::numeric_limits<double>::quiet_NaN(), checkpoint.step);
+  }
+}
+
 void CheckpointSaver::save(TrainingState& state, bool last) {
   allow(group_, args_, fmt::format("checkpoint of step {}", state.step));
   Step unlogged;
@@ -52,6 +62,7 @@ void CheckpointSaver::save(TrainingState& state, bool last) {
   Checkpoint checkpoint;
   checkpoint.step = state.step;
   collect_weights(model_, model_.tables(), checkpoint);
+  check_tables(checkpoint);
   checkpoint.optimizer = update_.optimizer().state();
   bool saved = true;
   if (group_.is_first()) {  // everything not sharded is the same in all processes

@@ -27,6 +27,8 @@ class CheckpointSaver {
   int64_t saved_step() const { return saved_step_; }
 
  private:
+  void check_tables(const Checkpoint& checkpoint) const;
+
   models::hstu::TaskModel& model_;
   StepUpdate& update_;
   const config::TrainerArgs& args_;

@@ -13,7 +13,7 @@
 namespace seqfuse::training {
 namespace {
 
-double watched_value(const report::Metrics& metrics, const std::string& name) {
+double watched_value(const metrics::Metrics& metrics, const std::string& name) {
   std::vector<std::string> names;
   for (const auto& [metric, value] : metrics) {
     if (metric == name) return value;
@@ -25,7 +25,7 @@ double watched_value(const report::Metrics& metrics, const std::string& name) {
 
 }  // namespace
 
-void compare_with_best(const config::TrainerArgs& args, const report::Metrics& metrics,
+void compare_with_best(const config::TrainerArgs& args, const metrics::Metrics& metrics,
                        TrainingState& state) {
   const std::string name =
       args.early_stopping_metric.empty() ? metrics[0].first : args.early_stopping_metric;
@@ -36,7 +36,7 @@ void compare_with_best(const config::TrainerArgs& args, const report::Metrics& m
       log::warning("train", "{} is undefined: this evaluation does not count for early stopping",
                    name);
     }
-  } else if (report::is_better(name, value, report::value_of(state.best_metrics, name))) {
+  } else if (metrics::is_better(name, value, metrics::value_of(state.best_metrics, name))) {
     state.watched = name;
     state.best_step = state.step;
     state.best_metrics = metrics;

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "config/args.h"
-#include "report/metrics.h"
+#include "metrics/metrics.h"
 #include "training/loop/training_state.h"
 
 namespace seqfuse::training {
@@ -10,7 +10,7 @@ namespace seqfuse::training {
 // Compares the metrics after state.step with the best so far, by TrainerArgs.early_stopping_metric
 // or else the first metric. An undefined (NaN) metric does not count. Throws UsageError if there is
 // no such metric.
-void compare_with_best(const config::TrainerArgs& args, const report::Metrics& metrics,
+void compare_with_best(const config::TrainerArgs& args, const metrics::Metrics& metrics,
                        TrainingState& state);
 
 // Resets the best evaluation of a resumed run that now watches another metric.

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "training/evaluation/ranking_metrics.h"
+#include "training/evaluation/ranking_labels.h"
 
 namespace seqfuse::training {
 namespace {

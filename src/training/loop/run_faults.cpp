@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "training/loop/out_of_memory.h"
+#include "training/device/out_of_memory.h"
 
 namespace seqfuse::training {
 

@@ -47,7 +47,7 @@ void RunRecorder::write_step(TrainingState& state, const Step& step) {
   state.loss_positions = 0;
 }
 
-void RunRecorder::write_evaluation(const TrainingState& state, const report::Metrics& metrics,
+void RunRecorder::write_evaluation(const TrainingState& state, const metrics::Metrics& metrics,
                                    const std::optional<TargetCounts>& targets) {
   nlohmann::json line = {{"step", state.step}, {"epoch", schedule_.epoch(state)}};
   std::string text;

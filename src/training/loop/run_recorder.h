@@ -7,7 +7,7 @@
 
 #include "base/progress.h"
 #include "config/roots.h"
-#include "report/metrics.h"
+#include "metrics/metrics.h"
 #include "training/checkpoint/run_writer.h"
 #include "training/evaluation/target_counts.h"
 #include "training/loop/run_schedule.h"
@@ -31,7 +31,7 @@ class RunRecorder {
 
   // Whether metrics.jsonl already had the evaluation at state.step when the run was resumed.
   bool has_evaluation(const TrainingState& state) const { return logged_evaluation_ == state.step; }
-  void write_evaluation(const TrainingState& state, const report::Metrics& metrics,
+  void write_evaluation(const TrainingState& state, const metrics::Metrics& metrics,
                         const std::optional<TargetCounts>& targets);
 
   void end_progress() { progress_.reset(); }

@@ -24,7 +24,7 @@ class RunSchedule {
     bool log = false, evaluate = false, save = false;
     bool any() const { return log || evaluate || save; }
   };
-  // What is due after the step that led to state; first_batch: the step's first batch.
+  // The work that is due after the step that led to state; first_batch: the step's first batch.
   Due due(const TrainingState& state, int64_t first_batch) const;
 
   // Whether an evaluation was due after the step from which a run is resumed.

@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include "base/log.h"
 #include "ops/torch/device_seeds.h"
 #include "training/loop/batch_padding.h"
+#include "training/loop/next_rows.h"
 #include "training/loop/not_finite.h"
 #include "training/optimizer/schedule.h"
 
@@ -49,7 +51,8 @@ StepRunner::StepRunner(models::hstu::TaskModel& model, const config::Config& con
       stream_(stream),
       update_(update),
       group_(group),
-      exchange_(group, model) {}
+      exchange_(group, model),
+      sends_ahead_(config.trainer.pipeline_type == config::Pipeline::prefetch) {}
 
 void StepRunner::start_graphs() {
   if (!config_.trainer.cuda_graph || !update_.on_gpu()) return;
@@ -75,13 +78,21 @@ Step StepRunner::run(int64_t done, int64_t total, const std::function<int()>& si
   const int64_t batches = config_.trainer.gradient_accumulation_steps;
   for (int64_t i = 0; i < batches; ++i) {
     const models::StepSeed seed = seed_of_next_batch();
+    const int64_t position = stream_.position();
     const data::Batch batch = next_batch(on_batch);
     if (i + 1 == batches) exchange_.start();
+    const bool more = sends_ahead_ && (i + 1 < batches || done + 1 < total);
+    Windows windows;
+    if (batch_users_ > 0) windows = upload(batch, position);
+    if (more) send_next_batch();
     if (batch_users_ == 0) {  // the end of an epoch with fewer users than processes
       embeddings::fetch_nothing(model_.tables());
+      if (more) prefetch_rows(model_.tables(), next_windows());
       continue;
     }
-    const models::hstu::TaskModel::Loss loss = model_.loss(batch, seed);
+    const models::hstu::TaskModel::Loss loss = model_.loss(windows, seed);
+    // Before backward, so that all processes exchange ids, and then gradients, in the same order.
+    if (more) prefetch_rows(model_.tables(), next_windows());
     totals.tokens += batch_tokens_;
     if (loss.positions == 0) continue;
     totals.positions += loss.positions;
@@ -133,6 +144,20 @@ data::Batch StepRunner::next_batch(const std::function<void(const data::Batch&)>
   batch_tokens_ = models::hstu::num_tokens(model_.spec(), batch);
   on_batch(batch);
   return batch;
+}
+
+Windows StepRunner::upload(const data::Batch& batch, int64_t position) {
+  if (const auto sent = std::exchange(next_, std::nullopt); sent && sent->position == position) {
+    return sent->windows;
+  }
+  return model_.upload(batch);
+}
+
+void StepRunner::send_next_batch() {
+  next_.reset();
+  const data::Batch* next = stream_.peek();
+  if (next == nullptr || next->batch_size() == 0) return;
+  next_ = {.position = stream_.position(), .windows = model_.upload(*next)};
 }
 
 std::string StepRunner::batch_text() const {

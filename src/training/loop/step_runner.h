@@ -40,6 +40,11 @@ class StepRunner {
  private:
   models::StepSeed seed_of_next_batch() const;
   data::Batch next_batch(const std::function<void(const data::Batch&)>& on_batch);
+  // Windows of the current batch, sent ahead or now.
+  models::hstu::Windows upload(const data::Batch& batch, int64_t position);
+  // With TrainerArgs.pipeline_type = 'prefetch'.
+  void send_next_batch();
+  const models::hstu::Windows* next_windows() const { return next_ ? &next_->windows : nullptr; }
   void run_graph(int64_t number, const std::function<void(const data::Batch&)>& on_batch,
                  Step& step);
 
@@ -51,6 +56,12 @@ class StepRunner {
   StepExchange exchange_;
   std::optional<StepGraphs> graphs_;
   int64_t batch_users_ = 0, batch_tokens_ = 0;  // of the current batch
+  const bool sends_ahead_;
+  struct Sent {
+    int64_t position = -1;  // of the batch, in the stream
+    models::hstu::Windows windows;
+  };
+  std::optional<Sent> next_;  // none if this process has no part of the next batch
 };
 
 }  // namespace seqfuse::training

@@ -73,12 +73,19 @@ void StepUpdate::read_losses(Step& step) {
 
 void StepUpdate::save(TrainingState& state) const {
   state.optimizer_steps = optimizer_.steps();
-  if (device_) device_->save(state);
+  // Without loss scaling the state keeps the initial scale, for a run resumed in float16.
+  const std::optional<LossScale> scale = device_ ? device_->loss_scale() : std::nullopt;
+  if (scale) {
+    state.loss_scale = scale->scale;
+    state.loss_scale_steps = scale->steps;
+  }
 }
 
 void StepUpdate::load(const TrainingState& state, const TensorMap& optimizer) {
   optimizer_.load_state(optimizer, state.optimizer_steps);
-  if (device_) device_->load(state);
+  if (device_) {
+    device_->set_loss_scale({.scale = state.loss_scale, .steps = state.loss_scale_steps});
+  }
   positions_unread_ = 0;
 }
 

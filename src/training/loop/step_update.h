@@ -26,7 +26,7 @@ struct Step {
 
 class StepUpdate {
  public:
-  // All references must outlive it. Throws UsageError for an unknown optimiser.
+  // All references must outlive it.
   StepUpdate(models::hstu::TaskModel& model, const config::Config& config,
              distributed::ProcessGroup& group);
 

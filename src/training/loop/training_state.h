@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "metrics/metrics.h"
 #include "models/hstu/model_spec.h"
-#include "report/metrics.h"
 
 namespace seqfuse::training {
 
@@ -22,14 +22,14 @@ struct TrainingState {
   double loss_sum = 0;
   int64_t loss_positions = 0;
 
-  // float16 only: the loss scale, and the steps since it last changed.
+  // float16 only: LossScale of device_step.h.
   double loss_scale = 65536;
   int64_t loss_scale_steps = 0;
 
   // Early stopping. best_step -1: no evaluation yet.
   std::string watched;  // the metric
   int64_t best_step = -1;
-  report::Metrics best_metrics;
+  metrics::Metrics best_metrics;
   int64_t evaluations_since_best = 0;
 };
 
@@ -43,8 +43,8 @@ nlohmann::json state_to_json(const TrainingState& state, const models::hstu::Mod
 TrainingState state_from_json(const nlohmann::json& json, const models::hstu::ModelSpec& spec,
                               int64_t seed);
 
-// For a run that goes on with new data: it begins with their first batch, and the best metrics, which
-// were measured on the old data, are forgotten.
+// For a run that continues on new data: it starts at their first batch, and forgets the best metrics,
+// which were measured on the old data.
 void begin_new_data(nlohmann::json& checkpoint_state);
 
 // The first of these checks alone.

@@ -10,7 +10,6 @@
 namespace seqfuse::training {
 
 using embeddings::EmbeddingTable;
-using embeddings::UpdateKind;
 using embeddings::UpdateStep;
 
 namespace {
@@ -23,15 +22,10 @@ constexpr const char* kUnaveraged = ".unaveraged";
 Optimizer::Optimizer(const torch::nn::Module& module, const config::OptimizerArgs& args,
                      const embeddings::Tables& tables, distributed::ProcessGroup& group)
     : args_(args), group_(group) {
-  const UpdateKind dense = embeddings::parse_update_kind(args.optimizer_str, "optimizer_str");
-  const UpdateKind table_kind =
-      args.embedding_optimizer_str.empty()
-          ? dense
-          : embeddings::parse_update_kind(args.embedding_optimizer_str, "embedding_optimizer_str");
   const bool averaged = args.average_decay > 0;
   embeddings::Tables others = tables;  // not seen yet
   const auto add_table = [&](EmbeddingTable* table) {
-    table->make_state(table_kind, averaged);
+    table->make_state(embeddings::optimizer_of_tables(args), averaged);
     parameters_.push_back({.name = table->name(), .dense = {}, .table = table});
   };
   for (const auto& parameter : module.named_parameters()) {
@@ -45,10 +39,10 @@ Optimizer::Optimizer(const torch::nn::Module& module, const config::OptimizerArg
       continue;
     }
     SEQFUSE_CHECK(weight.is_contiguous(), "{} is not contiguous", parameter.key());
-    parameters_.push_back(
-        {.name = parameter.key(),
-         .dense = embeddings::ParameterState(weight, dense, args.weight_decay, averaged),
-         .table = nullptr});
+    parameters_.push_back({.name = parameter.key(),
+                           .dense = embeddings::ParameterState(weight, args.optimizer_str,
+                                                               args.weight_decay, averaged),
+                           .table = nullptr});
   }
   for (EmbeddingTable* table : others) add_table(table);  // their rows are not parameters
   for (const Parameter& parameter : parameters_) {
@@ -130,8 +124,8 @@ void Optimizer::update(UpdateStep step) {
   step.finish();
 }
 
-TensorMap Optimizer::state() const {
-  TensorMap state;
+embeddings::StateTensors Optimizer::state() const {
+  embeddings::StateTensors state;
   for (const Parameter& parameter : parameters_) {
     if (parameter.table) continue;
     for (const auto& [name, tensor] : parameter.dense->tensors()) {
@@ -141,7 +135,7 @@ TensorMap Optimizer::state() const {
   return state;
 }
 
-void Optimizer::load_state(const TensorMap& given, int64_t steps) {
+void Optimizer::load_state(const embeddings::StateTensors& given, int64_t steps) {
   for (auto& [name, tensor] : state()) {
     const auto found = given.find(name);
     SEQFUSE_CHECK_AS(DataError, found != given.end() && found->second.sizes() == tensor.sizes(),

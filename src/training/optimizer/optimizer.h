@@ -13,7 +13,6 @@
 #include "config/args.h"
 #include "embeddings/table.h"
 #include "embeddings/update/update_step.h"
-#include "training/checkpoint/tensor_files.h"
 
 namespace seqfuse::training {
 
@@ -22,7 +21,7 @@ namespace seqfuse::training {
 class Optimizer {
  public:
   // tables: those of the module; every other parameter is dense. group: the processes that share
-  // the tables. Throws UsageError for an unknown optimiser.
+  // the tables.
   Optimizer(const torch::nn::Module& module, const config::OptimizerArgs& args,
             const embeddings::Tables& tables = {},
             distributed::ProcessGroup& group = distributed::ProcessGroup::single());
@@ -63,9 +62,9 @@ class Optimizer {
   int64_t steps() const;
   // State of dense weights, "NAME.exp_avg", ...; shares storage. The caller saves and restores the
   // number of steps.
-  TensorMap state() const;
+  embeddings::StateTensors state() const;
   // Throws DataError naming a missing tensor or one of another shape.
-  void load_state(const TensorMap& state, int64_t steps);
+  void load_state(const embeddings::StateTensors& state, int64_t steps);
 
  private:
   struct Parameter {

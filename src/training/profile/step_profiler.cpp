@@ -21,7 +21,7 @@
 #include "base/gpu.h"
 #include "base/log.h"
 #include "models/hstu/layer_flops.h"
-#include "training/loop/out_of_memory.h"
+#include "training/device/out_of_memory.h"
 
 namespace seqfuse::training {
 namespace {

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-namespace seqfuse::report {
+namespace seqfuse::metrics {
 
 // In the order of reporting: {"HR@10", .30}, or {"AUC is_click", .71}. NaN if undefined.
 using Metrics = std::vector<std::pair<std::string, double>>;
@@ -20,4 +20,4 @@ double value_of(const Metrics& metrics, std::string_view name);
 // Lower is better for normalised entropy, higher for every other metric. NaN is never better.
 bool is_better(std::string_view name, double value, double best);
 
-}  // namespace seqfuse::report
+}  // namespace seqfuse::metrics

@@ -4,12 +4,13 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "data/dataset/dataset.h"
-#include "training/evaluation/evaluation.h"
+#include "metrics/metrics.h"
+#include "metrics/ranking_metric.h"
 
-namespace seqfuse::training {
+namespace seqfuse::metrics {
 
 // Area under the ROC curve, exact: the share of correctly ordered (positive, negative) pairs, ties
 // counting half. NaN if there is only one class. labels are 0 or 1.
@@ -26,11 +27,11 @@ GroupedAuc grouped_auc(std::span<const float> scores, std::span<const uint8_t> l
 // Collects scores and labels of P predictions until the metrics are computed.
 class RankingMetrics {
  public:
-  // names: AUC, NE, ACC, GAUC; throws UsageError for others.
-  RankingMetrics(const std::vector<std::string>& names, const models::hstu::ModelSpec& spec,
-                 const data::Manifest& manifest);
+  // width: the number of classes, or of tasks. task_names [width]: unused for classes.
+  RankingMetrics(std::vector<RankingMetric> metrics, int64_t width, bool classes,
+                 std::vector<std::string> task_names);
 
-  int64_t width() const { return width_; }  // tasks, or classes
+  int64_t width() const { return width_; }
   bool is_classes() const { return classes_; }
 
   // scores [width]: tasks: logits; classes: logarithms of the probabilities. labels [width]: 0 or
@@ -47,18 +48,15 @@ class RankingMetrics {
     std::vector<float> scores;
     std::vector<uint8_t> labels;
   };
-  double compute_one(const std::string& name, const Column& column, const std::string& label) const;
-  double compute_classes(const std::string& name) const;
+  double compute_one(RankingMetric metric, const Column& column, const std::string& label) const;
+  double compute_classes(RankingMetric metric) const;
 
-  std::vector<std::string> names_, task_names_;
+  std::vector<RankingMetric> metrics_;
   int64_t width_;
   bool classes_;
+  std::vector<std::string> task_names_;
   std::vector<Column> columns_;
   std::vector<int64_t> users_;
 };
 
-// Labels [width] of an action: its bits, whether it reaches the threshold, or its class.
-void labels_of_action(const models::hstu::ModelSpec& spec, int64_t action,
-                      std::span<uint8_t> labels);
-
-}  // namespace seqfuse::training
+}  // namespace seqfuse::metrics

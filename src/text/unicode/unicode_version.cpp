@@ -1,10 +1,10 @@
-#include "text/unicode_version.h"
+#include "text/unicode/unicode_version.h"
 
 #include <algorithm>
 #include <span>
 
-#include "text/unicode_tables.h"
-#include "text/utf8.h"
+#include "base/utf8.h"
+#include "text/unicode/unicode_tables.h"
 
 namespace seqfuse::text {
 namespace {

@@ -1,4 +1,4 @@
-#include "training/evaluation/ranking_metrics.h"
+#include "metrics/ranking_metrics.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,9 +8,8 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "base/names.h"
 
-namespace seqfuse::training {
+namespace seqfuse::metrics {
 namespace {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
@@ -107,23 +106,15 @@ GroupedAuc grouped_auc(std::span<const float> scores, std::span<const uint8_t> l
   return result;
 }
 
-RankingMetrics::RankingMetrics(const std::vector<std::string>& names,
-                               const models::hstu::ModelSpec& spec, const data::Manifest& manifest)
-    : names_(names),
-      width_(spec.ranking.prediction_head_arch.back()),
-      classes_(width_ != spec.ranking.num_tasks),
-      columns_(static_cast<size_t>(width_)) {
-  static const std::vector<std::string> known = {"AUC", "NE", "ACC", "GAUC"};
-  for (const std::string& name : names) {
-    if (std::find(known.begin(), known.end(), name) == known.end()) {
-      throw_error<UsageError>("unknown ranking metric '{}'{}: expected AUC, NE, ACC or GAUC", name,
-                              did_you_mean(name, known));
-    }
-  }
-  for (int64_t task = 0; task < width_; ++task) {
-    const bool named = task < std::ssize(manifest.action_names);
-    task_names_.push_back(named ? manifest.action_names[task] : fmt::format("task {}", task));
-  }
+RankingMetrics::RankingMetrics(std::vector<RankingMetric> metrics, int64_t width, bool classes,
+                               std::vector<std::string> task_names)
+    : metrics_(std::move(metrics)),
+      width_(width),
+      classes_(classes),
+      task_names_(std::move(task_names)),
+      columns_(static_cast<size_t>(width)) {
+  SEQFUSE_CHECK(classes || std::ssize(task_names_) == width, "{} names of {} tasks",
+                task_names_.size(), width);
 }
 
 void RankingMetrics::add(int64_t user, std::span<const float> scores,
@@ -139,24 +130,32 @@ void RankingMetrics::add(int64_t user, std::span<const float> scores,
   users_.push_back(user);
 }
 
-double RankingMetrics::compute_one(const std::string& name, const Column& column,
+double RankingMetrics::compute_one(RankingMetric metric, const Column& column,
                                    const std::string& label) const {
-  if (name == "AUC") return auc(column.scores, column.labels);
-  if (name == "NE") return normalised_entropy(column.scores, column.labels);
-  if (name == "ACC") return accuracy(column.scores, column.labels);
+  switch (metric) {
+    case RankingMetric::auc:
+      return auc(column.scores, column.labels);
+    case RankingMetric::ne:
+      return normalised_entropy(column.scores, column.labels);
+    case RankingMetric::acc:
+      return accuracy(column.scores, column.labels);
+    case RankingMetric::gauc:
+      break;
+  }
   const GroupedAuc grouped = grouped_auc(column.scores, column.labels, users_);
   report_skipped(label, grouped);
   return grouped.value;
 }
 
-double RankingMetrics::compute_classes(const std::string& name) const {
+double RankingMetrics::compute_classes(RankingMetric metric) const {
   const size_t n = users_.size();
-  if (name == "AUC" || name == "GAUC") {
+  if (metric == RankingMetric::auc || metric == RankingMetric::gauc) {
     std::vector<double> values;
     for (int64_t c = 0; c < width_; ++c) {
       const Column& column = columns_[c];
-      const double value = name == "AUC" ? auc(column.scores, column.labels)
-                                         : grouped_auc(column.scores, column.labels, users_).value;
+      const double value = metric == RankingMetric::auc
+                               ? auc(column.scores, column.labels)
+                               : grouped_auc(column.scores, column.labels, users_).value;
       if (!std::isnan(value)) values.push_back(value);
     }
     return mean(values);
@@ -174,37 +173,25 @@ double RankingMetrics::compute_classes(const std::string& name) const {
     }
     entropy -= plogp(positives / static_cast<double>(n));
   }
-  if (name == "ACC") return right / static_cast<double>(n);
+  if (metric == RankingMetric::acc) return right / static_cast<double>(n);
   return entropy > 0 ? loss / static_cast<double>(n) / entropy : kNaN;
 }
 
 Metrics RankingMetrics::compute() const {
   Metrics result;
-  for (const std::string& name : names_) {
+  for (const RankingMetric metric : metrics_) {
+    const std::string name(choice_names(metric)[static_cast<size_t>(metric)]);
     if (classes_) {
-      result.emplace_back(name, users_.empty() ? kNaN : compute_classes(name));
+      result.emplace_back(name, users_.empty() ? kNaN : compute_classes(metric));
       continue;
     }
     for (int64_t task = 0; task < width_; ++task) {
       const std::string label = width_ == 1 ? name : name + " " + task_names_[task];
-      result.emplace_back(label, users_.empty() ? kNaN : compute_one(name, columns_[task], label));
+      result.emplace_back(label,
+                          users_.empty() ? kNaN : compute_one(metric, columns_[task], label));
     }
   }
   return result;
 }
 
-void labels_of_action(const models::hstu::ModelSpec& spec, int64_t action,
-                      std::span<uint8_t> labels) {
-  const bool classes = std::ssize(labels) != spec.ranking.num_tasks;
-  for (int64_t c = 0; c < std::ssize(labels); ++c) {
-    if (classes) {
-      labels[c] = action == c;
-    } else if (spec.ranking.label_threshold) {
-      labels[c] = action >= *spec.ranking.label_threshold;
-    } else {
-      labels[c] = (action >> c) & 1;
-    }
-  }
-}
-
-}  // namespace seqfuse::training
+}  // namespace seqfuse::metrics

@@ -1,9 +1,9 @@
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 #include <cstdint>
 #include <cstring>
 
-namespace seqfuse::text {
+namespace seqfuse {
 namespace {
 
 enum class Kind { valid, invalid, cut_off };  // cut_off: the text ends inside a possible character
@@ -50,6 +50,11 @@ size_t find_invalid_utf8(std::string_view text) {
     i += part.length;
   }
   return i;
+}
+
+size_t character_length(std::string_view text) {
+  const Part part = part_at(text, 0);
+  return part.kind == Kind::valid ? part.length : 0;
 }
 
 std::string replace_invalid_utf8(std::string_view text) {
@@ -117,4 +122,4 @@ void Utf8Assembler::finish(std::string& out) {
   waiting_.clear();
 }
 
-}  // namespace seqfuse::text
+}  // namespace seqfuse

@@ -1,5 +1,5 @@
 // Written by tools/unicode_tables.py from tokenizers 0.23.3 and Unicode 14.
-#include "text/unicode_tables.h"
+#include "text/unicode/unicode_tables.h"
 
 namespace seqfuse::text {
 namespace {

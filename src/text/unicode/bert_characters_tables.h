@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <span>
 
-#include "text/unicode_tables.h"
+#include "text/unicode/unicode_tables.h"
 
 namespace seqfuse::text {
 

@@ -1,11 +1,11 @@
-#include "text/bert_characters.h"
+#include "text/unicode/bert_characters.h"
 
 #include <algorithm>
 #include <array>
 #include <span>
 
-#include "text/bert_characters_tables.h"
-#include "text/utf8.h"
+#include "base/utf8.h"
+#include "text/unicode/bert_characters_tables.h"
 
 namespace seqfuse::text {
 namespace {

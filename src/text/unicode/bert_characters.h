@@ -1,4 +1,4 @@
-// What BERT's normalizer and pre-tokenizer do to characters, as Hugging Face's tokenizers do it. All
+// The character classes of BERT's normalizer and pre-tokenizer, as in Hugging Face's tokenizers. All
 // functions take and give valid UTF-8.
 #pragma once
 

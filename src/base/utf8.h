@@ -6,12 +6,15 @@
 #include <string>
 #include <string_view>
 
-namespace seqfuse::text {
+namespace seqfuse {
 
 inline constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";  // U+FFFD
 
 // The offset of the first byte that is not valid UTF-8; text.size() if all of it is.
 size_t find_invalid_utf8(std::string_view text);
+
+// The length in bytes of the first character of a text that is not empty; 0 if it is not UTF-8.
+size_t character_length(std::string_view text);
 
 // Text with U+FFFD for each maximal invalid part, as the Unicode standard recommends.
 std::string replace_invalid_utf8(std::string_view text);
@@ -36,4 +39,4 @@ class Utf8Assembler {
   std::string waiting_;  // at most 3 bytes
 };
 
-}  // namespace seqfuse::text
+}  // namespace seqfuse

@@ -1,9 +1,9 @@
 // UTF-8: the first invalid byte, and characters whose bytes arrive one by one.
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 #include <gtest/gtest.h>
 
-namespace seqfuse::text::utf8_test {
+namespace seqfuse::utf8_test {
 namespace {
 
 TEST(Utf8, FindsTheFirstInvalidByte) {
@@ -50,4 +50,4 @@ TEST(Utf8, AssemblesCharactersByteByByte) {
 }
 
 }  // namespace
-}  // namespace seqfuse::text::utf8_test
+}  // namespace seqfuse::utf8_test
