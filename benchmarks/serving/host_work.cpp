@@ -81,7 +81,7 @@ int main(int argc, char** argv) {
       *reader,
       {.most_history = run.predictor->spec().max_history, .top_k = kTopK, .users_are_known = true});
   const serving::BatchRecommender recommender(run, {.top_k = kTopK});
-  const serving::UnfinishedBatch unfinished(output, "benchmark");
+  const serving::UnfinishedBatch unfinished(output, {{"benchmark", "host_work"}});
   unfinished.open(/*resume=*/true);
   Random random(1, 0);
   double reading = 0, preparing = 0, assembling = 0, keeping = 0, writing = 0;

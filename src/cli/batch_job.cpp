@@ -12,18 +12,18 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/parallel.h"
-#include "base/progress.h"
+#include "base/progress_line.h"
 
 namespace seqfuse::cli {
 namespace {
 
-// After which a process counts as hanging, in seconds: a block takes a fraction of it.
-constexpr double kLongestBlock = 600;
-// Blocks that are prepared and wait for the model, and those that are not written yet.
+// A process counts as hanging when one block takes longer than this; it should take a fraction.
+constexpr double kLongestBlock = 600;  // seconds
+// The most blocks that wait for the model, and that wait to be written.
 constexpr size_t kPrepared = 2, kUnwritten = 4;
 
-// While the host assembles a pass for one thread, a GPU works for the other. On the CPU, the passes
-// of a block keep all cores busy.
+// With two threads, the host assembles a pass while the GPU works on another one. On the CPU, the
+// passes of one block keep all cores busy.
 int answering_threads(const serving::TrainedRun& run) {
   return run.predictor->device().is_cuda() ? 2 : 1;
 }
@@ -33,17 +33,22 @@ int answering_threads(const serving::TrainedRun& run) {
 BatchJob::BatchJob(const serving::TrainedRun& run, serving::RequestReader& reader,
                    serving::RequestBlocks& blocks, const serving::BatchRecommender& recommender,
                    const serving::UnfinishedBatch& unfinished, distributed::ProcessGroup& group,
-                   std::function<void()> check_stop)
+                   serving::BatchProgress& progress, std::function<void()> check_stop)
     : run_(run),
       reader_(reader),
       blocks_(blocks),
       recommender_(recommender),
       unfinished_(unfinished),
       group_(group),
+      progress_(progress),
       check_stop_(std::move(check_stop)) {}
 
 serving::BatchReport BatchJob::run(const std::string& users, serving::OutputFormat format) {
   serving::BatchReport total;
+  std::optional<ProgressLine> line;
+  if (group_.is_first()) {
+    line.emplace("recommend", [this] { return progress_.text(seconds(), group_.size()); });
+  }
   if (!group_.several()) {
     unfinished_.finish([&](const std::filesystem::path& file) {
       const auto writer = make_writer(file, format);
@@ -80,7 +85,7 @@ int64_t BatchJob::answer_blocks(const std::string& users, const Take& take) {
   Channel<Block> to_keep(kUnwritten);
   std::vector<std::jthread> answering;
   std::jthread keeping;
-  // Threads wait for the channels: they end also if another cannot be started.
+  // Ends threads that wait for a channel, also if another thread cannot be started.
   struct Closing {
     Channel<Task>& tasks;
     Channel<Block>& blocks;
@@ -91,7 +96,7 @@ int64_t BatchJob::answer_blocks(const std::string& users, const Take& take) {
   } closing{to_answer, to_keep};
   for (int thread = 0; thread < answering_threads(run_); ++thread) {
     answering.emplace_back([&] {
-      at::set_num_threads(num_threads());  // which is a setting of each thread
+      at::set_num_threads(num_threads());  // a setting of each thread
       while (auto task = to_answer.pop()) answering_.time([&] { (*task)(); });
     });
   }
@@ -116,7 +121,7 @@ int64_t BatchJob::answer_blocks(const std::string& users, const Take& take) {
   keeping.join();
   to_answer.close();
   answering.clear();
-  // What is kept comes before what is read.
+  // A failure to keep blocks may have caused the one to read them.
   if (keeping_failure) std::rethrow_exception(keeping_failure);
   if (reading_failure) std::rethrow_exception(reading_failure);
   if (blocks_.users() == 0) throw_error<DataError>("{} names no users", users);
@@ -125,8 +130,6 @@ int64_t BatchJob::answer_blocks(const std::string& users, const Take& take) {
 }
 
 int64_t BatchJob::read_blocks(Channel<Task>& to_answer, Channel<Block>& to_keep) {
-  std::optional<Progress> progress;
-  if (group_.is_first()) progress.emplace("recommend", "users", 0);
   for (int64_t number = 0;; ++number) {
     check_stop_();
     group_.begin(fmt::format("reading of block {} of the users", number), kLongestBlock);
@@ -135,13 +138,13 @@ int64_t BatchJob::read_blocks(Channel<Task>& to_answer, Channel<Block>& to_keep)
     const bool more = reading_.time([&] {
       const std::vector<serving::UserRequest>& requests = blocks_.next();
       if (requests.empty()) return false;
+      progress_.read(blocks_.users(), reader_.done());
       if (number % group_.size() == group_.rank()) block = prepare(number, requests, task);
       return true;
     });
     if (!more) return number;
     if (task.valid() && !to_answer.push(std::move(task))) return number;
     if (block.answers.valid() && !to_keep.push(std::move(block))) return number;
-    if (progress) progress->update(users_kept_ * group_.size(), left());
   }
 }
 
@@ -150,6 +153,7 @@ BatchJob::Block BatchJob::prepare(int64_t number, const std::vector<serving::Use
   Block block{.number = number, .key = unfinished_.key_of(requests)};
   if (auto before = unfinished_.find(number, block.key)) {
     block.done_before = true;
+    progress_.done_before(std::ssize(requests));
     std::promise<serving::AnsweredBlock> answers;
     answers.set_value(*std::move(before));
     block.answers = answers.get_future();
@@ -174,7 +178,6 @@ void BatchJob::keep_blocks(Channel<Block>& to_keep, const Take& take) {
       if (!block->done_before) unfinished_.keep(block->number, block->key, answers);
       take(answers);
     });
-    users_kept_ += std::ssize(answers.users);
     tell_warnings(answers.report);
   }
 }
@@ -202,13 +205,6 @@ std::string BatchJob::stage_seconds() const {
   return fmt::format("reading and preparing {:.2f} s, the model {:.2f} s, writing {:.2f} s",
                      reading_.seconds(), answering_.seconds() / answering_threads(run_),
                      writing_.seconds());
-}
-
-std::string BatchJob::left() const {
-  const auto done = reader_.done();
-  if (!done || *done <= 0) return "";
-  return fmt::format("{:.0f} %, {} left", 100 * *done,
-                     format_duration(seconds() * (1 - *done) / *done));
 }
 
 }  // namespace seqfuse::cli

@@ -15,6 +15,7 @@
 #include "base/busy_time.h"
 #include "base/channel.h"
 #include "distributed/process_group.h"
+#include "serving/batch/batch_progress.h"
 #include "serving/batch/batch_recommender.h"
 #include "serving/batch/recommendation_writer.h"
 #include "serving/batch/request_blocks.h"
@@ -26,20 +27,21 @@ namespace seqfuse::cli {
 
 class BatchJob {
  public:
-  // All must outlive this object. check_stop is called between blocks, by several threads, and
-  // throws to stop.
+  // All must outlive this object. progress: told by the recommender of answers, by this object of the
+  // rest. check_stop is called between blocks, by several threads, and throws to stop.
   BatchJob(const serving::TrainedRun& run, serving::RequestReader& reader,
            serving::RequestBlocks& blocks, const serving::BatchRecommender& recommender,
            const serving::UnfinishedBatch& unfinished, distributed::ProcessGroup& group,
-           std::function<void()> check_stop);
+           serving::BatchProgress& progress, std::function<void()> check_stop);
 
   // Answers the blocks of this process: those whose number modulo the number of processes is its
-  // rank. The first process then writes the output from the blocks of all, a single one while it
-  // goes on; the others return an empty report. Tells each warning once. users: what names them,
-  // for messages. Throws DataError if there are none.
+  // rank. A single process writes the output as it goes. Of several, the first writes it at the end,
+  // from the blocks of all, and the others return an empty report. Prints progress, and each warning
+  // once. users: where they come from, for messages. Throws DataError if there are none.
   serving::BatchReport run(const std::string& users, serving::OutputFormat format);
 
-  double seconds() const;             // since the start
+  double seconds() const;                            // since the start
+  bool went_on() const { return done_before_ > 0; }  // with blocks of an interrupted batch
   std::string stage_seconds() const;  // of work in each stage of this process, for people
 
  private:
@@ -61,7 +63,6 @@ class BatchJob {
   std::unique_ptr<serving::RecommendationWriter> make_writer(const std::filesystem::path& file,
                                                              serving::OutputFormat format) const;
   void tell_warnings(const serving::BatchReport& report);  // each once
-  std::string left() const;                                // "40 %, 12 s left", where known
 
   const serving::TrainedRun& run_;
   serving::RequestReader& reader_;
@@ -69,11 +70,11 @@ class BatchJob {
   const serving::BatchRecommender& recommender_;
   const serving::UnfinishedBatch& unfinished_;
   distributed::ProcessGroup& group_;
+  serving::BatchProgress& progress_;
   const std::function<void()> check_stop_;
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   std::set<std::string> told_;
   int64_t done_before_ = 0;
-  std::atomic<int64_t> users_kept_ = 0;
   std::atomic<bool> failed_ = false;
   BusyTime reading_, answering_, writing_;
 };

@@ -1,4 +1,4 @@
-// What `seqfuse certify` prints of a sentence: a line of text, or of JSON.
+// Formats the result of `seqfuse certify` for a sentence: a line of text, or of JSON.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +17,10 @@ struct CertifiedSentence {
   int64_t line = 1, tokens = 0, label = 0, predicted = 0;
   std::vector<int64_t> positions;
   std::vector<double> logits;
-  // At eps; of a search: at the radius. Of label - other class, 0 for the label itself.
+  // Bounds of label - other class, 0 for the label itself: at eps, or at the radius that a search found.
   std::vector<double> lower, upper;
   double smallest_lower = 0;
-  // Of a search.
+  // Set by a search.
   double radius = 0, not_certified = 0;
   int64_t tried = 0;
   double seconds = 0;

@@ -35,7 +35,7 @@ BothWeights open_both(DecodingFlags flags, const kv_cache::Rule& rule, int64_t t
   return {std::move(plain), open_model(flags, "bench", config, rule, texts)};
 }
 
-// Of a text one token at a time, by the steps of a rung.
+// A text and its models, for the perplexity of each rung.
 struct LadderText {
   BothWeights models;
   std::vector<int64_t> ids;

@@ -10,7 +10,7 @@
 namespace seqfuse::cli {
 
 struct StreamFlags {
-  int64_t tokens = 0;    // of the text in all
+  int64_t tokens = 0;    // to feed in all
   std::string ids_file;  // the text, which is repeated
   bool json = false;     // instead of a table
 };

@@ -1,4 +1,4 @@
-// What `seqfuse generate` prints of a batch of prompts, as tokens come.
+// Prints the texts of a batch for `seqfuse generate`, as tokens come.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,7 @@ class GenerateOutput {
   struct Row {
     std::unique_ptr<TextOfIds> text;
     std::string waiting;  // to be printed when it is the row's turn
-    int64_t count = 0;    // of ids
+    int64_t count = 0;    // ids so far
     bool ended = false;
   };
   void show(int64_t row, const std::string& piece);

@@ -100,7 +100,8 @@ void set_titles(const Flags& f, data::DatasetFormat& format) {
       {data::without_compression(std::filesystem::path(f.title_file).filename().string()), "", ""},
       table_of(f, "--title-delimiter", delimiter),
       f.item_column,
-      f.title_column.empty() ? "title" : f.title_column};
+      f.title_column.empty() ? "title" : f.title_column,
+      f.titles_if_present};
 }
 
 void set_time(const Flags& f, data::DatasetFormat& format) {
@@ -115,7 +116,6 @@ void set_time(const Flags& f, data::DatasetFormat& format) {
   format.time_column = f.time_column;
 }
 
-// Lines "user item item ...".
 data::DatasetFormat lines_format(const Flags& f, data::DatasetFormat format) {
   if (!f.time_column.empty() || !f.action_columns.empty() || !format.context.empty() ||
       !f.header.empty() || f.order == "time") {
@@ -123,35 +123,21 @@ data::DatasetFormat lines_format(const Flags& f, data::DatasetFormat format) {
         "--format sasrec: lines hold a user and items only; leave out --time-column, "
         "--action-column, --header, --order time and --context-columns (but for the user column)");
   }
-  format.table.columns = {f.user_column, f.item_column};
-  format.table.tabs_by_ending = false;
-  format.table.dialect.quotes = false;
-  if (f.delimiter.empty()) format.table.dialect.delimiter = data::kAnySpace;
-  return format;
+  return data::item_lines_format(std::move(format), !f.delimiter.empty());
 }
 
-// Atomic files NAME.inter, NAME.user, NAME.item.
 data::DatasetFormat recbole_format(const Flags& f, data::DatasetFormat format) {
   if (!f.title_file.empty() || !f.header.empty()) {
     throw_error<UsageError>(
         "--format recbole: titles come from the .item file (--title-column), names from headers; "
         "leave out --title-file and --header");
   }
-  data::TableFormat& table = format.table;
-  table.tabs_by_ending = false;
-  table.typed_header = true;
-  table.dialect.quotes = false;
-  if (f.delimiter.empty()) table.dialect.delimiter = "\t";
-  format.log = {"", "", ".inter"};
   if (f.time_column.empty() && f.order != "file") {
     format.time_column = "timestamp";
     format.time_if_present = f.order.empty();
   }
-  if (!format.context.empty()) format.users = {{"", "", ".user"}, table, f.user_column};
-  if (!f.title_column.empty()) {
-    format.titles = {{"", "", ".item"}, table, f.item_column, f.title_column};
-  }
-  return format;
+  return data::atomic_files_format(std::move(format), !f.delimiter.empty(), f.title_column,
+                                   f.titles_if_present);
 }
 
 data::DatasetFormat csv_format(const Flags& f) {
@@ -235,6 +221,12 @@ void adopt_record(const CLI::App& app, const data::ManifestFile& manifest, Flags
   adopt("--item-column", f.item_column, record.item_column);
   adopt("--time-column", f.time_column, record.time_column);
   adopt("--action-column", f.action_columns, record.action_columns);
+  // Logs of later days often come without a table of titles: those of the data set stay.
+  f.titles_if_present = app.count("--title-file") + app.count("--title-column") == 0;
+  if (!record.title_column.empty()) {
+    adopt("--title-file", f.title_file, record.title_file);
+    adopt("--title-column", f.title_column, record.title_column);
+  }
   if (record.time_column.empty() && f.format == "recbole") f.order = "file";
   std::vector<std::string> context;
   for (size_t i = 0; i < summary.context.size(); ++i) {

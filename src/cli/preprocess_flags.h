@@ -20,6 +20,7 @@ struct PreprocessFlags {
   std::string title_file, title_column, title_delimiter;
   std::vector<std::string> action_columns, context_columns, header;
   bool force = false, dry_run = false, deduplicate = false, iterative = false, given_split = false;
+  bool titles_if_present = false;  // --input may lack the file of titles
   int threads = 0;
   int64_t min_user_events = 1, min_item_events = 1;
 };

@@ -1,4 +1,4 @@
-// Items with scores, best first, as `recommend` and `similar` print them.
+// Prints items with scores, best first, for `recommend` and `similar`.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

@@ -9,7 +9,6 @@
 #include <filesystem>
 #include <iterator>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -22,8 +21,10 @@
 #include "cli/batch_job.h"
 #include "cli/build_info.h"
 #include "cli/command_line.h"
+#include "data/read/time_format.h"
 #include "distributed/launch.h"
 #include "distributed/process_group.h"
+#include "serving/batch/batch_progress.h"
 #include "serving/batch/batch_recommender.h"
 #include "serving/batch/item_list.h"
 #include "serving/batch/recommendation_writer.h"
@@ -61,8 +62,8 @@ std::vector<int64_t> allowed_items(const BatchFlags& flags, const data::Vocabula
   if (!flags.only.empty()) {
     allowed = read("--only", flags.only);
     if (allowed.empty()) {
-      throw_error<UsageError>("--only {} names none of the {} items: nothing can be recommended",
-                              flags.only, vocabulary.num_items());
+      throw_error<DataError>("--only {} names none of the {} items: nothing can be recommended",
+                             flags.only, vocabulary.num_items());
     }
   }
   if (flags.exclude.empty()) return allowed;
@@ -76,7 +77,7 @@ std::vector<int64_t> allowed_items(const BatchFlags& flags, const data::Vocabula
                           std::back_inserter(left));
   }
   if (left.empty()) {
-    throw_error<UsageError>("--exclude {} leaves no item to recommend", flags.exclude);
+    throw_error<DataError>("--exclude {} leaves no item to recommend", flags.exclude);
   }
   return left;
 }
@@ -86,11 +87,14 @@ serving::ColdUsers cold_users(const std::string& name) {
   return name == "popularity" ? serving::ColdUsers::popularity : serving::ColdUsers::error;
 }
 
-// What the flags say of every user.
+// What the flags say about every user.
 serving::Request defaults_of(const BatchArguments& arguments, const serving::TrainedRun& run,
                              const std::vector<int64_t>& allowed, bool only) {
   serving::Request defaults;
   if (!arguments.request_time.empty()) defaults.request_time = arguments.request_time;
+  if (!arguments.time_format.empty()) {
+    defaults.time_format = std::make_shared<const data::TimeFormat>(arguments.time_format);
+  }
   if (!arguments.candidates.empty()) {
     defaults.candidates = serving::split_list(arguments.candidates);
   } else if (only && !run.predictor->is_retrieval()) {
@@ -101,34 +105,57 @@ serving::Request defaults_of(const BatchArguments& arguments, const serving::Tra
   return defaults;
 }
 
-// What all answers depend on, beside the requests.
-std::string key_of(const serving::TrainedRun& run, const serving::BatchOptions& options,
-                   const std::string& cold) {
+// A data set from elsewhere may have no manifest: Parquet files in a folder.
+std::string hash_of(const data::Dataset& dataset) {
+  const fs::path manifest = dataset.directory() / "manifest.json";
+  return fs::exists(manifest) ? hash_file(manifest) : fmt::format("{} users", dataset.num_users());
+}
+
+// All that the answers depend on beside the rows of --users, by the names of the options. The rows may
+// change, because each block has a hash of its requests.
+serving::BatchSettings settings_of(const BatchFlags& flags, const BatchArguments& arguments,
+                                   const serving::TrainedRun& run,
+                                   const serving::BatchOptions& options) {
+  const auto yes_no = [](bool value) { return std::string(value ? "yes" : "no"); };
+  const auto content = [](const std::string& file) {
+    return file.empty() ? "" : fmt::format("{} ({})", file, hash_file(file));
+  };
   const fs::path checkpoint = run.path / "checkpoints" / fmt::format("step_{}", run.step);
-  const nlohmann::json key = {
-      {"version", kVersion},
-      {"weights", hash_file(checkpoint / "state.json")},  // which holds the hashes of all files
-      {"vocabulary", run.vocabulary->manifest().hash},
-      {"dataset", run.dataset ? hash_file(run.dataset->directory() / "manifest.json") : ""},
-      {"device", run.predictor->device().is_cuda() ? "cuda" : "cpu"},
-      {"top_k", options.top_k},
-      {"allowed", options.allowed},
-      {"exclude_seen", options.exclude_seen},
-      {"skip_unknown", options.skip_unknown},
-      {"cold_users", cold}};
-  return hash_text(key.dump());
+  const bool is_file = flags.users != "all" && flags.users != "-";
+  return {
+      {"seqfuse", kVersion},
+      {"--users", is_file ? fs::absolute(flags.users).lexically_normal().string() : flags.users},
+      {"--format", flags.format},
+      {"--delimiter", flags.delimiter},
+      {"--user-column", flags.user_column},
+      {"--batch-size", std::to_string(flags.batch_size)},
+      // state.json holds the hashes of all files of the checkpoint.
+      {"RUN, --checkpoint",
+       fmt::format("step_{} ({})", run.step, hash_file(checkpoint / "state.json"))},
+      {"vocabulary of RUN", run.vocabulary->manifest().hash},
+      {"--data", run.dataset ? hash_of(*run.dataset) : ""},
+      {"--device", run.predictor->device().is_cuda() ? "cuda" : "cpu"},
+      {"--top-k", std::to_string(options.top_k)},
+      {"--only", content(flags.only)},
+      {"--exclude", content(flags.exclude)},
+      {"--candidates", arguments.candidates},
+      {"--request-time", arguments.request_time},
+      {"--time-format", arguments.time_format},
+      {"--exclude-seen", yes_no(options.exclude_seen)},
+      {"--skip-unknown", yes_no(options.skip_unknown)},
+      {"--cold-users", flags.cold_users}};
 }
 
 void summarise(const BatchReport& report, const serving::RequestBlocks& blocks,
                const std::string& cold, const std::string& output, const BatchJob& batch) {
   const serving::BatchCounts& counts = report.counts;
   if (counts.cold > 0) {
-    log::warning("recommend", "{} users of whom the model knows nothing, such as '{}': {}",
+    log::warning("recommend", "{} users of whom the model knows nothing, such as '{}', {}",
                  counts.cold, counts.first_cold,
-                 cold == "skip" ? "left out" : "they get the most popular items, without scores");
+                 cold == "skip" ? "are left out" : "get the most popular items, without scores");
   }
   if (counts.without_items > 0) {
-    log::warning("recommend", "{} users get no item: nothing was left to recommend to them",
+    log::warning("recommend", "{} users get no item, because none was left to recommend",
                  counts.without_items);
   }
   if (counts.unknown > 0) {
@@ -140,9 +167,15 @@ void summarise(const BatchReport& report, const serving::RequestBlocks& blocks,
                  blocks.duplicates(), blocks.first_duplicate());
   }
   const double seconds = batch.seconds();
-  log::info("recommend", "{}: {} users, {} rows in {}, {} users/s", output, counts.users,
-            counts.rows, format_duration(seconds),
-            format_count(static_cast<double>(counts.users) / seconds));
+  // Users without a row are not answered. A batch that went on has no rate of its own.
+  std::string users = std::to_string(counts.answered), rate;
+  if (counts.answered < counts.users) users += fmt::format(" of {}", counts.users);
+  if (!batch.went_on()) {
+    const double each_second = static_cast<double>(counts.answered) / seconds;
+    rate = fmt::format(", {} users/s", format_count(each_second));
+  }
+  log::info("recommend", "{}: {} users, {} rows in {}{}", output, users, counts.rows,
+            format_duration(seconds), rate);
   log::info("recommend", "at the same time: {}", batch.stage_seconds());
 }
 
@@ -166,7 +199,7 @@ void check_flags(const BatchFlags& flags, const BatchArguments& arguments, bool 
   }
 }
 
-// Messages come from the first process; processes of one machine share its cores.
+// Only the first process prints messages. Processes of one machine share its cores.
 void start_process(const distributed::Launch& launch) {
   if (launch.rank != 0) log::set_level(log::Level::quiet);
   if (launch.local_size > 1) set_num_threads(num_threads() / launch.local_size);
@@ -195,7 +228,9 @@ int run_batch(const BatchFlags& flags, const BatchArguments& arguments,
     std::unique_ptr<serving::RequestReader> reader;
     if (!all) {
       reader = serving::open_requests(flags.users, serving::table_format(flags.users, flags.format),
-                                      flags.user_column, check_stop);
+                                      {.user_column = flags.user_column,
+                                       .delimiter = flags.delimiter,
+                                       .interrupted = check_stop});
     }
     const at::Device device =
         training::choose_device(arguments.device, /*required_sm=*/"", launch.local_rank);
@@ -223,21 +258,23 @@ int run_batch(const BatchFlags& flags, const BatchArguments& arguments,
                   .top_k = top_k,
                   .users_are_known = all});
     const bool retrieval = run.predictor->is_retrieval();
+    serving::BatchProgress progress;
     const serving::BatchOptions options{
         .top_k = top_k,
         .allowed = std::move(allowed),
         .exclude_seen = flags.exclude_seen || (retrieval && !arguments.include_seen),
         .skip_unknown = arguments.skip_unknown,
         .cold_users = cold,
-        .stop = [&] { return interrupt.signal() != 0; }};
+        .stop = [&] { return interrupt.signal() != 0; },
+        .answered = [&](int64_t users) { progress.answered(users); }};
     const serving::BatchRecommender recommender(run, options);
-    // Processes share files and exchange only signs of life, for which the GPU's NCCL is not needed.
+    // Processes share files and exchange heartbeats only, which need no NCCL.
     group = launch.size > 1 ? std::make_unique<ProcessGroup>(launch, at::kCPU, kProcessTimeout)
                             : std::make_unique<ProcessGroup>();
     if (launch.size > 1) {
       log::info("recommend", "{} processes, {}", launch.size, group->backend());
     }
-    serving::UnfinishedBatch folder(flags.output, key_of(run, options, flags.cold_users));
+    serving::UnfinishedBatch folder(flags.output, settings_of(flags, arguments, run, options));
     if (group->is_first()) {
       const int64_t found = folder.open(flags.resume);
       if (flags.resume && found == 0) {
@@ -247,7 +284,7 @@ int run_batch(const BatchFlags& flags, const BatchArguments& arguments,
       unfinished.emplace(folder);
     }
     group->barrier("opening of the output");
-    BatchJob batch(run, *reader, blocks, recommender, folder, *group, check_stop);
+    BatchJob batch(run, *reader, blocks, recommender, folder, *group, progress, check_stop);
     const BatchReport report = batch.run(all ? "the data set" : flags.users, format);
     if (group->is_first()) {
       summarise(report, blocks, flags.cold_users, flags.output, batch);
@@ -272,6 +309,7 @@ void BatchFlags::add_to(CLI::App& app) {
   app.add_option("--output", output, "--users: FILE.csv, .jsonl or .parquet")->check(kPath);
   app.add_option("--format", format, "--users: lines, csv, tsv, jsonl or parquet");
   app.add_option("--user-column", user_column, "--users: which column is the user");
+  app.add_option("--delimiter", delimiter, "--users: between fields of a CSV file, such as ';'");
   app.add_option("--cold-users", cold_users, "--users: error, skip or popularity")
       ->check(CLI::IsMember({"error", "skip", "popularity"}))
       ->option_text("TEXT=error");
@@ -285,8 +323,8 @@ void BatchFlags::add_to(CLI::App& app) {
 }
 
 void BatchFlags::check_not_given(const CLI::App& app) {
-  for (const char* flag : {"--output", "--format", "--user-column", "--cold-users", "--exclude",
-                           "--only", "--exclude-seen", "--resume", "--batch-size"}) {
+  for (const char* flag : {"--output", "--format", "--user-column", "--delimiter", "--cold-users",
+                           "--exclude", "--only", "--exclude-seen", "--resume", "--batch-size"}) {
     if (app.count(flag) > 0) {
       throw_error<UsageError>("{} is for many users: give --users with it", flag);
     }

@@ -10,7 +10,7 @@ namespace seqfuse::cli {
 
 // The flags that only a batch has, as they were typed.
 struct BatchFlags {
-  std::string users, output, format, user_column, exclude, only;
+  std::string users, output, format, user_column, delimiter, exclude, only;
   std::string cold_users = "error";
   bool exclude_seen = false, resume = false;
   int64_t batch_size = 4096;
@@ -20,10 +20,11 @@ struct BatchFlags {
   static void check_not_given(const CLI::App& app);
 };
 
-// What it has in common with a single request.
+// Flags that a single request has too.
 struct BatchArguments {
   std::string run, checkpoint, data, device;
   std::string candidates, request_time;  // of all users; "": not given
+  std::string time_format;               // of times in text; "": numbers or ISO 8601
   int64_t top_k = 10;
   bool include_seen = false, skip_unknown = false;
 };

@@ -9,19 +9,18 @@
 namespace seqfuse::cli {
 namespace fs = std::filesystem;
 
-Resumed check_resumed(const fs::path& path, const std::string& task, const std::string& data,
+Resumed check_resumed(const fs::path& path, config::Task task, const std::string& data,
                       const config::LoadedConfig& loaded) {
   const training::RunDirectory run = training::RunDirectory::open(path);
   if (run.info().task != task) {
     throw_error<UsageError>("{} is a {} run: resume it with seqfuse train {} --resume {}",
-                            path.string(), run.info().task, run.info().task, path.string());
+                            path.string(), name_of(run.info().task), name_of(run.info().task),
+                            path.string());
   }
   const config::LoadedConfig before = config::load_config(run.operative_config().string(), {});
   const std::string& configured = loaded.config.dataset.dataset_path;
   const bool moved = configured != before.config.dataset.dataset_path;
-  return {training::changes_on_resume(
-              path.string(), before.operative, loaded.operative,
-              task == "ranking" ? models::hstu::Task::ranking : models::hstu::Task::retrieval),
+  return {training::changes_on_resume(path.string(), before.operative, loaded.operative, task),
           !data.empty() ? data
           : moved       ? configured
                         : run.info().dataset_path};

@@ -20,8 +20,8 @@ struct Resumed {
 
 // Checks that a run can be resumed. data: value of --data, or "". Throws UsageError if the run has
 // another task, or if a setting changed that must not (training/loop/resumed_config.h).
-Resumed check_resumed(const std::filesystem::path& run, const std::string& task,
-                      const std::string& data, const config::LoadedConfig& loaded);
+Resumed check_resumed(const std::filesystem::path& run, config::Task task, const std::string& data,
+                      const config::LoadedConfig& loaded);
 
 // Whether the dataset is not the one that the run was trained on so far, but may be that one with
 // new events. Throws DataError if it has fewer users or events.

@@ -1,4 +1,4 @@
-// Where `seqfuse train` begins.
+// The state that `seqfuse train` starts from.
 #pragma once
 
 #include <filesystem>

@@ -9,6 +9,7 @@
 #include "base/names.h"
 #include "data/batch/split.h"
 #include "data/read/field_values.h"
+#include "data/read/time_format.h"
 #include "data/read/times.h"
 #include "serving/action_names.h"
 
@@ -29,11 +30,13 @@ void check_length(const std::optional<Texts>& texts, const char* what, size_t it
                           texts->size(), items);
 }
 
-std::vector<int64_t> read_times(const data::Manifest& manifest, const Texts& texts) {
+std::vector<int64_t> read_times(const data::Manifest& manifest, const Request& request) {
+  const Texts& texts = *request.timestamps;
   std::vector<int64_t> times;
   for (const std::string& text : texts) {
     const size_t place = times.size();
-    times.push_back(read_time(manifest, not_blank(text, "timestamps", place)));
+    times.push_back(
+        read_time(manifest, not_blank(text, "timestamps", place), request.time_format.get()));
     if (place > 0 && times[place] < times[place - 1]) {
       throw_error<UsageError>(
           "timestamp {}, '{}', is earlier than '{}' before it: give events oldest first", place + 1,
@@ -87,10 +90,23 @@ std::vector<int64_t> read_contexts(const data::Vocabulary& vocabulary, const Req
 
 }  // namespace
 
-int64_t read_time(const data::Manifest& manifest, std::string_view text) {
+int64_t read_time(const data::Manifest& manifest, std::string_view text,
+                  const data::TimeFormat* format) {
   const std::string_view trimmed = data::trim(text);
-  if (const auto number = data::parse_time_number(trimmed)) return number->value;
   const int64_t units = manifest.time_units_per_second;
+  if (format != nullptr) {
+    if (units <= 0) {
+      throw_error<UsageError>(
+          "--time-format '{}': the times of dataset {} are plain numbers, so give numbers in the "
+          "same "
+          "unit and leave out --time-format",
+          format->text(), manifest.dataset_name);
+    }
+    if (const auto time = format->parse(trimmed, units)) return time->value;
+    throw_error<UsageError>("'{}' is not a time in --time-format '{}', such as '{}'", text,
+                            format->text(), format->example());
+  }
+  if (const auto number = data::parse_time_number(trimmed)) return number->value;
   if (const auto time = data::parse_iso8601(trimmed, std::max<int64_t>(units, 1))) {
     if (units > 0) return time->value;
     throw_error<UsageError>(
@@ -98,8 +114,9 @@ int64_t read_time(const data::Manifest& manifest, std::string_view text) {
         "unit",
         text, manifest.dataset_name);
   }
-  throw_error<UsageError>("'{}' is not a time: give a number in the unit of the dataset's times{}",
-                          text, units > 0 ? ", or ISO 8601, such as 2024-05-06T07:08:09" : "");
+  throw_error<UsageError>(
+      "'{}' is not a time: give a number in the unit of the dataset's times{}", text,
+      units > 0 ? ", ISO 8601, such as 2024-05-06T07:08:09, or --time-format" : "");
 }
 
 FoundItems find_items(const data::Vocabulary& vocabulary, const Texts& ids, const char* list,
@@ -167,7 +184,7 @@ History given_history(const data::Vocabulary& vocabulary, const Request& request
   };
   History history;
   if (request.timestamps) {
-    history.timestamps = of_found(read_times(vocabulary.manifest(), *request.timestamps));
+    history.timestamps = of_found(read_times(vocabulary.manifest(), request));
   }
   if (request.actions) {
     history.actions = of_found(read_actions(vocabulary.manifest(), *request.actions));

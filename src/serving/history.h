@@ -33,7 +33,7 @@ struct History {
 
 // Throws UsageError if the dataset has no such user.
 History user_history(const data::Dataset& dataset, std::string_view id);
-// Of a row, without checking that the dataset's file is unchanged (Dataset::check_unchanged()).
+// The history of a row, without checking that the dataset's file is unchanged (Dataset::check_unchanged()).
 History user_history(const data::Dataset& dataset, int64_t row);
 
 // The history from request.items, actions, timestamps and context. Throws UsageError if they are
@@ -41,7 +41,9 @@ History user_history(const data::Dataset& dataset, int64_t row);
 History given_history(const data::Vocabulary& vocabulary, const Request& request,
                       bool skip_unknown);
 
-// A number in the dataset's time unit, or ISO 8601 if that unit is known. Throws UsageError.
-int64_t read_time(const data::Manifest& manifest, std::string_view text);
+// A time in the unit of the dataset: written in this format or, without one, as a number in that unit or
+// ISO 8601. Only numbers do where the unit is not known. Throws UsageError.
+int64_t read_time(const data::Manifest& manifest, std::string_view text,
+                  const data::TimeFormat* format = nullptr);
 
 }  // namespace seqfuse::serving

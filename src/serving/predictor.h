@@ -25,7 +25,6 @@ using training::TopItems;
 // Immutable: all methods may be called from several threads at once. Methods of the other task
 // throw UsageError. A window's history is all its events except candidates (data::Batch); a
 // retrieval run reads only the time of the first candidate, as the request time.
-// the request.
 class Predictor {
  public:
   // Takes over the model: moves it to the device and to evaluation mode; do not use it elsewhere.

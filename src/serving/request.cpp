@@ -11,9 +11,14 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* kShape =
-    "{\"items\": [...], \"actions\": [...], \"timestamps\": [...], \"request_time\": T, "
-    "\"candidates\": [...], \"context\": {\"feature\": \"value\"}}";
+// user_field: as of read_fields().
+std::string shape(const std::string& user_field) {
+  return fmt::format(
+      "{{{}\"items\": [...], \"actions\": [...], \"timestamps\": [...], \"request_time\": T, "
+      "\"candidates\": [...], \"context\": {{\"feature\": \"value\"}}}}{}",
+      user_field.empty() ? "" : fmt::format("\"{}\": ID, ", user_field),
+      user_field.empty() ? "" : fmt::format(", of which only \"{}\" is required", user_field));
+}
 
 std::string shown(const json& value) {
   constexpr size_t kLongest = 60;
@@ -52,20 +57,30 @@ void merge(const char* flag, const char* name, const std::optional<T>& from_flag
   to = from_flag;
 }
 
-json parse_object(std::string_view text) {
+// What is wrong with the text, and at which byte. The parser's own count of lines is left out: for a
+// line of a file it would be wrong.
+std::string problem_of(const json::exception& error) {
+  const std::string_view what = error.what();
+  const size_t begin = what.find("syntax error");
+  const auto* parse_error = dynamic_cast<const json::parse_error*>(&error);
+  if (parse_error == nullptr || begin == std::string_view::npos) return std::string(what);
+  return fmt::format("at byte {}: {}", parse_error->byte, what.substr(begin));
+}
+
+json parse_object(std::string_view text, const std::string& user_field) {
   if (data::trim(text).empty()) {
-    throw_error<UsageError>("the request is empty: expected JSON, {}", kShape);
+    throw_error<UsageError>("the request is empty: expected JSON, {}", shape(user_field));
   }
   json object;
   try {
     object = json::parse(text);
   } catch (const json::exception& error) {
-    throw_error<UsageError>("the request is not valid JSON ({}): expected {}", error.what(),
-                            kShape);
+    throw_error<UsageError>("the request is not valid JSON ({}): expected {}", problem_of(error),
+                            shape(user_field));
   }
   if (!object.is_object()) {
     throw_error<UsageError>("the request is of type {}: expected an object, {}", object.type_name(),
-                            kShape);
+                            shape(user_field));
   }
   return object;
 }
@@ -98,7 +113,7 @@ Request read_fields(const json& object, const std::string& user_field) {
       static const Texts kNames = {"items",        "actions",    "timestamps",
                                    "request_time", "candidates", "context"};
       throw_error<UsageError>("the request has an unknown field '{}'{}: expected {}", name,
-                              did_you_mean(name, kNames), kShape);
+                              did_you_mean(name, kNames), shape(user_field));
     }
   }
   return request;
@@ -117,17 +132,17 @@ Texts split_list(std::string_view text) {
 }
 
 Request request_from_json(std::string_view text) {
-  Request request = read_fields(parse_object(text), "");
-  if (!request.items) throw_error<UsageError>("the request has no items: expected {}", kShape);
+  Request request = read_fields(parse_object(text, ""), "");
+  if (!request.items) throw_error<UsageError>("the request has no items: expected {}", shape(""));
   return request;
 }
 
 Request request_from_json_line(std::string_view text, const std::string& user_field) {
-  Request request = read_fields(parse_object(text), user_field);
+  Request request = read_fields(parse_object(text, user_field), user_field);
   if (!request.user) {
-    throw_error<UsageError>("the request has no field '{}': expected an id of the source{}",
-                            user_field,
-                            user_field == "user" ? " (--user-column names another field)" : "");
+    throw_error<UsageError>(
+        "the request has no field '{0}', which says who it is for{1}: expected {2}", user_field,
+        user_field == "user" ? " (--user-column names another field)" : "", shape(user_field));
   }
   if (data::trim(*request.user).empty()) throw_error<UsageError>("the user is blank");
   return request;
@@ -138,6 +153,7 @@ Request merge(const Request& flags, Request json) {
   merge("--timestamps", "timestamps", flags.timestamps, json.timestamps);
   merge("--request-time", "request_time", flags.request_time, json.request_time);
   merge("--candidates", "candidates", flags.candidates, json.candidates);
+  json.time_format = flags.time_format;
   json.context.insert(json.context.end(), flags.context.begin(), flags.context.end());
   return json;
 }

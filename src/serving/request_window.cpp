@@ -142,7 +142,7 @@ int64_t time_of_request(const data::Manifest& manifest, const Request& request,
     return known ? later(history.timestamps.back(), gap, 1)
                  : later(0, gap, std::ssize(history.items));
   }
-  const int64_t time = read_time(manifest, *request.request_time);
+  const int64_t time = read_time(manifest, *request.request_time, request.time_format.get());
   if (known && time < history.timestamps.back()) {
     throw_error<UsageError>(
         "the time of the request, {}, is before that of the last event, {}: give a later "

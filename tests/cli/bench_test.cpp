@@ -97,6 +97,10 @@ TEST_F(BenchVerb, StreamsATextAgainAndAgain) {
   EXPECT_THAT(bench(folder() + " --stream 70" + text).err,
               HasSubstr("70 tokens in a full cache of 64"));
   EXPECT_THAT(bench(folder() + " --stream 9").err, HasSubstr("--stream needs --ids-file"));
+  for (const std::string flag : {"--cache-lengths", "--batch-sizes", "--tokens"}) {
+    EXPECT_THAT(bench(folder() + " --stream 9 " + flag + " 5" + text).err,
+                HasSubstr("one by one; leave out " + flag));
+  }
 }
 
 TEST_F(BenchVerb, TheLadderIsOfAGpu) {
@@ -105,6 +109,8 @@ TEST_F(BenchVerb, TheLadderIsOfAGpu) {
   EXPECT_THAT(bench(folder() + " --ladder --text-model " + folder()).err,
               HasSubstr("--text-model and --ids-file go together"));
   EXPECT_THAT(bench(folder() + " --ladder --stream 5").err, HasSubstr("give one"));
+  EXPECT_THAT(bench(folder() + " --ladder --batch-sizes 1,2").err,
+              HasSubstr("at one length and batch size; got --batch-sizes 1,2"));
   EXPECT_THAT(bench(folder() + " --ids-file x").err, HasSubstr("for --ladder and --stream"));
 }
 

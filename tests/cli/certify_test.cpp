@@ -76,7 +76,7 @@ TEST_F(Certify, MarginsAndRadiiOfSentences) {
               HasSubstr("the model predicts"));
 }
 
-TEST_F(Certify, WhatCannotBeBoundedIsNamed) {
+TEST_F(Certify, NamesWrongArgumentsAndModels) {
   expect_refusal("--ids 1,2", 2, "Exactly 1 option from [--eps,--search] is required");
   expect_refusal("--ids 1,2 --eps 0.1 --search", 2, "Exactly 1 option from [--eps,--search]");
   expect_refusal("--ids 1,2 --eps -0.5", 2, "--eps is -0.5; expected a radius of 0 or more");

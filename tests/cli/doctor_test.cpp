@@ -37,8 +37,12 @@ TEST(Doctor, RequiredSmThatIsNotThereFails) {
 }
 
 TEST(Doctor, TakesUnderscoresAndRefusesOtherFlags) {
-  EXPECT_EQ(run_seqfuse("doctor --require_sm 1.0").code, 1);
-  EXPECT_EQ(run_seqfuse("doctor --nothing").code, 2);
+  const Outcome underscore = run_seqfuse("doctor --require_sm 1.0");
+  EXPECT_EQ(underscore.code, 1);
+  EXPECT_THAT(underscore.out, HasSubstr("--require-sm 1.0"));
+  const Outcome unknown = run_seqfuse("doctor --nothing");
+  EXPECT_EQ(unknown.code, 2);
+  EXPECT_THAT(unknown.err, HasSubstr("was not expected: --nothing"));
 }
 
 TEST(GpuCheck, SupportedCards) {

@@ -81,6 +81,20 @@ TEST_F(DynamicTables, ACheckpointOfAnyNumberOfProcessesGoesOnInAnyOther) {
   }
 }
 
+TEST_F(DynamicTables, ACheckpointGoesFromThreeProcessesToTwoToOne) {
+  const std::string whole = run("whole"), path = run("chain");
+  ASSERT_EQ(in_processes(1, command("retrieval", whole, 1)).code, 0);
+  std::string resume;
+  for (const auto& [processes, until] : {std::pair{3, "3"}, {2, "7"}, {1, ""}}) {
+    std::string words = command("retrieval", path, processes) + resume;
+    if (*until != 0) words += std::string(" --gin TrainerArgs.max_train_iters=") + until;
+    const Outcome outcome = in_processes(processes, words);
+    ASSERT_EQ(outcome.code, 0) << outcome.out;
+    resume = " --resume";
+  }
+  expect_same_metrics(path, whole);
+}
+
 TEST_F(DynamicTables, TwoProcessesThatAreKilledGoOnInOne) {
   const std::string whole = run("whole"), killed = run("killed");
   const std::string steps = " --gin TrainerArgs.max_train_iters=30";
@@ -130,7 +144,7 @@ TEST_F(DynamicTables, AFullTableEvictsAndWhatHasNoRowUsesTheSharedOne) {
   EXPECT_NE(metrics_of(runs[0]).back(), metrics_of(runs[1]).back());
 }
 
-TEST_F(DynamicTables, WhatCannotWorkIsRefusedBeforeTraining) {
+TEST_F(DynamicTables, ImpossibleSettingsAreRefusedBeforeTraining) {
   const Outcome few =
       in_processes(1, command("retrieval", run("few"), 1) +
                           " --gin item/DynamicEmbeddingArgs.item_vocab_size_or_capacity=9");

@@ -88,8 +88,10 @@ TEST_F(Encode, IdsToVectors) {
 TEST_F(Encode, MasksComeBeforeTheModelToo) {
   const Outcome outcome =
       run_seqfuse("encode --mask sliding:1 --mask causal " + folder_.path().string() +
-                  " --device cpu --ids 4,5 --output " + path("x.npy"));
-  EXPECT_EQ(outcome.code, 0) << outcome.text();
+                  " --device cpu --ids 4,5 --json --output " + path("x.npy"));
+  ASSERT_EQ(outcome.code, 0) << outcome.text();
+  EXPECT_EQ(json::parse(outcome.out)["mask"], (json{"sliding:1", "causal"}));
+  expect_means({{4}});
 }
 
 TEST_F(Encode, PathsNeedNotBeUtf8) {

@@ -182,6 +182,11 @@ TEST_F(Export, WrongRequestsAreRefusedAndWriteNothing) {
   for (const std::string ending : {".npy", ".parquet"}) {
     expect_refused("export " + run + " --items --output " + path("none/x") + ending, 1,
                    "No such file or directory");
+    const Outcome outcome =
+        run_seqfuse("export " + run + " --items --output " + path("none/x") + ending);
+    EXPECT_THAT(outcome.err, HasSubstr(path("none/x") + ending));
+    EXPECT_THAT(outcome.err, testing::Not(HasSubstr(".tmp-")))
+        << "names the file that was asked for";
   }
   EXPECT_TRUE(std::filesystem::is_empty(directory_.path()));
 }

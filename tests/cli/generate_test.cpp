@@ -124,7 +124,8 @@ TEST_F(GenerateVerb, RefusesWhatItCannotRead) {
   EXPECT_EQ(generate("").code, 2);
   EXPECT_THAT(generate("--ids 5,x").err, HasSubstr("--ids has 'x'"));
   EXPECT_THAT(generate("--ids ''").err, HasSubstr("--ids is empty"));
-  EXPECT_THAT(generate("--ids 50").err, HasSubstr("the id 50 is not in the model's vocabulary"));
+  EXPECT_THAT(generate("--ids 50").err,
+              HasSubstr("prompt 1: the id 50 is not in the model's vocabulary"));
   EXPECT_THAT(generate("--ids 5 --temperature -1").err, HasSubstr("the temperature is -1"));
   EXPECT_THAT(run_seqfuse("generate /nowhere --ids 5").err, HasSubstr("/nowhere is not a folder"));
 }

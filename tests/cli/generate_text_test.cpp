@@ -8,8 +8,8 @@
 #include "tests/cli/seqfuse_process.h"
 
 #ifdef SEQFUSE_HAS_TOKENIZER
+#include "base/utf8.h"
 #include "tests/text/small_tokenizer.h"
-#include "text/utf8.h"
 #endif
 
 namespace seqfuse::generate_text_test {
@@ -90,7 +90,7 @@ TEST_F(GenerateText, StopStringsEndTheText) {
   EXPECT_EQ(line["text"], "\u20AC");
   EXPECT_EQ(line["finish"], "stop");
   EXPECT_EQ(line["ids"], json({0xE2, 0x82, 0xAC, 'y', 0xC3, 0xA9}));
-  // Of ids too, where there is text.
+  // Also for ids, with a tokenizer.
   EXPECT_EQ(generate("--max-new-tokens 30 --ids 120 --stop y").out, "226,130,172,121\n");
 }
 
@@ -190,7 +190,7 @@ TEST_F(GenerateText, InterruptionPrintsWholeCharacters) {
   for (int wait = 0; wait < 12000 && process.output().find(twice) == std::string::npos; ++wait) {
     ASSERT_FALSE(process.ended()) << process.output();
     const std::string output = process.output();
-    ASSERT_EQ(text::find_invalid_utf8(output), output.size());
+    ASSERT_EQ(find_invalid_utf8(output), output.size());
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
   kill(process.pid(), SIGINT);

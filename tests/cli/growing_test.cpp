@@ -24,7 +24,7 @@ using testing::Each;
 using testing::HasSubstr;
 using testing::Not;
 
-// Where a row of the old tables is in the new ones: all new ids but the last sort before the old.
+// The new index of an old row: all new ids but the last sort before the old ones.
 //   items    item0, item1, item10, ... -> aaa, item0, ..., zzz
 //   actions  0 to 4                    -> -1, 0 to 4
 //   country  country0 to country2      -> atlantis, country0, ...

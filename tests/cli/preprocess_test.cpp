@@ -48,6 +48,43 @@ TEST_F(PreprocessCli, BundledDataCountsAndSummary) {
   EXPECT_EQ(dataset->item_title(*dataset->find_item("1")), "Toy Story (1995)");
 }
 
+TEST_F(PreprocessCli, ExtendingKnowsTheTitles) {
+  for (const char* folder : {"old", "new", "both"}) {
+    fs::create_directories(path(folder));
+    write(std::string(folder) + "/products.csv", "item_id,name\na,The A\nb,The B\nc,The C\n");
+  }
+  for (const char* folder : {"old", "both"}) {
+    write(std::string(folder) + "/1.csv", "user_id,item_id,time\nu,a,1\nv,b,2\n");
+  }
+  for (const char* folder : {"new", "both"}) {
+    write(std::string(folder) + "/2.csv", "user_id,item_id,time\nu,c,3\n");
+  }
+  const std::string titles = " --time-column time --title-file products.csv --title-column name";
+  ASSERT_EQ(preprocess("--input " + path("old") + " --output " + path("data") + titles).code, 0);
+  ASSERT_EQ(preprocess("--input " + path("both") + " --output " + path("all") + titles).code, 0);
+  const Outcome extended = preprocess("--extend " + path("data") + " --input " + path("new") +
+                                      " --output " + path("more"));
+  ASSERT_EQ(extended.code, 0) << extended.text();
+  EXPECT_EQ(read_file(path("more/manifest.json")), read_file(path("all/manifest.json")));
+  EXPECT_EQ(data::Dataset::open(path("more"))->item_title(3), "The C");
+  // A log alone: known titles stay, new items have none.
+  write("3.csv", "user_id,item_id,time\nu,d,4\nu,a,5\n");
+  const std::string log = "--extend " + path("data") + " --input " + path("3.csv");
+  const Outcome alone = preprocess(log + " --output " + path("alone"));
+  ASSERT_EQ(alone.code, 0) << alone.text();
+  const auto dataset = data::Dataset::open(path("alone"));
+  EXPECT_EQ(dataset->item_title(1), "The A");
+  EXPECT_EQ(dataset->item_title(3), "");
+  // Where it is named, it must be there; it cannot be another column.
+  const Outcome missing = preprocess(log + " --title-file products.csv --output " + path("x"));
+  EXPECT_EQ(missing.code, 1);
+  EXPECT_THAT(missing.err, HasSubstr("has no products.csv, the file of titles"));
+  const Outcome other = preprocess(log + " --title-column title --output " + path("x"));
+  EXPECT_EQ(other.code, 2);
+  EXPECT_THAT(other.err,
+              HasSubstr("--title-column title: " + path("data") + " was made with name"));
+}
+
 TEST_F(PreprocessCli, CsvByColumnNames) {
   write("log.tsv",
         "when\twho\twhat\tlike\tshare\n2024-01-02\tu\tx\t1\t0\n2024-01-01\tu\ty\t1\t1\n");

@@ -184,6 +184,51 @@ TEST_F(RecommendBatch, HistoriesNeedNoDataSet) {
                                HasSubstr("a file of histories does without")));
 }
 
+TEST_F(RecommendBatch, TimesInAFormatAndFieldsBySemicolons) {
+  // Of a data set whose times are seconds.
+  const std::string log = file("log.csv",
+                               "user_id,item_id,time\na,item0,1970-01-01 00:16:40\n"
+                               "b,item1,1970-01-01 00:16:40\na,item2,1970-01-02 00:00:00\n"
+                               "b,item3,1970-01-03 00:00:00\na,item1,1970-01-05 00:00:00\n"
+                               "b,item0,1970-01-06 00:00:00\na,item3,1970-01-07 00:00:00\n");
+  const std::string data = path("data"), run_directory = path("run");
+  ASSERT_EQ(run_seqfuse("preprocess --input " + log + " --time-column time --output " + data).code,
+            0);
+  const Outcome trained =
+      run_seqfuse("train retrieval --gin-config-file " + TrainedRuns::get().research() +
+                  "/operative_config.gin " +
+                  "--gin TrainerArgs.max_train_iters=1 --gin TrainerArgs.eval_interval=1 --data " +
+                  data + " --output " + run_directory);
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  const std::string format = " --time-format '%d.%m.%Y %H:%M' ";
+  const std::string times = "--top-k 2 --history item0,item1 --timestamps ";
+  const auto as_numbers =
+      rows(run_directory, "--top-k 2 --users " + file("n.csv",
+                                                      "user,items,timestamps\n"
+                                                      "x,\"item0,item1\",\"960,86400\"\n"));
+  const auto in_format =
+      rows(run_directory, "--top-k 2 --delimiter ';' --users " +
+                              file("f.csv",
+                                   "user;items;timestamps\n"
+                                   "x;item0,item1;01.01.1970 00:16,02.01.1970 00:00\n") +
+                              format);
+  ASSERT_EQ(in_format.size(), 2U);
+  EXPECT_EQ(in_format, as_numbers);
+  expect_single(in_format, "x", run_directory, times + "960,86400");
+  expect_single(in_format, "x", run_directory,
+                times + "'01.01.1970 00:16,02.01.1970 00:00'" + format);
+  const Outcome wrong = run(run_directory, "--users " + path("n.csv") + format);
+  EXPECT_EQ(wrong.code, 1);
+  EXPECT_THAT(wrong.err,
+              HasSubstr("n.csv:2: '960' is not a time in --time-format '%d.%m.%Y %H:%M', "
+                        "such as '31.12.2024 18:05'"));
+  // The times of the other runs' data set have no unit.
+  const Outcome plain = run_seqfuse("recommend " + TrainedRuns::get().research() + " " + times +
+                                    "'01.01.1970 00:16,02.01.1970 00:00'" + format);
+  EXPECT_EQ(plain.code, 2);
+  EXPECT_THAT(plain.err, HasSubstr("are plain numbers"));
+}
+
 TEST_F(RecommendBatch, ReadsStandardInput) {
   const std::string lines = file("in", "{\"user\": 1, \"items\": [\"item1\", \"item2\"]}\n");
   const std::string run_directory = TrainedRuns::get().retrieval();
@@ -256,18 +301,20 @@ TEST_F(RecommendBatch, ColdUsersAreCounted) {
   const std::string run_directory = TrainedRuns::get().retrieval();
   const std::string users = file("users.txt", "u1\nnew1\nnew2\nu2\n");
   const Outcome refused = run(run_directory, "--users " + users);
-  EXPECT_EQ(refused.code, 2);
+  EXPECT_EQ(refused.code, 1);
   EXPECT_THAT(refused.err, AllOf(HasSubstr("users.txt:2: user 'new1' is not among the 40 users"),
                                  HasSubstr("--cold-users skip")));
   EXPECT_THAT(names(), ElementsAre("users.txt"));
   const Outcome skipped = run(run_directory, "--top-k 2 --cold-users skip --users " + users);
   ASSERT_EQ(skipped.code, 0) << skipped.err;
-  EXPECT_THAT(skipped.err,
-              AllOf(HasSubstr("2 users of whom the model knows nothing, such as 'new1': left out"),
-                    HasSubstr("4 users, 4 rows")));
+  EXPECT_THAT(
+      skipped.err,
+      AllOf(HasSubstr("2 users of whom the model knows nothing, such as 'new1', are left out"),
+            HasSubstr("out.csv: 2 of 4 users, 4 rows in")));
   const Outcome popular =
       run(run_directory, "--top-k 2 --cold-users popularity --users " + users, "out.jsonl");
   ASSERT_EQ(popular.code, 0) << popular.err;
+  EXPECT_THAT(popular.err, HasSubstr("out.jsonl: 4 users, 8 rows in"));
   const auto lines = json_lines(path("out.jsonl"));
   ASSERT_EQ(lines.size(), 8U);
   EXPECT_TRUE(lines[0].contains("score"));
@@ -295,6 +342,8 @@ TEST_F(RecommendBatch, WrongCallsAreRefusedAndLeaveNothing) {
        "item11\nitem12\nitem13\nitem14\n");
   file("split.csv", "user,item\nu,item1\nv,item1\nu,item2\n");
   file("wrong.csv", "user,items\nu,item1\nv,nothing\n");
+  file("broken.jsonl", "{\"user\": \"u1\"}\n{\"user\": \"u2\"\n");
+  file("bars.csv", "user|item\nu|item1\n");
   const auto before = names();
   const std::string at = path("");
   for (const auto& [arguments, message] : std::vector<std::pair<std::string, std::string>>{
@@ -316,14 +365,12 @@ TEST_F(RecommendBatch, WrongCallsAreRefusedAndLeaveNothing) {
            {retrieval + " --users all --candidates item1 --output " + at + "o.csv",
             "leave out --candidates"},
            {ranking + " --users all --output " + at + "o.csv", "a column 'candidates'"},
-           {retrieval + " --users all --only " + at + "empty.txt --output " + at + "o.csv",
-            "names none of the 15 items"},
-           {retrieval + " --users all --only " + at + "unknown.txt --output " + at + "o.csv",
-            "names none of the 15 items"},
-           {retrieval + " --users all --exclude " + at + "all.txt --output " + at + "o.csv",
-            "leaves no item"},
-           {retrieval + " --users " + at + "wrong.csv --output " + at + "o.csv",
-            "wrong.csv:3: item 'nothing' is not among"}}) {
+           {retrieval + " --users all --time-format %H --output " + at + "o.csv",
+            "expected a year"},
+           {retrieval + " --users all --time-format %Q --output " + at + "o.csv",
+            "expected %Y %y %m %d %e %H %I %M %S %f %b %B %h %a"},
+           {retrieval + " --users " + at + "users.txt --delimiter ';' --output " + at + "o.csv",
+            "--delimiter is for CSV files"}}) {
     const Outcome outcome = run_seqfuse("recommend " + arguments);
     EXPECT_EQ(outcome.code, 2) << arguments << "\n" << outcome.text();
     EXPECT_THAT(outcome.err, HasSubstr(message)) << arguments;
@@ -333,6 +380,13 @@ TEST_F(RecommendBatch, WrongCallsAreRefusedAndLeaveNothing) {
            {"--users " + at + "none.csv", "none.csv does not exist"},
            {"--users " + at + "empty.txt", "names no users"},
            {"--users " + at + "split.csv", "split.csv:4: user 'u' comes again"},
+           {"--users " + at + "wrong.csv", "wrong.csv:3: item 'nothing' is not among"},
+           {"--users " + at + "broken.jsonl",
+            "broken.jsonl:2: the request is not valid JSON (at byte"},
+           {"--users " + at + "bars.csv", "seems to be separated by bars, '|': give --delimiter"},
+           {"--users all --only " + at + "empty.txt", "names none of the 15 items"},
+           {"--users all --only " + at + "unknown.txt", "names none of the 15 items"},
+           {"--users all --exclude " + at + "all.txt", "leaves no item"},
            {"--users all --exclude " + at + "none.txt", "none.txt does not exist"}}) {
     const Outcome outcome = run(retrieval, arguments);
     EXPECT_EQ(outcome.code, 1) << arguments << "\n" << outcome.text();

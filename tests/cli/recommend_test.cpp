@@ -90,11 +90,40 @@ TEST(Recommend, HistoryIsReadAsIds) {
 }
 
 TEST(Recommend, TableHasRankItemScoreTitle) {
-  const Outcome outcome =
-      run_seqfuse("recommend " + TrainedRuns::get().retrieval() + " --user u1 --top-k 2");
+  const TrainedRuns& runs = TrainedRuns::get();
+  const TemporaryDirectory directory;
+  const auto path = [&](const char* name) { return (directory.path() / name).string(); };
+  fs::create_directory(path("log"));
+  fs::copy_file(runs.log(), path("log/log.csv"));
+  std::ofstream titles(path("log/titles.csv"));
+  titles << "item_id,title\n";
+  for (int item = 0; item < 15; ++item) titles << "item" << item << ",Title " << item << '\n';
+  titles.close();
+  const std::string config = fs::path(runs.data()).replace_filename("retrieval.gin").string();
+  for (const std::string& arguments :
+       {"preprocess --input " + path("log") + " --title-file titles.csv --output " + path("data") +
+            " --time-column timestamp --action-column rating --context-columns country",
+        "train retrieval --gin-config-file " + config + " --data " + path("data") + " --output " +
+            path("run") + " --gin TrainerArgs.max_train_iters=1"}) {
+    const Outcome outcome = run_seqfuse(arguments);
+    ASSERT_EQ(outcome.code, 0) << arguments << "\n" << outcome.err;
+  }
+  const std::string arguments = path("run") + " --user u1 --top-k 3";
+  const Outcome outcome = run_seqfuse("recommend " + arguments);
   ASSERT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_THAT(outcome.out, HasSubstr("rank"));
-  EXPECT_THAT(outcome.out, HasSubstr("title"));
+  const json items = recommend(arguments)["items"];
+  ASSERT_EQ(items.size(), 3U);
+  size_t width = 0;  // of the column of ids: the longest one
+  for (const json& item : items) width = std::max(width, item["item"].get<std::string>().size());
+  std::string expected = fmt::format("rank  {:>{}}   score  title\n", "item", width);
+  for (size_t i = 0; i < items.size(); ++i) {
+    const std::string item = items[i]["item"].get<std::string>();
+    const std::string title = "Title " + item.substr(std::string("item").size());
+    EXPECT_EQ(items[i]["title"].get<std::string>(), title);
+    expected += fmt::format("{:>4}  {:>{}}  {:>6.4f}  {}\n", i + 1, item, width,
+                            items[i]["score"].get<double>(), title);
+  }
+  EXPECT_EQ(outcome.out, expected);
 }
 
 TEST(Recommend, UnknownIdsAreRefusedWithAnExample) {
@@ -110,8 +139,11 @@ TEST(Recommend, UnknownIdsAreRefusedWithAnExample) {
 
 TEST(Recommend, NeedsEitherAUserOrAHistory) {
   const std::string run = TrainedRuns::get().retrieval();
-  EXPECT_EQ(run_seqfuse("recommend " + run).code, 2);
-  EXPECT_EQ(run_seqfuse("recommend " + run + " --user u0 --history item1").code, 2);
+  for (const char* source : {"", " --user u0 --history item1"}) {
+    const Outcome outcome = run_seqfuse("recommend " + run + source);
+    EXPECT_EQ(outcome.code, 2);
+    EXPECT_THAT(outcome.err, HasSubstr("Exactly 1 option from [--user,--history,--users]"));
+  }
 }
 
 TEST(Recommend, RankingRunsOrderCandidates) {

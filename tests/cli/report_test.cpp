@@ -68,14 +68,14 @@ TEST_F(ReportCli, DataThatWasMoved) {
   ASSERT_EQ(found.code, 0) << found.err;
   EXPECT_THAT(page(), HasSubstr("<dt>users</dt><dd>40</dd>"));
   const Outcome other = report(path("run") + " --data " + runs.other_data());
-  EXPECT_EQ(other.code, 2);
+  EXPECT_EQ(other.code, 1);
   EXPECT_THAT(other.err, HasSubstr("another dataset"));
-  EXPECT_EQ(report(path("run") + " --data " + path("nowhere")).code, 2);
+  EXPECT_EQ(report(path("run") + " --data " + path("nowhere")).code, 1);
 }
 
 TEST_F(ReportCli, RefusesWhatIsNoRun) {
   const Outcome data = report(TrainedRuns::get().data());
-  EXPECT_EQ(data.code, 2);
+  EXPECT_EQ(data.code, 1);
   EXPECT_THAT(data.err, HasSubstr(TrainedRuns::get().data() + " is not a run directory"));
   EXPECT_THAT(data.err, HasSubstr("seqfuse train --output"));
   EXPECT_FALSE(fs::exists(path("report.html")));

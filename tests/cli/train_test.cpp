@@ -171,7 +171,7 @@ TEST_F(Train, AnExistingRunIsKeptUnlessForcedOrResumed) {
               HasSubstr("TrainerArgs.max_train_iters = 15\n"));
 }
 
-TEST_F(Train, WhatChangesOnResumeIsRecordedAndTheRestIsRefused) {
+TEST_F(Train, AllowedChangesOnResumeAreRecordedAndOthersRefused) {
   ASSERT_EQ(run_seqfuse(common() + " --output " + run()).code, 0);
   const std::string resume = "train retrieval --resume " + run();
   const std::string config = read_file(run() + "/operative_config.gin"),

@@ -97,6 +97,16 @@ TEST_F(Tune, ResumesAndSharesItsDatabase) {
   EXPECT_GE(json::parse(second.out)["reused"].get<int>(), 33);
 }
 
+TEST_F(Tune, SecondsEndItOnceTheDefaultIsMeasured) {
+  const Outcome outcome = tune("--batch 1 --seq 4 --seconds 0.01 --json");
+  ASSERT_EQ(outcome.code, 0) << outcome.text();
+  const json result = json::parse(outcome.out);
+  EXPECT_EQ(result["programs"].get<int>(), 1);
+  EXPECT_EQ(result["segments"].get<int>(), 0);
+  EXPECT_FALSE(result["stopped"].get<bool>());
+  EXPECT_TRUE(fs::exists(path("plan.json")));
+}
+
 TEST_F(Tune, CtrlCKeepsWhatWasMeasuredAndPrintsTheBest) {
   Background search = in_background("--batch 1 --seq 4 --exhaustive", "plan.json");
   search.wait_for("[tune] 1/720: best ");

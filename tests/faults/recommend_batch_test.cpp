@@ -11,6 +11,7 @@
 #include <fstream>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -152,32 +153,48 @@ TEST_F(BatchFaults, AKilledBatchGoesOnToTheSameBytes) {
   }
 }
 
-TEST_F(BatchFaults, BlocksOfAnotherBatchAreNotTaken) {
+TEST_F(BatchFaults, ResumingWithOtherOptionsIsRefusedByName) {
   const TemporaryDirectory directory;
   const auto path = [&](const std::string& name) { return (directory.path() / name).string(); };
   std::ofstream(path("users.csv")) << histories(5000);
-  std::ofstream(path("others.csv")) << histories(450) << "new,3\n";
-  // Only blocks of the same users may be taken: the first four, of which one differs here.
-  std::string others = read_file(path("others.csv"));
-  others.replace(others.find("user-150,0"), 10, "user-150,9");
-  std::ofstream(path("others.csv")) << others;
+  std::ofstream(path("others.csv")) << histories(450);
   std::ofstream(path("only.txt")) << "1\n2\n3\n4\n5\n6\n7\n8\n9\n";
-  const std::string output = path("out.csv");
-  for (const auto& [users, flags] : std::vector<std::pair<std::string, std::string>>{
-           {"others.csv", ""},
-           {"users.csv", "--top-k 3"},
-           {"users.csv", "--include-seen"},
-           {"users.csv", "--only " + path("only.txt")}}) {
-    Background batch(command(path("users.csv"), output));
-    ASSERT_NO_FATAL_FAILURE(wait_for_blocks(batch, output + ".unfinished", 4));
-    ASSERT_EQ(kill(batch.pid(), SIGKILL), 0);
-    batch.wait();
-    const std::string expected =
-        bytes_of(command(path(users), path("whole.csv"), flags), path("whole.csv"));
-    EXPECT_TRUE(bytes_of(command(path(users), output, "--resume " + flags), output) == expected)
-        << users << flags;
-    std::filesystem::remove(output);
+  const std::string output = path("out.csv"), folder = output + ".unfinished";
+  Background batch(command(path("users.csv"), output, "--top-k 4"));
+  ASSERT_NO_FATAL_FAILURE(wait_for_blocks(batch, folder, 4));
+  ASSERT_EQ(kill(batch.pid(), SIGKILL), 0);
+  batch.wait();
+  const int64_t kept = blocks_in(folder);
+  for (const auto& [users, flags, difference] :
+       std::vector<std::tuple<std::string, std::string, std::string>>{
+           {"others.csv", "--top-k 4",
+            "--users: " + path("users.csv") + " before, " + path("others.csv")},
+           {"users.csv", "--top-k 3", "--top-k: 4 before, 3 now"},
+           {"users.csv", "--top-k 4 --include-seen", "--exclude-seen: yes before, no now"},
+           {"users.csv", "--top-k 4 --only " + path("only.txt"),
+            "--only: not given before, " + path("only.txt")},
+           {"users.csv", "--top-k 4 --cold-users skip", "--cold-users: error before, skip now"}}) {
+    const Outcome refused = Background(command(path(users), output, flags + " --resume")).wait();
+    EXPECT_EQ(refused.code, 2) << refused.out;
+    EXPECT_THAT(refused.out,
+                AllOf(HasSubstr("holds blocks of a batch with other options:\n  " + difference),
+                      HasSubstr("or remove the folder to start from the beginning")));
+    EXPECT_EQ(blocks_in(folder), kept) << "nothing is thrown away";
+    EXPECT_FALSE(std::filesystem::exists(output));
   }
+  // Rows of the same file may change: their blocks are answered again.
+  std::string changed = read_file(path("users.csv"));
+  changed.replace(changed.find("user-150,0"), 10, "user-150,9");
+  std::ofstream(path("users.csv")) << changed;
+  const std::string expected =
+      bytes_of(command(path("users.csv"), path("whole.csv"), "--top-k 4"), path("whole.csv"));
+  const Outcome resumed =
+      Background(command(path("users.csv"), output, "--top-k 4 --resume")).wait();
+  ASSERT_EQ(resumed.code, 0) << resumed.out;
+  EXPECT_THAT(resumed.out,
+              AllOf(HasSubstr("blocks were done before"), HasSubstr("out.csv: 5000 users"),
+                    testing::Not(HasSubstr("users/s\n"))));
+  EXPECT_TRUE(read_file(output) == expected);
 }
 
 // Whether the process has a handler for this signal.

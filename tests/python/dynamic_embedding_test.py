@@ -279,6 +279,34 @@ def test_increments_on_a_dump_are_the_whole_table(device, tmp_path, options):
         make().load(tmp_path / "base.pt", [tmp_path / "base.pt"])
 
 
+def by_id(table):
+    """Rows and scores in the order of the ids."""
+    contents = table.contents()
+    order = contents["ids"].argsort()
+    return [contents[name][order] for name in ("ids", "rows", "scores", "touched")]
+
+
+def test_increments_of_a_table_that_grew_have_its_rows(device, tmp_path):
+    def make():
+        return table_of(device, capacity=500, evicted_listed=10, in_order=True, initial_capacity=20)
+
+    table = make()
+    trained(table, 1, 2, device)
+    table.dump(tmp_path / "base.pt")
+    before, files = table.counts()["capacity"], []
+    for number in range(3):
+        trained(table, 2 + 3 * number, 5 + 3 * number, device)
+        files.append(tmp_path / f"increment{number}.pt")
+        table.dump_increment(files[-1])
+    assert table.counts()["capacity"] > before
+    again = make()
+    again.load(tmp_path / "base.pt", files)
+    for _ in range(2):  # the rows lie elsewhere, which matters only for evictions
+        assert all(torch.equal(a, b) for a, b in zip(by_id(table), by_id(again), strict=True))
+        trained(table, 11, 14, device)
+        trained(again, 11, 14, device)
+
+
 def test_an_increment_without_all_evicted_ids_is_refused(device, tmp_path):
     table = table_of(device, capacity=10, evicted_listed=2)
     table(torch.arange(10, device=device))
@@ -312,3 +340,94 @@ def test_a_process_killed_while_it_dumps_leaves_a_whole_file(tmp_path):
         table = seqfuse.DynamicEmbedding(64, capacity=4000)
         table.load(path)
         assert len(table) == 4000
+
+
+GROWING_WRITER = """
+import sys, torch, seqfuse
+table = seqfuse.DynamicEmbedding(64, capacity=100_000, initial_capacity=16, evicted_listed=100)
+table(torch.arange(10)).sum().backward()
+table.dump(sys.argv[1] + "/base.pt")
+print("written", flush=True)
+for number in range(1900):
+    table(torch.arange(50 * number, 50 * number + 60)).sum().backward()  # 50 new ids
+    table.dump_increment(f"{sys.argv[1]}/increment{number:04}.pt")
+"""
+
+
+def test_a_process_killed_while_it_grows_or_writes_increments_leaves_whole_files(tmp_path):
+    for attempt, moment in enumerate((0.002, 0.02, 0.09)):
+        folder = tmp_path / str(attempt)
+        folder.mkdir()
+        writer = subprocess.Popen([sys.executable, "-c", GROWING_WRITER, str(folder)], stdout=subprocess.PIPE)
+        writer.stdout.readline()
+        time.sleep(moment)
+        writer.kill()
+        writer.wait()
+        files = sorted(folder.glob("increment*.pt"))  # what was half written has another name
+        table = seqfuse.DynamicEmbedding(64, capacity=100_000, learning_rate=0.01)
+        table.load(folder / "base.pt", files)
+        assert len(table) == (50 * len(files) + 10 if files else 10)
+        again = seqfuse.DynamicEmbedding(64, capacity=100_000)
+        again(torch.arange(10)).sum().backward()
+        for number in range(len(files)):
+            again(torch.arange(50 * number, 50 * number + 60)).sum().backward()
+        assert all(torch.equal(a, b) for a, b in zip(by_id(table)[:3], by_id(again)[:3], strict=True))
+
+
+@pytest.mark.parametrize("options", [{}, {"cached": True, "device_rows": 25}, {"initial_capacity": 20}])
+@pytest.mark.parametrize("slots", [1, 40, 1000])
+def test_a_background_dump_has_the_table_of_one_moment(device, tmp_path, options, slots):
+    table = table_of(device, capacity=60, evicted_listed=1000, in_order=True, **options)
+    trained(table, 1, 4, device)
+    dump = table.start_dump(tmp_path / "items.pt", slots_at_once=slots)
+    step = 4
+    while dump.advance() and step < 20:
+        trained(table, step, step + 1, device)
+        if step == 6:
+            table.erase(torch.tensor([-9], device=device))
+        step += 1
+    expected = table.contents()
+    dump.finish()
+    trained(table, step, step + 3, device)  # while the file is written
+    dump.wait()
+    written = torch.load(tmp_path / "items.pt", weights_only=True)
+    assert written.keys() == expected.keys()
+    for name in expected:
+        assert torch.equal(written[name], expected[name]), name
+    table.dump_increment(tmp_path / "increment.pt")
+    again = table_of(device, capacity=60, in_order=True, **options)
+    again.load(tmp_path / "items.pt", [tmp_path / "increment.pt"])
+    assert all(torch.equal(a, b) for a, b in zip(by_id(table), by_id(again), strict=True))
+    with pytest.raises(ValueError, match="is finished"):
+        dump.finish()
+
+
+def test_a_background_dump_says_what_went_wrong(device, tmp_path):
+    table = table_of(device, capacity=60)
+    trained(table, 1, 3, device)
+    dump = table.start_dump(tmp_path / "missing" / "items.pt")
+    with pytest.raises(ValueError, match="not finished"):
+        dump.wait()
+    dump.finish()  # also without advance()
+    with pytest.raises(FileNotFoundError):
+        dump.wait()
+    with pytest.raises(ValueError, match="slots_at_once is 0"):
+        table.start_dump(tmp_path / "items.pt", slots_at_once=0)
+
+
+def test_prefetched_rows_are_the_same(device):
+    def run(ahead, **options):
+        table = table_of(device, capacity=60, in_order=True, **options)
+        for step in range(1, 20):
+            ids = [(torch.arange(20) * 7 * number % 131 - 9).to(device) for number in (step, step + 1)]
+            loss = (table(ids[0]) * torch.arange(20, device=device).unsqueeze(1).sin()).sum()
+            if ahead:
+                table.prefetch(ids[1].repeat(2))
+            loss.backward()
+        return table.contents()
+
+    expected = run(False)
+    for options in ({}, {"cached": True, "device_rows": 25}):
+        actual = run(True, **options)
+        for name in expected:
+            assert torch.equal(expected[name], actual[name]), name

@@ -122,7 +122,15 @@ def test_refuses_wrong_requests(runs):
     ):
         with pytest.raises(ValueError, match=message):
             model.recommend(*arguments)
+    for top_k in (0, -1, 2.5, True):
+        with pytest.raises(ValueError, match=f"top_k is {top_k}: expected a whole number of 1 or more"):
+            model.recommend(["item1"], top_k)
     for events, message in (
+        ({"timestamps": [1, float("nan")]}, r"timestamps\[1\] is nan: expected a whole number"),
+        ({"timestamps": ["1", 2]}, r"timestamps\[0\] is '1': expected a whole number"),
+        ({"timestamps": [1, 2**63]}, r"timestamps\[1\] is 9223372036854775808"),
+        ({"request_time": "2024-01-01"}, "request_time is '2024-01-01': expected a whole number"),
+        ({"timestamps": [1, 2.5]}, r"timestamps\[1\] is 2.5"),
         ({"timestamps": [1]}, "timestamps: 1 given for 2 items"),
         ({"timestamps": [2, 1]}, "timestamps decrease"),
         ({"timestamps": [1, 2], "request_time": 1}, "request_time 1 is before"),
@@ -137,6 +145,17 @@ def test_refuses_wrong_requests(runs):
     ):
         with pytest.raises(ValueError, match=message):
             hstu.recommend(["item1"], **events)
+
+
+def test_takes_whole_times_of_any_type_and_warns_of_too_large_a_top_k(runs):
+    model = seqfuse.load_run(runs["hstu_research"])
+    history, events = events_for("hstu_research", 5)
+    times = events["timestamps"]
+    expected = model.recommend(history, 10, timestamps=times)
+    for others in ([float(time) for time in times], torch.tensor(times).numpy()):
+        assert model.recommend(history, 10, timestamps=others) == expected
+    with pytest.warns(UserWarning, match="top_k is 51, but there are 50 items"):
+        assert len(model.recommend(["item1"], 51, include_seen=True)) == 50
 
 
 def test_tables_are_read_by_id(tmp_path):

@@ -32,7 +32,7 @@ class Bytes {
   std::string bytes_;
 };
 
-// Of bytes whose hash is right: what Bytes wrote.
+// Reads what Bytes wrote. The hash of the bytes has been checked.
 class Taken {
  public:
   explicit Taken(std::string_view bytes) : bytes_(bytes) {}
@@ -70,8 +70,8 @@ class Taken {
 std::string to_bytes(const AnsweredBlock& block, std::string_view key) {
   Bytes out;
   const BatchCounts& counts = block.report.counts;
-  for (const int64_t count :
-       {counts.users, counts.rows, counts.cold, counts.without_items, counts.unknown}) {
+  for (const int64_t count : {counts.users, counts.rows, counts.answered, counts.cold,
+                              counts.without_items, counts.unknown}) {
     out.put(count);
   }
   out.put(counts.first_cold);
@@ -98,8 +98,8 @@ std::optional<AnsweredBlock> from_bytes(std::string_view bytes, std::string_view
   Taken in(content);
   AnsweredBlock block;
   BatchCounts& counts = block.report.counts;
-  for (int64_t* count :
-       {&counts.users, &counts.rows, &counts.cold, &counts.without_items, &counts.unknown}) {
+  for (int64_t* count : {&counts.users, &counts.rows, &counts.answered, &counts.cold,
+                         &counts.without_items, &counts.unknown}) {
     *count = in.number();
   }
   counts.first_cold = in.text();

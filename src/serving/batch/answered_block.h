@@ -9,7 +9,7 @@
 
 namespace seqfuse::serving {
 
-// key: one line, which says what the answers depend on.
+// key: one line that identifies what the answers depend on.
 std::string to_bytes(const AnsweredBlock& block, std::string_view key);
 
 // Nothing if the bytes are damaged or cut off, or have another key.

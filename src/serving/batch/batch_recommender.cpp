@@ -17,8 +17,8 @@
 namespace seqfuse::serving {
 namespace {
 
-// Of one forward pass. On the CPU the passes are the tasks of a parallel loop, and what one of them
-// holds stays in a core's cache.
+// The most that one forward pass takes. On the CPU, passes run in parallel and each is small enough
+// for a core's cache.
 struct PassSize {
   int64_t windows, events;
 };
@@ -65,6 +65,7 @@ void count(const PreparedRequest& request, BatchReport& report) {
   const UserItems& answer = request.answer;
   ++counts.users;
   counts.rows += std::ssize(answer.items);
+  counts.answered += !answer.items.empty();
   if (request.cold && counts.cold++ == 0) counts.first_cold = answer.user;
   counts.without_items += !request.cold && answer.items.empty();
   const std::vector<std::string>& warnings = request.window.warnings;
@@ -85,6 +86,7 @@ void BatchCounts::add(const BatchCounts& later) {
   if (unknown == 0) first_unknown = later.first_unknown;
   users += later.users;
   rows += later.rows;
+  answered += later.answered;
   cold += later.cold;
   without_items += later.without_items;
   unknown += later.unknown;
@@ -115,7 +117,7 @@ BatchRecommender::BatchRecommender(const TrainedRun& run, BatchOptions options)
   keep_allowed(options_.allowed, popular_);
 }
 
-// Of the user in the data set, or -1.
+// The user's row in the data set, or -1.
 int64_t BatchRecommender::row_of(const UserRequest& request) const {
   if (request.row >= 0 || !request.request.user || run_.dataset == nullptr) return request.row;
   const std::string_view id = data::trim(*request.request.user);
@@ -199,7 +201,7 @@ PreparedRequest BatchRecommender::prepare_one(const UserRequest& request, int64_
 std::vector<PreparedRequest> BatchRecommender::prepare(
     std::span<const UserRequest> requests) const {
   std::vector<PreparedRequest> block(requests.size());
-  std::vector<std::exception_ptr> failures(requests.size());  // the first one of all is to be told
+  std::vector<std::exception_ptr> failures(requests.size());  // of which the first is thrown
   parallel_for(std::ssize(requests), /*grain=*/64, [&](int64_t begin, int64_t end) {
     std::vector<int64_t> rows;
     std::vector<data::Sample> events;
@@ -209,7 +211,7 @@ std::vector<PreparedRequest> BatchRecommender::prepare(
       const int64_t size = std::ssize(run_.dataset->user(rows.back()).items);
       events.push_back({.user = rows.back(), .end = size});
     }
-    // For all at once: users who follow each other share blocks of the file.
+    // One call for all, because neighbouring users share blocks of the file.
     if (!events.empty()) run_.dataset->check_unchanged(events.data(), std::ssize(events));
     for (int64_t i = begin; i < end; ++i) {
       try {
@@ -225,7 +227,7 @@ std::vector<PreparedRequest> BatchRecommender::prepare(
       std::rethrow_exception(failures[i]);
     } catch (const UsageError& error) {
       if (requests[i].where.empty()) throw;
-      throw_error<UsageError>("{}: {}", requests[i].where, error.what());
+      throw_error<DataError>("{}: {}", requests[i].where, error.what());
     }
   }
   return block;
@@ -293,7 +295,9 @@ AnsweredBlock BatchRecommender::answer(std::vector<PreparedRequest> block) const
     begin = end;
   }
   const auto pass = [&](int64_t i) {
-    if (!options_.stop()) answer_pass(passes[i]);
+    if (options_.stop()) return;
+    answer_pass(passes[i]);
+    options_.answered(std::ssize(passes[i]));
   };
   if (run_.predictor->device().is_cuda()) {
     for (int64_t i = 0; i < std::ssize(passes); ++i) pass(i);
@@ -306,6 +310,7 @@ AnsweredBlock BatchRecommender::answer(std::vector<PreparedRequest> block) const
     count(prepared, answers.report);
     answers.users.push_back(std::move(prepared.answer));
   }
+  options_.answered(std::ssize(block) - std::ssize(windows));  // the others, without a pass
   return answers;
 }
 

@@ -14,8 +14,8 @@
 
 namespace seqfuse::serving {
 
-// What is done for users of whom the model can know nothing: the data set does not have them, or a
-// retrieval run has no event of theirs.
+// What to do with cold users: those that the data set does not have and, in a retrieval run, those
+// without a known event.
 enum class ColdUsers { error, skip, popularity };
 
 struct BatchOptions {
@@ -25,6 +25,8 @@ struct BatchOptions {
   bool skip_unknown = false;     // leave out items that the data set does not have
   ColdUsers cold_users = ColdUsers::error;
   std::function<bool()> stop = [] { return false; };  // asked before each forward pass
+  // Told how many more users are done; from several threads at once.
+  std::function<void(int64_t users)> answered = [](int64_t) {};
 };
 
 struct UserItems {
@@ -35,8 +37,9 @@ struct UserItems {
 
 struct BatchCounts {
   int64_t users = 0, rows = 0;            // rows: items of all users
-  int64_t cold = 0;                       // users that are skipped, or get popular items
-  int64_t without_items = 0;              // other users: nothing was left to recommend
+  int64_t answered = 0;                   // users with at least one item
+  int64_t cold = 0;                       // users that are skipped or get popular items
+  int64_t without_items = 0;              // other users for whom no item was left
   int64_t unknown = 0;                    // ids that skip_unknown left out
   std::string first_cold, first_unknown;  // a user, a message
 
@@ -70,17 +73,17 @@ class BatchRecommender {
   // open without its dataset, DataError if a vector of its items is not finite.
   BatchRecommender(const TrainedRun& run, BatchOptions options);
 
-  // Of the S scores of an item: "score" for retrieval, or Predictor::score_names().
+  // The names of an item's S scores: "score" for retrieval, or Predictor::score_names().
   const std::vector<std::string>& score_names() const { return score_names_; }
 
-  // The same items and, to rounding, scores as retrieve() and rank(), whatever the requests beside
-  // it. Throws UsageError for the first request that is wrong, naming it. If it was stopped, users may
-  // lack their items.
+  // Gives the items of retrieve() and rank(), and their scores to rounding; other requests of the
+  // block make no difference. Throws for the first wrong request: DataError naming the row of the file
+  // it was read from, UsageError for a user of the data set. After a stop, users may lack items.
   AnsweredBlock recommend(std::span<const UserRequest> requests) const {
     return answer(prepare(requests));
   }
 
-  // Its two halves: work of the CPU alone, and work of the model's device.
+  // The two halves of recommend(): work of the CPU alone, and work of the model's device.
   std::vector<PreparedRequest> prepare(std::span<const UserRequest> requests) const;
   AnsweredBlock answer(std::vector<PreparedRequest> block) const;
 

@@ -14,6 +14,12 @@ namespace {
 constexpr const char* kNames[] = {"item", "item_id"};
 
 int item_column(const std::vector<std::string>& names, const std::string& file) {
+  if (const std::string other = other_delimiter(names); !other.empty()) {
+    throw_error<DataError>(
+        "{}: its first line, '{}', seems to be separated by {}: use commas, or tabs in a file that "
+        "ends in .tsv",
+        file, names[0], other);
+  }
   if (names.size() == 1) return 0;
   for (const char* name : kNames) {
     const auto found = std::find(names.begin(), names.end(), name);

@@ -1,4 +1,4 @@
-// Files that name items: those that may be recommended, or may not.
+// Reads the files of --only and --exclude: lists of items.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ struct ItemList {
   std::string first_unknown;
 };
 
-// A file of ids: one a line, or a column item or item_id (or the only one) of CSV, TSV or Parquet, or
-// that field of JSON lines; which of these, by the name. Throws UsageError, DataError or IoError.
+// Reads ids: a line each (.txt), a column item or item_id, or the only one (.csv, .tsv, .parquet), or a
+// field of that name (.jsonl). Throws UsageError, DataError or IoError.
 ItemList read_item_list(const std::string& file, const data::Vocabulary& vocabulary);
 
 // All items of the vocabulary but these (ascending, each once).

@@ -1,4 +1,4 @@
-// Items by how often the users of a data set met them: for users whom a model does not know.
+// The most popular items of a data set, for users whom a model does not know.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace seqfuse::serving {
 
-// All items, those with the most events first; equally many: the lower item first. Throws DataError
+// All items by their number of events, the most first; of equals, the lower item first. Throws DataError
 // if the dataset's file was damaged.
 std::vector<int64_t> popular_items(const data::Dataset& dataset);
 

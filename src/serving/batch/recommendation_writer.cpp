@@ -81,7 +81,7 @@ class TextWriter : public RecommendationWriter {
   void close() override { arrow_check<IoError>(file_->Close(), name_); }
 
  protected:
-  // What a row says of an item, as this format writes it.
+  // The part of a row that depends on the item alone, in this format.
   struct ItemFields {
     std::string id, title;
   };

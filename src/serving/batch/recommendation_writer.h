@@ -24,7 +24,7 @@ class RecommendationWriter {
   virtual ~RecommendationWriter() = default;
   // Both throw IoError.
   virtual void add(std::span<const UserItems> users) = 0;
-  virtual void close() = 0;  // without it the file is not whole
+  virtual void close() = 0;  // completes the file
 };
 
 struct OutputTable {
@@ -34,8 +34,8 @@ struct OutputTable {
   std::map<std::string, std::string> about;  // metadata of a Parquet file
 };
 
-// A new file. Scores that there are none of are blank (CSV), left out (JSON lines) or null (Parquet);
-// so are missing titles. Throws IoError.
+// Creates the file. Missing scores and titles are blank (CSV), left out (JSON lines) or null (Parquet).
+// Throws IoError.
 std::unique_ptr<RecommendationWriter> make_writer(const std::filesystem::path& file,
                                                   const OutputTable& table);
 

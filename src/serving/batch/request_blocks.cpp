@@ -10,9 +10,9 @@
 namespace seqfuse::serving {
 namespace {
 
-constexpr int64_t kEventsAtOnce = int64_t{1} << 22;  // that a block of requests may hold
+constexpr int64_t kEventsAtOnce = int64_t{1} << 22;  // the most events of a block
 
-// Text that differs if any of the fields does, by the length of each.
+// Each field is preceded by its length, so that different fields give different texts.
 void append(const std::string& field, std::string& text) {
   fmt::format_to(std::back_inserter(text), "{}:", field.size());
   text += field;
@@ -49,6 +49,7 @@ const std::vector<UserRequest>& RequestBlocks::next() {
     Request& asked = request.request;
     if (!asked.candidates) asked.candidates = options_.defaults.candidates;
     if (!asked.request_time) asked.request_time = options_.defaults.request_time;
+    asked.time_format = options_.defaults.time_format;
     events += std::max(options_.most_history, asked.items ? std::ssize(*asked.items) : 0) +
               (asked.candidates ? std::ssize(*asked.candidates) : 0) + options_.top_k;
     block_.push_back(std::move(request));

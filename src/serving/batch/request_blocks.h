@@ -1,4 +1,4 @@
-// Requests in blocks, with what all of them have in common; each user once.
+// Groups requests into blocks, fills in defaults and leaves out users who come again.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,11 @@
 namespace seqfuse::serving {
 
 struct BlockOptions {
-  Request defaults;              // candidates and request_time of those who bring none
-  int64_t most_users = 4096;     // of a block
-  int64_t most_history = 0;      // events that the model reads of a user of the data set
+  Request defaults;  // candidates and request_time of users who bring none; time_format of all
+  int64_t most_users = 4096;     // in a block
+  int64_t most_history = 0;      // the most events that the model reads of a user
   int64_t top_k = 10;            // items of an answer
-  bool users_are_known = false;  // to come once each, as those of a data set do
+  bool users_are_known = false;  // each comes once, as those of a data set do
 };
 
 class RequestBlocks {
@@ -28,12 +28,12 @@ class RequestBlocks {
   // throws, and DataError if a history goes on after other users.
   const std::vector<UserRequest>& next();
 
-  int64_t users() const { return users_; }            // of all blocks so far
+  int64_t users() const { return users_; }            // in all blocks so far
   int64_t duplicates() const { return duplicates_; }  // users who came again and were left out
   const std::string& first_duplicate() const { return first_duplicate_; }
 
  private:
-  // Users that have been read, each by 128 bits of hash.
+  // The users read so far, as 128-bit hashes.
   class Seen {
    public:
     // False if the user has been added before.
@@ -57,7 +57,7 @@ class RequestBlocks {
   std::string first_duplicate_;
 };
 
-// A hash of all that the answers to these requests depend on, beside the run and the options.
+// A hash of everything in these requests that answers depend on, except time_format.
 std::string hash_of(const std::vector<UserRequest>& requests);
 
 }  // namespace seqfuse::serving

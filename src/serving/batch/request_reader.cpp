@@ -81,7 +81,7 @@ class JsonLines final : public RequestReader {
     try {
       next_.request = request_from_json_line(*rows_->text(0), user_field_);
     } catch (const UsageError& error) {
-      throw_error<UsageError>("{}: {}", next_.where, error.what());
+      throw_error<DataError>("{}: {}", next_.where, error.what());
     }
     next_.user = *next_.request.user;
     if (next_.request.items) next_.request.user.reset();
@@ -96,10 +96,10 @@ class JsonLines final : public RequestReader {
   std::optional<bool> histories_;  // by the first line
 };
 
-// The columns of a table that say something of a request.
+// The columns of a table that describe a request.
 struct RequestColumns {
   int user = kNone, items = kNone, timestamps = kNone, actions = kNone;
-  bool one_event = false;  // a row; else a whole history
+  bool one_event = false;  // in each row; else a whole history
   int candidates = kNone, request_time = kNone;
   std::vector<std::pair<std::string, int>> context;
   std::vector<int> all;
@@ -116,6 +116,12 @@ struct RequestColumns {
       }
       return kNone;
     };
+    if (const std::string other = other_delimiter(names); !other.empty()) {
+      throw_error<DataError>(
+          "{}: its first line, '{}', seems to be separated by {}: give --delimiter (with --format "
+          "csv), or separate fields by commas",
+          file, names[0], other);
+    }
     user = user_column.empty() ? find_first({"user", "user_id"}) : find(user_column);
     if (user == kNone && user_column.empty() && names.size() == 1) user = 0;
     if (user == kNone) {
@@ -209,7 +215,7 @@ class Table final : public RequestReader {
     }
   }
 
-  // Of the rows of one user that follow each other.
+  // Reads the history from consecutive rows of the same user.
   void read_events(UserRequest& request) {
     Request& history = request.request;
     history.items.emplace();
@@ -227,7 +233,7 @@ class Table final : public RequestReader {
 
   std::unique_ptr<TableRows> rows_;
   RequestColumns columns_;
-  bool more_ = false;  // the row of rows_ is the next one's
+  bool more_ = false;  // whether rows_ stands at a row that is not used yet
 };
 
 }  // namespace
@@ -237,9 +243,9 @@ std::unique_ptr<RequestReader> read_all_users(const data::Dataset& dataset) {
 }
 
 std::unique_ptr<RequestReader> open_requests(const std::string& file, TableFormat format,
-                                             const std::string& user_column,
-                                             std::function<void()> interrupted) {
-  auto rows = open_table_rows(file, format, std::move(interrupted));
+                                             RequestFileOptions options) {
+  const std::string& user_column = options.user_column;
+  auto rows = open_table_rows(file, format, options.delimiter, std::move(options.interrupted));
   switch (format) {
     case TableFormat::lines:
       return std::make_unique<Lines>(std::move(rows));

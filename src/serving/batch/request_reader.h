@@ -1,4 +1,4 @@
-// Whom a batch recommends for: the users of a data set, or the rows of a file.
+// Reads the users of a batch: all of a data set, or those of a file.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +14,10 @@
 namespace seqfuse::serving {
 
 struct UserRequest {
-  std::string user;   // who the rows of the answer are for: an id of the source, or any name
-  Request request;    // of this user of the data set, or of a history
-  std::string where;  // it was read, for messages; "" of a data set
-  int64_t row = -1;   // of this user in the data set, if the reader knows it
+  std::string user;   // an id of the source or, with a history, any name
+  Request request;    // for this user of the data set, or for a history
+  std::string where;  // "users.csv:5", for messages; "" for users of a data set
+  int64_t row = -1;   // the user's row in the data set, if the reader knows it
 };
 
 class RequestReader {
@@ -26,9 +26,9 @@ class RequestReader {
 
   // False at the end. Throws UsageError or DataError naming the row.
   virtual bool next(UserRequest& request) = 0;
-  // Whether (the first of) the requests bring their histories, so that the data set has not to.
+  // Whether requests bring their histories, judging by the first; then no data set is needed.
   virtual bool gives_histories() const = 0;
-  // Whether a user who comes again goes on with an interrupted history.
+  // Whether each row is one event, so that a user who comes again would have a second history.
   virtual bool reads_events() const { return false; }
   virtual std::optional<double> done() const = 0;  // share of the requests, 0 to 1, where known
 };
@@ -36,10 +36,14 @@ class RequestReader {
 // All users, in the order of their rows. The dataset must outlive the reader.
 std::unique_ptr<RequestReader> read_all_users(const data::Dataset& dataset);
 
-// A file as docs/recommend.md describes it, or "-". user_column: the column of users; "": user or
-// user_id, or the only one. Throws UsageError, DataError or IoError.
+struct RequestFileOptions {
+  std::string user_column{};            // "": user or user_id, or the only one
+  std::string delimiter{};              // as for open_table_rows()
+  std::function<void()> interrupted{};  // as for FileStream
+};
+
+// A file as docs/recommend.md describes it, or "-". Throws UsageError, DataError or IoError.
 std::unique_ptr<RequestReader> open_requests(const std::string& file, TableFormat format,
-                                             const std::string& user_column,
-                                             std::function<void()> interrupted = {});
+                                             RequestFileOptions options);
 
 }  // namespace seqfuse::serving

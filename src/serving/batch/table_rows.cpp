@@ -18,12 +18,13 @@ std::string shown_name(const std::string& file) {
   return file == "-" ? "standard input" : file;
 }
 
-// Rows of text: delimited, or each the line that it is.
+// Rows of text: delimited fields, or whole lines.
 class TextRows final : public TableRows {
  public:
-  TextRows(const std::string& file, TableFormat format, std::function<void()> interrupted)
+  TextRows(const std::string& file, TableFormat format, const std::string& delimiter,
+           std::function<void()> interrupted)
       : name_(shown_name(file)),
-        dialect_(dialect_of(format)),
+        dialect_(dialect_of(format, delimiter)),
         stream_(file, std::move(interrupted)),
         chunks_(stream_, name_, dialect_),
         whole_lines_(format == TableFormat::lines || format == TableFormat::jsonl) {
@@ -71,7 +72,7 @@ class TextRows final : public TableRows {
   }
 
  private:
-  // Also one of nothing but spaces.
+  // Reads the next row, also a blank one.
   bool next_row() {
     while (!rows_ || !rows_->next()) {
       if (rows_) lines_ += rows_->lines_after();
@@ -94,14 +95,14 @@ class TextRows final : public TableRows {
     return true;
   }
 
-  static data::CsvDialect dialect_of(TableFormat format) {
+  static data::CsvDialect dialect_of(TableFormat format, const std::string& delimiter) {
     switch (format) {
       case TableFormat::csv:
-        return {};
+        return delimiter.empty() ? data::CsvDialect() : data::CsvDialect{.delimiter = delimiter};
       case TableFormat::tsv:
         return {.delimiter = "\t"};
       default:
-        return {.delimiter = "\n", .quotes = false};  // which no row holds
+        return {.delimiter = "\n", .quotes = false};  // no line contains it
     }
   }
 
@@ -150,8 +151,29 @@ TableFormat table_format(const std::string& file, const std::string& given) {
       file);
 }
 
+std::string other_delimiter(const std::vector<std::string>& names) {
+  if (names.size() != 1) return "";
+  for (const auto& [character, name] : {std::pair(';', "semicolons, ';'"),
+                                        {'\t', "tabs, '\\t'"},
+                                        {'|', "bars, '|'"},
+                                        {',', "commas, ','"}}) {
+    if (names[0].find(character) != std::string::npos) return name;
+  }
+  return "";
+}
+
 std::unique_ptr<TableRows> open_table_rows(const std::string& file, TableFormat format,
+                                           const std::string& delimiter,
                                            std::function<void()> interrupted) {
+  if (!delimiter.empty() && format != TableFormat::csv) {
+    throw_error<UsageError>("--delimiter is for CSV files, which {} is not: leave it out",
+                            shown_name(file));
+  }
+  const std::string separator = delimiter == "\\t" ? "\t" : delimiter;
+  if (separator.size() > 2 || separator.find_first_of("\"\r\n") != std::string::npos) {
+    throw_error<UsageError>(
+        "--delimiter '{}': expected one or two characters, no quotes or newlines", delimiter);
+  }
   std::error_code ignored;
   if (file != "-" && !std::filesystem::exists(file, ignored)) {
     throw_error<DataError>("{} does not exist", file);
@@ -160,7 +182,7 @@ std::unique_ptr<TableRows> open_table_rows(const std::string& file, TableFormat 
     throw_error<DataError>("{} is a folder: expected a file", file);
   }
   if (format != TableFormat::parquet) {
-    return std::make_unique<TextRows>(file, format, std::move(interrupted));
+    return std::make_unique<TextRows>(file, format, separator, std::move(interrupted));
   }
   if (file == "-") {
     throw_error<UsageError>(

@@ -13,17 +13,18 @@
 
 namespace seqfuse::serving {
 
-// Lines end in .txt or in nothing, the others in what they are called. jsonl: an object a line.
+// lines: a text on each line. jsonl: a JSON object on each line.
 enum class TableFormat { lines, csv, tsv, jsonl, parquet };
 
-// By the name's ending unless `given` names one ("" does not). Throws UsageError.
+// The format named by `given` or, if that is "", by the ending of the file's name; .txt and no ending
+// mean lines. Throws UsageError.
 TableFormat table_format(const std::string& file, const std::string& given);
 
 class TableRows {
  public:
   virtual ~TableRows() = default;
 
-  // Of the columns. Those of lines and jsonl have one, the whole line, without a name.
+  // Names of the columns. For lines and jsonl one without a name: the whole line.
   virtual const std::vector<std::string>& names() const = 0;
   // Reads only these columns, each once.
   virtual void select(const std::vector<int>& /*columns*/) {}
@@ -39,8 +40,14 @@ class TableRows {
   virtual std::optional<double> done() const = 0;  // share of the file, 0 to 1, where it is known
 };
 
-// file: "-" is standard input. interrupted: FileStream. Throws UsageError, DataError or IoError.
+// names: of a table's columns. If there is only one, and it looks like several with another delimiter
+// between them, returns that delimiter for messages, such as "semicolons, ';'"; otherwise "".
+std::string other_delimiter(const std::vector<std::string>& names);
+
+// file: "-" is standard input. delimiter: of csv; "": a comma. interrupted: as for FileStream. Throws
+// UsageError, DataError or IoError.
 std::unique_ptr<TableRows> open_table_rows(const std::string& file, TableFormat format,
+                                           const std::string& delimiter = "",
                                            std::function<void()> interrupted = {});
 
 }  // namespace seqfuse::serving

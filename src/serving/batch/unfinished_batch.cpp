@@ -4,18 +4,43 @@
 
 #include <cerrno>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <system_error>
 #include <utility>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/hash.h"
 #include "serving/batch/request_blocks.h"
 
 namespace seqfuse::serving {
 namespace fs = std::filesystem;
+using nlohmann::ordered_json;
+namespace {
 
-UnfinishedBatch::UnfinishedBatch(const fs::path& output, std::string key)
-    : output_(output), folder_(output.string() + ".unfinished"), key_(std::move(key)) {}
+constexpr const char* kSettings = "settings.json";
+
+std::string settings_json(const BatchSettings& settings) {
+  ordered_json json = ordered_json::object();
+  for (const auto& [name, value] : settings) json[name] = value;
+  // Names of files need not be UTF-8.
+  return json.dump(1, ' ', false, ordered_json::error_handler_t::replace);
+}
+
+std::string setting_text(const ordered_json& settings, const std::string& name) {
+  const auto found = settings.find(name);
+  const bool given = found != settings.end() && found->is_string() && !found->empty();
+  const std::string value = given ? found->get<std::string>() : "";
+  return value.empty() ? "not given" : value;
+}
+
+}  // namespace
+
+UnfinishedBatch::UnfinishedBatch(const fs::path& output, BatchSettings settings)
+    : output_(output),
+      folder_(output.string() + ".unfinished"),
+      settings_(std::move(settings)),
+      key_(hash_text(settings_json(settings_))) {}
 
 fs::path UnfinishedBatch::file_of(int64_t block) const {
   return folder_ / fmt::format("block-{:08}", block);
@@ -38,16 +63,46 @@ int64_t UnfinishedBatch::open(bool resume) const {
   const int64_t found = blocks();
   if (found > 0 && !resume) {
     throw_error<UsageError>(
-        "{} holds {} blocks of a batch that was interrupted: go on with --resume, or remove it",
+        "{} holds {} blocks of a batch that was interrupted: go on with --resume, or remove it to "
+        "start from the beginning",
         folder_.string(), found);
   }
+  if (found > 0) check_settings();
   std::error_code error;
   fs::create_directories(folder_, error);
   if (error) throw_error<IoError>("cannot create {}: {}", folder_.string(), error.message());
   for (const auto& entry : fs::directory_iterator(folder_, error)) {  // cut off while written
     if (!entry.path().filename().string().starts_with("block-")) fs::remove(entry.path(), error);
   }
+  write_file_atomically(folder_ / kSettings, settings_json(settings_));
   return found;
+}
+
+void UnfinishedBatch::check_settings() const {
+  const fs::path file = folder_ / kSettings;
+  std::error_code error;
+  const ordered_json before =
+      fs::exists(file, error)
+          ? ordered_json::parse(read_file(file), nullptr, /*allow_exceptions=*/false)
+          : ordered_json();
+  if (!before.is_object()) {
+    throw_error<UsageError>(
+        "{} does not say which options its blocks were made with: remove it to start from the "
+        "beginning",
+        folder_.string());
+  }
+  const ordered_json now = ordered_json::parse(settings_json(settings_));
+  std::string differences;
+  for (const auto& [name, value] : settings_) {
+    const std::string old_value = setting_text(before, name), new_value = setting_text(now, name);
+    if (old_value == new_value) continue;
+    differences += fmt::format("\n  {}: {} before, {} now", name, old_value, new_value);
+  }
+  if (differences.empty()) return;
+  throw_error<UsageError>(
+      "--resume: {} holds blocks of a batch with other options:{}\n"
+      "  give the options of before, or remove the folder to start from the beginning",
+      folder_.string(), differences);
 }
 
 std::optional<AnsweredBlock> UnfinishedBatch::find(int64_t block, const std::string& key) const {
@@ -78,7 +133,7 @@ AnsweredBlock UnfinishedBatch::read(int64_t block) const {
   const std::string bytes = read_file(file_of(block));
   auto found = from_bytes(bytes, bytes.substr(0, bytes.find('\n')));
   if (!found) {
-    throw_error<DataError>("{} was damaged: --resume computes it again", file_of(block).string());
+    throw_error<DataError>("{} is damaged: --resume computes it again", file_of(block).string());
   }
   return *std::move(found);
 }

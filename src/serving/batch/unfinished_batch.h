@@ -6,6 +6,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "serving/batch/answered_block.h"
@@ -13,34 +14,37 @@
 
 namespace seqfuse::serving {
 
-// Several processes may keep blocks of the same folder, each its own ones. Of a process, keep() is
-// for one thread, find() and key_of() may run beside it.
+// Options and data that answers depend on, without the requests, by name: {"--top-k", "10"}.
+using BatchSettings = std::vector<std::pair<std::string, std::string>>;
+
+// Several processes may share a folder: each keeps blocks of its own. In a process, only one thread
+// may call keep(); others may call find() and key_of() meanwhile.
 class UnfinishedBatch {
  public:
-  // key: what the answers depend on beside the requests, as one line.
-  UnfinishedBatch(const std::filesystem::path& output, std::string key);
+  UnfinishedBatch(const std::filesystem::path& output, BatchSettings settings);
 
-  // Creates the folder; call once, before all other methods. Returns how many blocks an interrupted
-  // batch left. Throws UsageError if there are some and resume is false, IoError.
+  // Creates the folder and writes the settings into it; call once, before all other methods. Returns
+  // how many blocks an interrupted batch left. Throws UsageError if there are some, and resume is
+  // false or they were made with other settings, which it names; IoError.
   int64_t open(bool resume) const;
 
-  // What the answers to these requests are known by.
+  // Identifies the answers to these requests.
   std::string key_of(const std::vector<UserRequest>& requests) const;
 
-  // The answers to this block, if they are there and whole and have this key.
+  // The answers to this block; nothing if the file is missing or damaged, or has another key.
   std::optional<AnsweredBlock> find(int64_t block, const std::string& key) const;
 
   // Throws IoError. A power cut may damage the file, which find() then does not accept.
   void keep(int64_t block, const std::string& key, const AnsweredBlock& answers) const;
 
-  // Of a block that is kept, whatever it answers. Throws DataError if it is damaged.
+  // The answers of a kept block, whatever its key. Throws DataError if it is damaged.
   AnsweredBlock read(int64_t block) const;
 
   // Lets write() make the output in the folder, then moves it to its name, which thereby gets a
   // whole file, and removes the folder. Throws IoError and what write() throws.
   void finish(const std::function<void(const std::filesystem::path&)>& write) const;
 
-  // Removes the folder if it holds no block. Returns whether it does.
+  // Whether the folder holds blocks. Removes it if it does not.
   bool holds_blocks_or_remove() const;
 
   const std::filesystem::path& folder() const { return folder_; }
@@ -48,8 +52,10 @@ class UnfinishedBatch {
  private:
   std::filesystem::path file_of(int64_t block) const;
   int64_t blocks() const;
+  void check_settings() const;
 
   std::filesystem::path output_, folder_;
+  BatchSettings settings_;
   std::string key_;
 };
 

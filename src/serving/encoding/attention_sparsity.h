@@ -11,7 +11,7 @@
 
 namespace seqfuse::serving {
 
-// Of all pairs of a query and a key that the mask allows, over all sentences: by threshold, layer and head.
+// The share of small weights among all query-key pairs that the mask allows, by threshold, layer and head.
 struct AttentionSparsity {
   std::vector<double> thresholds;
   int64_t layers = 0, heads = 0, sentences = 0, tokens = 0,

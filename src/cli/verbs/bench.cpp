@@ -1,12 +1,13 @@
 // seqfuse bench decode MODEL|--shape NAME: how fast a model generates, beside the speed of memory. bench
 // sparsity is in bench_sparsity.cpp.
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/parallel.h"
@@ -56,18 +57,19 @@ struct BenchFlags {
         ->capture_default_str();
     app.add_flag("--eager", eager, "GPU: PyTorch's operators one by one, without a CUDA graph");
     app.add_flag("--ladder", ladder,
-                 "GPU: the parts of a step one by one; first length and batch size");
+                 "GPU: the parts of a step one by one, at one length and batch size");
     app.add_option("--text-model", text_model,
                    "--ladder: a small model, for the perplexity of --ids-file")
         ->check(kPath);
-    app.add_option("--stream", stream, "so many tokens of --ids-file, repeated: time, loss, memory")
+    app.add_option("--stream", stream,
+                   "tokens of --ids-file to feed, repeated: are time, loss, memory flat?")
         ->check(whole_number(1));
     app.add_option("--ids-file", ids_file, "tokens: raw little-endian int32, or text")
         ->check(kPath);
     app.add_flag("--json", json, "print JSON instead of a table");
   }
 
-  void check() const {
+  void check(const CLI::App& app) const {
     SEQFUSE_CHECK_AS(UsageError, decoding.model.empty() != decoding.shape.empty(),
                      "bench decode: give either the folder of a model or --shape");
     SEQFUSE_CHECK_AS(UsageError, !ladder || stream == 0,
@@ -75,6 +77,17 @@ struct BenchFlags {
     SEQFUSE_CHECK_AS(UsageError, !eager || (!ladder && stream == 0),
                      "bench decode: --eager is for neither --ladder, which has it as a row, nor "
                      "--stream");
+    for (const char* flag : {"--cache-lengths", "--batch-sizes", "--tokens"}) {
+      SEQFUSE_CHECK_AS(
+          UsageError, stream == 0 || app.count(flag) == 0,
+          "bench decode: --stream gives one text all its tokens one by one; leave out {}", flag);
+    }
+    for (const auto& [flag, values] :
+         {std::pair{"--cache-lengths", &lengths}, std::pair{"--batch-sizes", &batches}}) {
+      SEQFUSE_CHECK_AS(UsageError, !ladder || app.count(flag) == 0 || values->size() == 1,
+                       "bench decode: --ladder measures at one length and batch size; got {} {}",
+                       flag, fmt::join(*values, ","));
+    }
     SEQFUSE_CHECK_AS(UsageError, ladder || text_model.empty(),
                      "bench decode: --text-model is for --ladder");
     SEQFUSE_CHECK_AS(UsageError, ladder || stream > 0 || ids_file.empty(),
@@ -141,7 +154,7 @@ int cmd_bench(int argc, char** argv) {
       "bench");
   flags.add_to(app);
   if (const auto done = parse_arguments(app, argc, argv)) return *done;
-  flags.check();
+  flags.check(app);
 
   if (flags.ladder || flags.stream > 0) {
     const training::InterruptGuard interrupt;

@@ -14,6 +14,7 @@
 #include "cli/verbs.h"
 #include "masks/block_mask.h"
 #include "masks/drawing.h"
+#include "masks/drawing_png.h"
 
 namespace seqfuse::cli {
 namespace {

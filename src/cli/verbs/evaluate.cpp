@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "cli/choice_option.h"
 #include "cli/command_line.h"
 #include "cli/verbs.h"
 #include "config/load.h"
@@ -47,15 +48,14 @@ nlohmann::json metrics_json(const Metrics& metrics) {
 }  // namespace
 
 int cmd_evaluate(int argc, char** argv) {
-  std::string path, checkpoint, split_name = "test", data, device = "auto";
+  std::string path, checkpoint, data, device = "auto";
+  config::EvaluateOn evaluate_on = config::EvaluateOn::test;
   bool json = false;
   size_t max_users = 0;
   CLI::App app("Evaluates a run's model on held-out events, next to simple baselines.", "evaluate");
   app.add_option("RUN", path, "run directory of `seqfuse train`")->required()->check(kPath);
   app.add_option("--checkpoint", checkpoint, "step_N (default: the newest)")->check(kPath);
-  app.add_option("--split", split_name, "test or validation")
-      ->check(CLI::IsMember({"test", "validation"}))
-      ->capture_default_str();
+  add_choice(app, "--split", evaluate_on, "test or validation")->default_str("test");
   app.add_option("--data", data, "dataset directory (default: the one it was trained on)")
       ->check(kPath);
   app.add_option("--max-users", max_users, "evaluate only the first N windows")
@@ -74,10 +74,11 @@ int cmd_evaluate(int argc, char** argv) {
   const models::hstu::ModelSpec& spec = run.predictor->spec();
   const data::Split split =
       data::make_split(*run.dataset, training::split_options(config.dataset, spec.task));
-  std::vector<data::Sample> samples = split_name == "test" ? split.test : split.validation;
+  std::vector<data::Sample> samples =
+      evaluate_on == config::EvaluateOn::test ? split.test : split.validation;
   if (max_users > 0 && samples.size() > max_users) samples.resize(max_users);
   log::info("evaluate", "{}, step {}, {} {} windows; {}", run.path.string(), run.step,
-            samples.size(), split_name, split.rule);
+            samples.size(), name_of(evaluate_on), split.rule);
   const MetricsRows rows = evaluate(run, split, samples, config.trainer.eval_batch_size);
   std::optional<training::TargetCounts> targets;
   if (run.predictor->is_retrieval()) {
@@ -90,7 +91,7 @@ int cmd_evaluate(int argc, char** argv) {
   }
   nlohmann::json result = {{"run", run.path.string()},
                            {"step", run.step},
-                           {"split", split_name},
+                           {"split", std::string(name_of(evaluate_on))},
                            {"windows", samples.size()}};
   if (targets) result["seen_targets"] = targets->seen;
   for (const auto& [name, metrics] : rows) {

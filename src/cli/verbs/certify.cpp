@@ -1,11 +1,13 @@
 // seqfuse certify MODEL: bounds of a BERT classifier's margins, and certified radii.
 #include <ATen/Context.h>
+#include <c10/core/CachingDeviceAllocator.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <charconv>
 #include <chrono>
 #include <cmath>
+#include <list>
 #include <map>
 #include <numeric>
 #include <optional>
@@ -17,6 +19,8 @@
 #include "certify/bert_classifier.h"
 #include "certify/forward.h"
 #include "certify/margins.h"
+#include "certify/radius.h"
+#include "certify/recorded_margins.h"
 #include "cli/certify_output.h"
 #include "cli/command_line.h"
 #include "cli/model_text.h"
@@ -24,8 +28,8 @@
 #include "cli/verbs.h"
 #include "serving/decoding/memory_plan.h"
 #include "training/device/device.h"
+#include "training/device/out_of_memory.h"
 #include "training/loop/interrupt.h"
-#include "training/loop/out_of_memory.h"
 
 namespace seqfuse::cli {
 namespace {
@@ -116,6 +120,29 @@ std::vector<int64_t> positions_of(const std::string& given, int64_t tokens, int6
   return positions;
 }
 
+// A length of sentences: they share the graph and, on a GPU, recorded computations.
+struct Length {
+  int64_t tokens;
+  std::vector<int64_t> positions;
+  certify::Graph graph;
+  certify::RecordedMargins margins;
+  std::optional<int64_t> radii_that_fit;  // into memory, as a batch, before the first sentence
+
+  Length(const certify::BertClassifier& classifier, int64_t tokens, std::vector<int64_t> moving,
+         Norm norm, const certify::MarginOptions& options)
+      : tokens(tokens),
+        positions(std::move(moving)),
+        graph(classifier.graph(tokens)),
+        margins(graph, {.positions = positions, .norm = norm}, options) {}
+};
+
+// The margins of a sentence at one radius.
+struct AtRadius {
+  double radius = -1;
+  std::vector<double> lower, upper;
+  double smallest_lower = 0;
+};
+
 class SentenceCertifier {
  public:
   SentenceCertifier(const CertifyFlags& flags, const certify::BertClassifier& classifier,
@@ -135,50 +162,60 @@ class SentenceCertifier {
     result.line = line;
     result.tokens = std::ssize(ids);
     result.positions = positions_of(flags_.positions, result.tokens, line);
-    const certify::Graph graph = classifier_.graph(result.tokens);
-    const at::Tensor center = classifier_.embeddings(ids).unsqueeze(0);
-    const at::Tensor logits = graph.evaluate(center).flatten().cpu().to(at::kDouble);
+    Length& length = length_of(result);
+    const at::Tensor center = classifier_.embeddings(ids);
+    const at::Tensor logits =
+        length.graph.evaluate(center.unsqueeze(0)).flatten().cpu().to(at::kDouble);
     result.logits.assign(logits.data_ptr<double>(), logits.data_ptr<double>() + logits.numel());
     result.predicted = logits.argmax().item<int64_t>();
     result.label = flags_.label >= 0 ? flags_.label : result.predicted;
-    const int64_t fits = fitting_radii(graph, center, result);
-    double radius = flags_.eps;
+    if (!length.radii_that_fit) length.radii_that_fit = fitting_radii(length, center, result);
+    AtRadius best;
     if (flags_.search) {
-      const auto found = search(graph, center, result, fits);
+      const auto found = search(length, center, result, best);
       if (!found) return std::nullopt;
-      result.radius = radius = found->certified;
+      result.radius = found->certified;
       result.not_certified = found->not_certified;
       result.tried = found->tried;
+    } else {
+      best = at_radii(length, center, result, {flags_.eps}).front();
     }
-    const certify::Margins margins = at_radii(graph, center, result, {radius});
-    const auto row = [](const at::Tensor& x) {
-      const at::Tensor first = x[0].contiguous();
-      return std::vector<double>(first.data_ptr<double>(),
-                                 first.data_ptr<double>() + first.numel());
-    };
-    result.lower = row(margins.lower);
-    result.upper = row(margins.upper);
-    result.smallest_lower = certify::smallest_margins(margins, {result.label}).front();
+    result.lower = best.lower;
+    result.upper = best.upper;
+    result.smallest_lower = best.smallest_lower;
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
     result.seconds = seconds.count();
     return result;
   }
 
  private:
-  certify::Ball ball(const at::Tensor& center, const CertifiedSentence& sentence,
-                     const std::vector<double>& radii) const {
-    return {.center = center.expand({static_cast<int64_t>(radii.size()), -1, -1}),
-            .positions = sentence.positions,
-            .norm = kNorms.at(flags_.norm),
-            .eps = radii};
+  Length& length_of(const CertifiedSentence& sentence) {
+    for (Length& length : lengths_) {
+      if (length.tokens == sentence.tokens) return length;
+    }
+    constexpr size_t kMostLengths = 8;  // what is recorded for each keeps its memory
+    if (lengths_.size() == kMostLengths) lengths_.pop_front();
+    return lengths_.emplace_back(classifier_, sentence.tokens, sentence.positions,
+                                 kNorms.at(flags_.norm), options_);
   }
 
-  certify::Margins at_radii(const certify::Graph& graph, const at::Tensor& center,
-                            const CertifiedSentence& sentence,
-                            const std::vector<double>& radii) const {
+  std::vector<AtRadius> at_radii(Length& length, const at::Tensor& center,
+                                 const CertifiedSentence& sentence,
+                                 const std::vector<double>& radii) const {
     try {
-      return certify::margins(graph, ball(center, sentence, radii),
-                              std::vector<int64_t>(radii.size(), sentence.label), options_);
+      const certify::Margins margins = length.margins.at_radii(center, radii, sentence.label);
+      const std::vector<double> smallest =
+          certify::smallest_margins(margins, std::vector<int64_t>(radii.size(), sentence.label));
+      const auto row = [](const at::Tensor& x, size_t index) {
+        const at::Tensor chosen = x[static_cast<int64_t>(index)].contiguous();
+        return std::vector<double>(chosen.data_ptr<double>(),
+                                   chosen.data_ptr<double>() + chosen.numel());
+      };
+      std::vector<AtRadius> result;
+      for (size_t i = 0; i < radii.size(); ++i) {
+        result.push_back({radii[i], row(margins.lower, i), row(margins.upper, i), smallest[i]});
+      }
+      return result;
     } catch (const std::exception& error) {
       if (!training::is_out_of_memory(error)) throw;
       refuse_memory(sentence, training::message_of(error));
@@ -197,33 +234,52 @@ class SentenceCertifier {
                 less);
   }
 
-  std::optional<certify::Radius> search(const certify::Graph& graph, const at::Tensor& center,
-                                        const CertifiedSentence& sentence, int64_t fits) const {
+  // best: the margins at the largest certified radius; at 0 if there is none.
+  std::optional<certify::Radius> search(Length& length, const at::Tensor& center,
+                                        const CertifiedSentence& sentence, AtRadius& best) const {
     // On a GPU small problems wait for their launches: as a batch they take hardly longer than one.
-    constexpr int64_t kBatchBytes = int64_t{1} << 28;
+    constexpr int64_t kBatchBytes = int64_t{1} << 29;
     int64_t wanted = flags_.together;
     if (wanted == 0) {
-      const int64_t bytes = certify::forward_bytes(graph, ball(center, sentence, {0.0}));
+      const int64_t bytes = bytes_of_a_radius(length, center);
       wanted = device_.is_cuda() ? std::clamp<int64_t>(kBatchBytes / bytes, 1, 8) : 1;
     }
     const certify::SearchOptions options{.tolerance = flags_.tolerance,
-                                         .together = std::min(wanted, fits)};
+                                         .together = std::min(wanted, *length.radii_that_fit)};
     return certify::largest_radius(
         [&](const std::vector<double>& radii) {
-          return certify::smallest_margins(at_radii(graph, center, sentence, radii),
-                                           std::vector<int64_t>(radii.size(), sentence.label));
+          std::vector<double> smallest;
+          for (AtRadius& at : at_radii(length, center, sentence, radii)) {
+            smallest.push_back(at.smallest_lower);
+            if (at.radius == 0 || (at.smallest_lower > 0 && at.radius > best.radius)) {
+              best = std::move(at);
+            }
+          }
+          return smallest;
         },
         options, [&] { return interrupt_.signal() == 0; });
   }
 
-  // How many radii fit into memory as a batch. Refuses where not even one fits.
-  int64_t fitting_radii(const certify::Graph& graph, const at::Tensor& center,
-                        const CertifiedSentence& sentence) const {
+  int64_t bytes_of_a_radius(const Length& length, const at::Tensor& center) const {
+    return certify::forward_bytes(length.graph, {.center = center.unsqueeze(0),
+                                                 .positions = length.positions,
+                                                 .norm = kNorms.at(flags_.norm),
+                                                 .eps = {0.0}});
+  }
+
+  // The number of radii that fit into memory as a batch. Refuses if not even one does.
+  int64_t fitting_radii(Length& length, const at::Tensor& center,
+                        const CertifiedSentence& sentence) {
     constexpr int64_t kAnyNumber = 1 << 20;
     if (options_.method != Method::crown_baf) return kAnyNumber;
-    const auto available = serving::available_memory(device_);
+    const int64_t needed = bytes_of_a_radius(length, center);
+    auto available = serving::available_memory(device_);
+    if (available && needed > *available && device_.is_cuda()) {  // what other lengths keep
+      lengths_.remove_if([&](const Length& other) { return &other != &length; });
+      at::getDeviceAllocator(device_.type())->emptyCache();
+      available = serving::available_memory(device_);
+    }
     if (!available) return kAnyNumber;
-    const int64_t needed = certify::forward_bytes(graph, ball(center, sentence, {0.0}));
     if (needed <= *available) return *available / needed;
     refuse_memory(sentence, fmt::format("it needs about {}B, and {}B are free",
                                         format_count(static_cast<double>(needed)),
@@ -235,6 +291,7 @@ class SentenceCertifier {
   at::Device device_;
   const training::InterruptGuard& interrupt_;
   certify::MarginOptions options_;
+  std::list<Length> lengths_;  // the last ones
 };
 
 }  // namespace

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -15,6 +14,7 @@
 
 #include "base/cpu.h"
 #include "base/gpu.h"
+#include "base/memory.h"
 #include "base/parallel.h"
 #include "base/progress.h"
 #include "cli/build_info.h"
@@ -39,18 +39,6 @@ struct Report {
     lines.push_back(fmt::format("{:<8} {:<13} {}", section, key, text));
   }
 };
-
-// The bytes of a line of /proc/meminfo (which is in KiB); 0 if there is no such line.
-int64_t memory_bytes(const std::string& key) {
-  std::ifstream in("/proc/meminfo");
-  for (std::string name, unit; in >> name;) {
-    int64_t kibibytes = 0;
-    in >> kibibytes;
-    std::getline(in, unit);
-    if (name == key + ":") return kibibytes * 1024;
-  }
-  return 0;
-}
 
 std::string gibibytes(int64_t bytes) {
   return fmt::format("{:.1f} GiB", static_cast<double>(bytes) / (1 << 30));
@@ -138,7 +126,8 @@ void report_cpu(Report& report) {
 }
 
 void report_memory_and_disk(Report& report) {
-  const int64_t total = memory_bytes("MemTotal"), available = memory_bytes("MemAvailable");
+  const int64_t total = total_host_memory().value_or(0);
+  const int64_t available = available_host_memory().value_or(0);
   report.add("memory", "total", total, gibibytes(total));
   report.add("memory", "available", available, gibibytes(available));
   std::error_code error;

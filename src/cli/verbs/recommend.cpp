@@ -1,9 +1,10 @@
-// seqfuse recommend RUN: the best items for a user, for a history or for many users; of a ranking
-// run, given candidates in the order of their predictions.
+// seqfuse recommend RUN: the best items for a user, for a history or for many users. A ranking run
+// orders given candidates.
 #include <fmt/format.h>
 
 #include <iostream>
 #include <iterator>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "cli/ranked_items.h"
 #include "cli/recommend_batch.h"
 #include "cli/verbs.h"
+#include "data/read/time_format.h"
 #include "serving/recommendations.h"
 #include "serving/request.h"
 #include "serving/request_window.h"
@@ -24,9 +26,9 @@ namespace {
 
 using Row = serving::RankedItem;
 
-// The flags of a request, as they were typed.
+// The flags of a request, as typed.
 struct RecommendFlags {
-  std::string user, history, actions, timestamps, request_time, candidates;
+  std::string user, history, actions, timestamps, request_time, time_format, candidates;
   std::vector<std::string> context;
   BatchFlags batch;
 
@@ -42,6 +44,7 @@ struct RecommendFlags {
     app.add_option("--context", context, "feature=value of who has the history; repeatable")
         ->allow_extra_args(false);
     app.add_option("--request-time", request_time, "time of the request");
+    app.add_option("--time-format", time_format, "of times, such as '%d.%m.%Y %H:%M'");
     app.add_option("--candidates", candidates, "ranking runs: item ids to order");
     batch.add_to(app);
   }
@@ -54,6 +57,9 @@ struct RecommendFlags {
     if (given("--actions")) request.actions = serving::split_list(actions);
     if (given("--timestamps")) request.timestamps = serving::split_list(timestamps);
     if (given("--request-time")) request.request_time = request_time;
+    if (given("--time-format")) {
+      request.time_format = std::make_shared<const data::TimeFormat>(time_format);
+    }
     if (given("--candidates")) request.candidates = serving::split_list(candidates);
     for (const std::string& entry : context) {
       const size_t equals = entry.find('=');
@@ -131,6 +137,7 @@ int cmd_recommend(int argc, char** argv) {
                                          .device = app.count("--device") > 0 ? device : "auto",
                                          .candidates = flags.candidates,
                                          .request_time = flags.request_time,
+                                         .time_format = flags.time_format,
                                          .top_k = top_k,
                                          .include_seen = include_seen,
                                          .skip_unknown = skip_unknown});

@@ -65,6 +65,17 @@ TextAccess access_text(const GenerateFlags& flags, const models::gpt_neox::Confi
   }
 }
 
+// Before the weights are read, which takes a while.
+void check_in_vocabulary(const Prompts& prompts, const models::gpt_neox::Config& config) {
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    for (const int64_t id : prompts[i]) {
+      SEQFUSE_CHECK_AS(DataError, id >= 0 && id < config.vocab_size,
+                       "prompt {}: the id {} is not in the model's vocabulary of {}", i + 1, id,
+                       config.vocab_size);
+    }
+  }
+}
+
 Prompts read_prompts(const GenerateFlags& flags, const TextAccess& access) {
   if (!flags.stop.empty()) needed_text(access, "--stop").follow(flags.stop);  // or says why not
   Prompts prompts;
@@ -109,6 +120,7 @@ int cmd_generate(int argc, char** argv) {
   const auto config = models::gpt_neox::load_config(flags.decoding.model);
   const TextAccess access = access_text(flags, config);
   const Prompts prompts = read_prompts(flags, access);
+  check_in_vocabulary(prompts, config);
   const kv_cache::Rule rule =
       cache_rule(flags.decoding, config, longest_text(flags, prompts, config));
   const auto rows = std::min<int64_t>(flags.batch_size, static_cast<int64_t>(prompts.size()));

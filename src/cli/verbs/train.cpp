@@ -17,6 +17,7 @@
 #include "base/parallel.h"
 #include "base/progress.h"
 #include "cli/build_info.h"
+#include "cli/choice_option.h"
 #include "cli/command_line.h"
 #include "cli/resume.h"
 #include "cli/train_start.h"
@@ -30,16 +31,17 @@
 #include "distributed/launch.h"
 #include "distributed/process_group.h"
 #include "models/common/model.h"
-#include "models/hstu/tables.h"
+#include "models/hstu/table_placement.h"
 #include "models/hstu/task_model.h"
 #include "serving/trained_run.h"
 #include "training/checkpoint/run_directory.h"
 #include "training/device/device.h"
+#include "training/device/out_of_memory.h"
 #include "training/evaluation/baselines.h"
 #include "training/evaluation/evaluation.h"
 #include "training/evaluation/metrics_table.h"
 #include "training/loop/label_check.h"
-#include "training/loop/out_of_memory.h"
+#include "training/loop/memory_advice.h"
 #include "training/loop/split_options.h"
 #include "training/loop/trainer.h"
 
@@ -49,7 +51,8 @@ namespace {
 namespace fs = std::filesystem;
 
 struct Arguments {
-  std::string task, config_file, data, output, device = "auto", require_sm, resume_run;
+  config::Task task = config::Task::retrieval;
+  std::string config_file, data, output, device = "auto", require_sm, resume_run;
   std::vector<std::string> overrides;
   int threads = 0;
   bool resume = false, force = false, quiet = false, tensorboard = false;
@@ -57,9 +60,7 @@ struct Arguments {
 
 std::optional<int> parse(int argc, char** argv, Arguments& arguments) {
   CLI::App app("Trains an HSTU model. Ctrl-C saves first (exit code 130; SIGTERM: 143).", "train");
-  app.add_option("task", arguments.task, "ranking or retrieval")
-      ->required()
-      ->check(CLI::IsMember({"ranking", "retrieval"}));
+  add_choice(app, "task", arguments.task, "ranking or retrieval")->required();
   app.add_option("--gin-config-file", arguments.config_file, "configuration; configs/ has examples")
       ->check(kPath);
   app.add_option("--gin", arguments.overrides, "Class.parameter=value, over the file; repeatable")
@@ -106,7 +107,7 @@ config::LoadedConfig load(const Arguments& arguments) {
   throw_error<UsageError>(
       "train {}: which configuration? Give --gin-config-file (configs/ has examples), or --resume "
       "RUN",
-      arguments.task);
+      name_of(arguments.task));
 }
 
 std::shared_ptr<const data::Dataset> open_dataset(const std::string& directory,
@@ -127,32 +128,13 @@ std::shared_ptr<const data::Dataset> open_dataset(const std::string& directory,
   return dataset;
 }
 
-void tell_what_has_no_effect(const config::Config& config, models::hstu::Task task,
-                             at::Device device) {
+void tell_what_has_no_effect(const config::Config& config, config::Task task, at::Device device) {
   if (const std::string warning = config::warn_without_effect(config); !warning.empty()) {
     log::warning("train", "{}", warning);
   }
-  if (!config.benchmark_dataset && !config.embeddings.empty()) {
-    log::info("train", "sizes of embedding tables come from the dataset, not from EmbeddingArgs");
-  }
-  for (const config::DynamicEmbeddingArgs& table : config.dynamic_embeddings) {
-    if (device.is_cpu() && (table.caching || table.global_hbm_for_values ||
-                            table.item_vocab_gpu_capacity || table.item_vocab_gpu_capacity_ratio)) {
-      log::info(
-          "train",
-          "DynamicEmbeddingArgs of table '{}': caching and what is in GPU memory only have an "
-          "effect on a GPU",
-          table.table_name);
-    }
-  }
-  if ((config.network.recompute_input_layernorm || config.network.recompute_input_silu) &&
-      (device.is_cpu() || config.network.dtype_str == config::ComputeType::float32)) {
-    log::info("train", "NetworkArgs.recompute_* only have an effect in 16 bits on a GPU");
-  }
-  if (task == models::hstu::Task::retrieval &&
-      config.network.architecture == config::Architecture::hstu &&
-      !config.network.disable_contextual_mask) {
-    log::info("train", "context is causal: every next item is predicted, and none may be seen");
+  const config::RunKind run = {.task = task, .is_on_gpu = device.is_cuda()};
+  for (const std::string& note : config::notes_of_no_effect(config, run)) {
+    log::info("train", "{}", note);
   }
 }
 
@@ -233,7 +215,7 @@ auto unless_out_of_memory(const config::Config& config, const Make& make) {
   }
 }
 
-// So that the run can be served without its dataset, and its rows be found in a larger one.
+// Saves what serving without the dataset needs, and what finds the run's rows in a larger one.
 void keep_vocabulary(const data::Dataset& dataset, const fs::path& run, bool new_data) {
   const fs::path directory = serving::vocabulary_path(run);
   if (new_data || !data::has_saved_vocabulary(directory)) {
@@ -257,8 +239,7 @@ int train(int argc, char** argv, const distributed::Launch& launch,
   config::Config& config = loaded.config;
   const bool generated = config.benchmark_dataset.has_value();
   if (generated) config.dataset = data::dataset_args_of(*config.benchmark_dataset);
-  const models::hstu::Task task =
-      arguments.task == "ranking" ? models::hstu::Task::ranking : models::hstu::Task::retrieval;
+  const config::Task task = arguments.task;
   const fs::path path = run_path(arguments, config.trainer);
   const bool resuming = arguments.resume && fs::exists(path / "run.json");
   if (arguments.resume && !resuming) {
@@ -267,7 +248,7 @@ int train(int argc, char** argv, const distributed::Launch& launch,
   std::string data = arguments.data.empty() ? config.dataset.dataset_path : arguments.data;
   Resumed resumed;
   if (resuming) {
-    resumed = check_resumed(path, arguments.task, arguments.data, loaded);
+    resumed = check_resumed(path, task, arguments.data, loaded);
     if (generated) check_same_users(path, resumed);
     data = resumed.data;
   }
@@ -310,7 +291,7 @@ int train(int argc, char** argv, const distributed::Launch& launch,
   trainer.share_start();
 
   const training::RunInfo info = {
-      .task = arguments.task,
+      .task = task,
       .dataset_path = generated ? dataset->directory().string()
                                 : fs::absolute(data).lexically_normal().string(),
       .dataset_hash = spec.dataset_hash,
@@ -348,7 +329,7 @@ int train(int argc, char** argv, const distributed::Launch& launch,
       log::warning(
           "train",
           "stopped by {} after step {}; saved. Continue with: seqfuse train {} --resume {}",
-          result.signal == SIGINT ? "Ctrl-C" : "SIGTERM", result.step, arguments.task,
+          result.signal == SIGINT ? "Ctrl-C" : "SIGTERM", result.step, name_of(task),
           path.string());
     }
   } else if (first) {

@@ -24,6 +24,7 @@
 #include "models/bert/plan.h"
 #include "serving/tuning/program_bench.h"
 #include "serving/tuning/recorded_timer.h"
+#include "serving/tuning/serve_timings.h"
 #include "serving/tuning/tuner.h"
 #include "serving/tuning/worker_timer.h"
 #include "training/device/device.h"
@@ -57,7 +58,8 @@ struct TuneFlags {
                                     "programs that are measured (default: 14, of 720;\n"
                                     "with --seconds: as many as there is time for)")
                          ->check(whole_number(1));
-    app.add_option("--seconds", seconds, "the search ends after them")->check(CLI::PositiveNumber);
+    app.add_option("--seconds", seconds, "all ends after them, once the default has been measured")
+        ->check(CLI::PositiveNumber);
     auto* how = app.add_option("--search", search,
                                "boosted: a predictor proposes and learns; random; annealing")
                     ->check(CLI::IsMember({"boosted", "random", "annealing"}))
@@ -166,7 +168,7 @@ std::vector<std::string> worker_command(const TuneFlags& flags, const std::strin
   return command;
 }
 
-// What a search finds among recorded times, and how much slower that is than the fastest of them.
+// The best scheme that a search finds among recorded times, and how much slower it is than the fastest.
 int replay(const TuneFlags& flags, const serving::TuneOptions& options) {
   const tuning::Selection selection{.model = flags.model,
                                     .mask = joined_masks(flags.masks),
@@ -250,21 +252,14 @@ std::optional<SumErrors> sizes_of(std::vector<double> errors) {
 void print_best(const TuneFlags& flags, const serving::TuneResult& result, double seconds) {
   const auto sums = sizes_of(result.sum_errors);
   if (flags.json) {
-    json report = {{"output", flags.output},
-                   {"scheme", result.scheme},
-                   {"choices", result.choices},
-                   {"milliseconds", result.milliseconds},
-                   {"default_milliseconds", nullptr},
-                   {"programs", result.programs},
-                   {"segments", result.segments},
-                   {"reused", result.reused},
-                   {"wrong", result.wrong},
-                   {"failed", result.failed},
-                   {"timeout", result.timeout},
-                   {"stopped", result.stopped},
-                   {"seconds", seconds},
-                   {"sum_error_median", nullptr},
-                   {"sum_error_largest", nullptr}};
+    json report = {{"output", flags.output},          {"scheme", result.scheme},
+                   {"choices", result.choices},       {"milliseconds", result.milliseconds},
+                   {"default_milliseconds", nullptr}, {"programs", result.programs},
+                   {"segments", result.segments},     {"reused", result.reused},
+                   {"wrong", result.wrong},           {"failed", result.failed},
+                   {"timeout", result.timeout},       {"stopped", result.stopped},
+                   {"confirmed", result.confirmed},   {"seconds", seconds},
+                   {"sum_error_median", nullptr},     {"sum_error_largest", nullptr}};
     if (result.default_milliseconds) report["default_milliseconds"] = *result.default_milliseconds;
     if (sums) {
       report["sum_error_median"] = sums->median;
@@ -286,6 +281,8 @@ void print_best(const TuneFlags& flags, const serving::TuneResult& result, doubl
       "failed, {} too slow\n",
       result.programs, result.segments, format_duration(seconds), result.reused, result.wrong,
       result.failed, result.timeout);
+  if (!result.confirmed)
+    fmt::print("not measured once more beside the default: the search ended before\n");
   if (sums) {
     fmt::print(
         "times of segments add up to those of programs to {:.1f} % (median; at worst {:.1f} "
@@ -328,10 +325,12 @@ int cmd_tune(int argc, char** argv) {
   if (flags.resume) known = database.measurements({.setting = setting, .origin = origin});
 
   const training::InterruptGuard interrupt;
-  serving::WorkerTimer timer(worker_command(flags, device.is_cpu() ? "cpu" : "cuda", dtype),
-                             {.start = std::chrono::seconds(300 + flags.limit),
-                              .answer = std::chrono::seconds(flags.limit)},
-                             [&] { return interrupt.signal() != 0; });
+  const serving::Tuner* running = nullptr;
+  serving::WorkerTimer timer(
+      worker_command(flags, device.is_cpu() ? "cpu" : "cuda", dtype),
+      {.start = std::chrono::seconds(300 + flags.limit),
+       .answer = std::chrono::seconds(flags.limit)},
+      [&] { return interrupt.signal() != 0 || (running != nullptr && running->past_deadline()); });
   const auto start = std::chrono::steady_clock::now();
   serving::Tuner tuner(
       timer, setting, origin, options, std::move(known),
@@ -339,6 +338,7 @@ int cmd_tune(int argc, char** argv) {
       [](int64_t done, int64_t of, const std::string& detail) {
         log::info("tune", "{}/{}: {}", done, of, detail);
       });
+  running = &tuner;
   const serving::TuneResult result = tuner.run();
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   if (result.scheme != 0) {
