@@ -1,6 +1,7 @@
 #include "cli/recommend_batch.h"
 
 #include <ATen/Parallel.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -105,10 +106,18 @@ serving::Request defaults_of(const BatchArguments& arguments, const serving::Tra
   return defaults;
 }
 
-// A data set from elsewhere may have no manifest: Parquet files in a folder.
+// A data set from elsewhere may have no manifest: its files are known by name, size and time.
 std::string hash_of(const data::Dataset& dataset) {
   const fs::path manifest = dataset.directory() / "manifest.json";
-  return fs::exists(manifest) ? hash_file(manifest) : fmt::format("{} users", dataset.num_users());
+  if (fs::exists(manifest)) return hash_file(manifest);
+  std::vector<std::string> files;
+  for (const auto& entry : fs::recursive_directory_iterator(dataset.directory())) {
+    if (!entry.is_regular_file()) continue;
+    files.push_back(fmt::format("{} {} {}", entry.path().string(), entry.file_size(),
+                                entry.last_write_time().time_since_epoch().count()));
+  }
+  std::sort(files.begin(), files.end());
+  return hash_text(fmt::format("{}", fmt::join(files, "\n")));
 }
 
 // All that the answers depend on beside the rows of --users, by the names of the options. The rows may
@@ -192,7 +201,7 @@ void check_flags(const BatchFlags& flags, const BatchArguments& arguments, bool 
   }
   const fs::path folder = fs::absolute(flags.output).parent_path();
   if (!fs::is_directory(folder)) {
-    throw_error<UsageError>("--output {}: there is no folder {}", flags.output, folder.string());
+    throw_error<IoError>("--output {}: there is no folder {}", flags.output, folder.string());
   }
   if (fs::is_directory(flags.output)) {
     throw_error<UsageError>("--output {} is a folder: name a file", flags.output);

@@ -83,10 +83,11 @@ TEST_F(DynamicTables, ACheckpointOfAnyNumberOfProcessesGoesOnInAnyOther) {
 
 TEST_F(DynamicTables, ACheckpointGoesFromThreeProcessesToTwoToOne) {
   const std::string whole = run("whole"), path = run("chain");
-  ASSERT_EQ(in_processes(1, command("retrieval", whole, 1)).code, 0);
+  const std::string evaluations = " --gin TrainerArgs.eval_interval=4";  // also where a run ends
+  ASSERT_EQ(in_processes(1, command("retrieval", whole, 1) + evaluations).code, 0);
   std::string resume;
-  for (const auto& [processes, until] : {std::pair{3, "3"}, {2, "7"}, {1, ""}}) {
-    std::string words = command("retrieval", path, processes) + resume;
+  for (const auto& [processes, until] : {std::pair{3, "4"}, {2, "8"}, {1, ""}}) {
+    std::string words = command("retrieval", path, processes) + evaluations + resume;
     if (*until != 0) words += std::string(" --gin TrainerArgs.max_train_iters=") + until;
     const Outcome outcome = in_processes(processes, words);
     ASSERT_EQ(outcome.code, 0) << outcome.out;

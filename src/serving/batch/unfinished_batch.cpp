@@ -72,9 +72,11 @@ int64_t UnfinishedBatch::open(bool resume) const {
   fs::create_directories(folder_, error);
   if (error) throw_error<IoError>("cannot create {}: {}", folder_.string(), error.message());
   for (const auto& entry : fs::directory_iterator(folder_, error)) {  // cut off while written
-    if (!entry.path().filename().string().starts_with("block-")) fs::remove(entry.path(), error);
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with("block-") && name != kSettings) fs::remove(entry.path(), error);
   }
-  write_file_atomically(folder_ / kSettings, settings_json(settings_));
+  // Those of blocks that were found are equal, and stay: the disk may be full.
+  if (found == 0) write_file_atomically(folder_ / kSettings, settings_json(settings_));
   return found;
 }
 
