@@ -296,6 +296,25 @@ TEST_F(Search, SecondsBoundTheLastMeasurementsToo) {
   }
 }
 
+// What is known leaves the start of the timer to the first program that is measured.
+TEST_F(Search, ASlowStartOfAResumedSearchIsNotTheTimeOfAProgram) {
+  const TuneOptions before{.strategy = Strategy::random, .budget = 1, .tiles = false};
+  run(before);
+  SlowTimer timer;
+  timer.deadline = 60;
+  timer.start = 15;
+  const TuneOptions options{
+      .strategy = Strategy::random, .budget = 720, .seconds = 60, .tiles = false};
+  serving::Tuner tuner(
+      timer, setting_, origin_, options, kept_, [](const auto&) {}, [](auto...) {},
+      [&] { return timer.now(); });
+  timer.tuner = &tuner;
+  const TuneResult result = tuner.run();
+  EXPECT_GT(result.reused, 0);
+  EXPECT_GT(result.programs, 15);
+  EXPECT_LE(timer.clock, 60);
+}
+
 TEST_F(Search, AMeasurementAtTheDeadlineIsGivenUp) {
   SlowTimer timer;
   timer.deadline = 60;

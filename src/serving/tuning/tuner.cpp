@@ -112,7 +112,8 @@ Timing Tuner::measure_scheme(int64_t scheme, const SegmentChoices& choices,
   const double start = elapsed();
   Timing timing = measured(timer_.scheme(scheme, choices));
   // The first one starts the process that measures.
-  if (timing.status == Status::ok && result_.scheme != 0) durations_.push_back(elapsed() - start);
+  if (timing.status == Status::ok && timer_started_) durations_.push_back(elapsed() - start);
+  timer_started_ = true;
   Measurement measurement;
   measurement.scheme = scheme;
   measurement.config = config_of(text_of(choices), timing);
@@ -127,6 +128,7 @@ Timing Tuner::measure_segment(fusion::Segment segment, const std::string& choice
     throw Ended();
   }
   Timing timing = measured(timer_.segment(segment, choice));
+  timer_started_ = true;
   Measurement measurement;
   measurement.segment = segment;
   measurement.config = config_of(choice, timing);

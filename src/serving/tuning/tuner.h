@@ -95,8 +95,8 @@ class Tuner {
   Report report_;
   std::function<Clock::time_point()> now_;
   Clock::time_point start_ = now_();
-  std::vector<double>
-      durations_;  // seconds that measuring whole programs took, the start of the timer apart
+  bool timer_started_ = false;     // by the first measurement, which takes longer
+  std::vector<double> durations_;  // seconds that each later whole program took
   TuneResult result_;
   std::set<std::pair<int, int>> known_segments_;  // not to be measured again
   std::set<int64_t> known_programs_;
