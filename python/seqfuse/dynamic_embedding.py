@@ -99,6 +99,8 @@ class DynamicEmbedding(nn.Module):
         self.updates = 0  # backward passes so far: the t of Adam
         self._anchor = torch.empty(0, device=device, requires_grad=True)
         self._base: int | None = None  # fetches until the last dump, of which the next increment is the continuation
+        self._snapshot: BackgroundDump | None = None  # that advance() copies for
+        self._writing: BackgroundDump | None = None  # whose file may not be there yet
         self._gone: list[Tensor] = []  # ids erased and evicted since, on the CPU
         self._lost = 0  # evicted ids since that were not listed
         self._listed = evicted_listed
@@ -122,8 +124,8 @@ class DynamicEmbedding(nn.Module):
     def prefetch(self, ids: Tensor) -> None:
         """Brings the rows of the next batch into the cache (cached=True) while the GPU goes on with other work.
 
-        Call it between forward and backward. ids: int64 of any shape, on the table's device; repeats and ids without
-        a row are allowed, and get none. Rows, evictions and results are the same as without this call.
+        Call it between forward and backward. ids: int64 of any shape, on the table's device; repeats are allowed,
+        ids without a row get none. Rows, evictions and results are the same as without this call.
         """
         self._rows.prefetch(ids)
 
@@ -208,6 +210,7 @@ class DynamicEmbedding(nn.Module):
 
     def dump(self, path: str | os.PathLike) -> None:
         """Writes contents() to a file of torch.save, atomically: a process that dies leaves the file of before."""
+        self._end_writing()
         contents = self.contents()
         _save(path, contents)
         self._start_increment(contents)
@@ -223,8 +226,10 @@ class DynamicEmbedding(nn.Module):
         """Writes what changed since the last dump, increment or load: rows that were in batches, ids that have gone.
 
         Call it between steps, when each forward pass has had its backward pass. Frequencies (admit_from) are written
-        whole. Raises ValueError if there was no dump or load, and if more ids were evicted than evicted_listed.
+        whole. Waits for the file of a background dump. Raises what went wrong with it, and ValueError if there was no
+        dump or load, and if more ids were evicted than evicted_listed.
         """
+        self._end_writing()
         if self._base is None:
             raise ValueError("an increment continues a dump: call dump() or load() first")
         self._take_evicted()
@@ -250,6 +255,16 @@ class DynamicEmbedding(nn.Module):
             contents = _continued(contents, torch.load(increment, map_location="cpu", weights_only=True), increment)
         self.load_contents(contents)
         self._start_increment(contents)
+
+    def _end_writing(self) -> None:
+        """Waits for the file of a background dump. If it was not written, no increment continues it, and raises why."""
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            try:
+                writing.wait()
+            except BaseException:
+                self._base = None
+                raise
 
     def _start_increment(self, contents: dict[str, Tensor]) -> None:
         self._take_evicted()
@@ -289,6 +304,7 @@ class BackgroundDump:
         if slots_at_once < 1:
             raise ValueError(f"slots_at_once is {slots_at_once}; expected at least 1")
         table._rows.start_snapshot()
+        table._snapshot = self
         self._table, self._path, self._slots = table, path, slots_at_once
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
@@ -297,6 +313,7 @@ class BackgroundDump:
     def advance(self) -> bool:
         """Copies the rows of the next slots. False, and copied is True, when none are left."""
         if self._thread is None and not self.copied:
+            self._check_active()
             self.copied = not self._table._rows.copy_snapshot(self._slots)
         return not self.copied
 
@@ -307,11 +324,19 @@ class BackgroundDump:
         """
         if self._thread is not None:
             raise ValueError("this dump is finished: start another one")
+        self._check_active()
         table = self._table
+        table._end_writing()
         contents = {**dict(table._rows.finish_snapshot()), "updates": torch.tensor(table.updates)}
         table._start_increment(contents)
+        self.copied = True
         self._thread = threading.Thread(target=self._write, args=(contents,))
         self._thread.start()
+        table._snapshot, table._writing = None, self
+
+    def _check_active(self) -> None:
+        if self._table._snapshot is not self:
+            raise ValueError("another start_dump() of this table has taken the place of this one")
 
     def _write(self, contents: dict[str, Tensor]) -> None:
         try:

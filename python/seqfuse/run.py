@@ -322,8 +322,11 @@ def _mlp(columns: int, width: int) -> nn.Sequential:
 
 def _whole(name: str, value: object) -> int:
     """A time as an integer. Raises ValueError for text, NaN, fractions and what int64 does not hold."""
+    if isinstance(value, Tensor) and value.ndim == 0:
+        value = value.item()
     is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if not is_number or not math.isfinite(value) or value != int(value) or not -(2**63) <= int(value) < 2**63:
+    is_finite = isinstance(value, numbers.Integral) or (is_number and math.isfinite(value))
+    if not is_number or not is_finite or value != int(value) or not -(2**63) <= int(value) < 2**63:
         raise ValueError(f"{name} is {value!r}: expected a whole number in the unit of the data set's times")
     return int(value)
 

@@ -411,6 +411,20 @@ def test_a_background_dump_says_what_went_wrong(device, tmp_path):
     dump.finish()  # also without advance()
     with pytest.raises(FileNotFoundError):
         dump.wait()
+    # No increment continues a file that was not written.
+    with pytest.raises(FileNotFoundError):
+        table.dump_increment(tmp_path / "increment.pt")
+    with pytest.raises(ValueError, match="continues a dump"):
+        table.dump_increment(tmp_path / "increment.pt")
+    first = table.start_dump(tmp_path / "first.pt")
+    second = table.start_dump(tmp_path / "second.pt")
+    for call in (first.advance, first.finish):
+        with pytest.raises(ValueError, match="taken the place"):
+            call()
+    second.finish()
+    assert not second.advance()
+    table.dump(tmp_path / "second.pt")  # after the thread's file
+    assert torch.load(tmp_path / "second.pt", weights_only=True)["ids"].equal(table.contents()["ids"])
     with pytest.raises(ValueError, match="slots_at_once is 0"):
         table.start_dump(tmp_path / "items.pt", slots_at_once=0)
 
