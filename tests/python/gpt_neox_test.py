@@ -189,14 +189,19 @@ def test_tokens_as_they_come(model):
 @pytest.mark.parametrize("work", ["generate", "perplexity"])
 def test_ctrl_c(model, work):
     """Ends work of many minutes."""
+    # In the background of a shell, SIGINT is ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
-    with pytest.raises(KeyboardInterrupt):
-        if work == "generate":
-            model.generate(PROMPTS[0], 10**6, eos=[], cache="streaming")
-        else:
-            model.perplexity(torch.randint(VOCABULARY, (10**5,)), cache="streaming")
-    timer.join()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            if work == "generate":
+                model.generate(PROMPTS[0], 10**6, eos=[], cache="streaming")
+            else:
+                model.perplexity(torch.randint(VOCABULARY, (10**5,)), cache="streaming")
+        timer.join()
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert len(model.generate(PROMPTS[0], 5, eos=[]).ids) == 5
 
 
